@@ -1,0 +1,142 @@
+"""The ClientApp: Flower's messages on one side, a task's `NumPyClient` on the other.
+
+On the wire this is a plain Message-API app: records "arrays" and "config" in, "arrays" and
+"metrics" out, so any Message-API strategy can drive it. A strategy that changes what travels puts
+its own mod around these handlers; they never know.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+from torch import nn
+
+import strategies
+import tasks
+from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.nodes import PARTITION_ID
+from fedavg_app.partitions import partition
+from strategies.screening import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from tasks.base import Config, Examples, Parameters, TaskClient
+from tasks.data.store import DataOptions
+
+app = ClientApp()
+
+# Clients whose prepared examples one process keeps; the rest are prepared again when needed.
+KEPT_CLIENTS = 64
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Say which partition this node holds."""
+    number = context.node_config.get(PARTITION_ID)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
+    node = ConfigRecord({PARTITION_ID: number})
+    return Message(RecordDict({"node": node}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the received model on the local examples."""
+    return _with_mod(lambda client: client.fit)(message, context)
+
+
+@app.train("gradient")
+def gradient(message: Message, context: Context) -> Message:
+    """Compute the gradient of the whole local loss at the received model."""
+    return _with_mod(lambda client: client.gradient)(message, context)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the received model on the local test examples."""
+    client, arrays, config = _open(message, context)
+    loss, count, metrics = client.evaluate(arrays.to_numpy_ndarrays(), config)
+    return _reply(message, None, count, {"loss": loss, **metrics})
+
+
+def _with_mod(
+    work: Callable[[TaskClient], Callable[[Parameters, Config], tuple[Parameters, int, Config]]],
+) -> ClientAppCallable:
+    """Return the handler that does ``work``, inside the mod of the run's strategy."""
+
+    def innermost(message: Message, context: Context) -> Message:
+        client, arrays, config = _open(message, context)
+        updated, count, metrics = work(client)(arrays.to_numpy_ndarrays(), config)
+        named = {name: Array(np.asarray(a)) for name, a in zip(arrays, updated, strict=True)}
+        return _reply(message, ArrayRecord(named), count, metrics)
+
+    def handler(message: Message, context: Context) -> Message:
+        mod = strategies.client_mod(str(context.run_config["strategy"]))
+        return mod(message, context, innermost) if mod else innermost(message, context)
+
+    return handler
+
+
+def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, Config]:
+    """Return this node's task client, and what the message carries for it."""
+    # One thread per client: as many clients as cores run at once, and the order of summation,
+    # hence every bit of the result, does not depend on the machine.
+    torch.set_num_threads(int(context.node_config.get("threads", 1)))
+    config: Config = {
+        key: value
+        for key, value in message.content.config_records[CONFIG].items()
+        if not isinstance(value, list)
+    }
+    options = DataOptions(str(config["data-source"]), str(config["data-dir"]))
+    number = int(context.node_config[PARTITION_ID])
+    client = _client(parse_config(context.run_config), options, number)
+    return client, message.content.array_records[ARRAYS], config
+
+
+def _reply(message: Message, arrays: ArrayRecord | None, count: int, metrics: Config) -> Message:
+    scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
+    if arrays is not None:
+        content[ARRAYS] = arrays
+    return Message(content, reply_to=message)
+
+
+@lru_cache(maxsize=KEPT_CLIENTS)
+def _client(config: RunConfig, options: DataOptions, number: int) -> TaskClient:
+    """Return the task client of one partition: its examples prepared, on its device."""
+    task = tasks.load(config.task)
+    data = task.dataset(options)
+    device = pick_device(config.device)
+    splits: list[Examples | None] = []
+    for name, split in (("train", data.train), ("test", data.test)):
+        if name == "test" and config.fraction_evaluate == 0:
+            splits.append(None)
+            continue
+        # The same seed cuts both splits alike: a client's test examples have the classes of its
+        # training examples.
+        chosen = partition(
+            split.targets,
+            f"{data.fingerprint}-{name}",
+            config.partition,
+            arguments("partition-args", config.partition_args),
+            config.num_clients,
+            config.seed,
+        )[number]
+        inputs = task.prepare(split.inputs[chosen]).to(device)
+        targets = torch.from_numpy(np.array(split.targets[chosen])).to(device)
+        splits.append(Examples(inputs, targets))
+    return TaskClient(task, _model(config.task, str(device)), *splits, partition=number)
+
+
+@lru_cache(maxsize=2)
+def _model(task: str, device: str) -> nn.Module:
+    """Return the one model that all clients of this process take turns on."""
+    return tasks.load(task).model().to(device)
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device for "auto" (the GPU if this process sees one), "cpu" or "cuda"."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,143 @@
+"""The run config: every key of `[tool.flwr.app.config]`, typed, documented and checked.
+
+The same keys serve `flwr run -c "key=value"` and `python simulation.py run --key value`.
+The papers' symbols: K clients, a fraction C of them a round, E local epochs, batch size B, learning
+rate eta.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedavg_app.errors import ConfigError
+from tasks.data.store import DataOptions
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class RunConfig(BaseModel):
+    """The settings of one run; field ``batch_size`` is the key "batch-size", and so on."""
+
+    model_config = ConfigDict(
+        alias_generator=_kebab, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+    task: str = Field(
+        "mnist-2nn", description="the learning problem: a name or package.module:TASK"
+    )
+    strategy: str = Field(
+        "fedavg", description="the protocol: a name, package.module:Class, or an entry point's name"
+    )
+    strategy_args: str = Field(
+        "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
+    )
+    num_clients: Positive = Field(100, description="K, the number of clients the data are split on")
+    fraction_train: Fraction = Field(
+        0.1, description="C, the share of clients that trains in a round; 0 means one client"
+    )
+    fraction_evaluate: Fraction = Field(
+        0.0, description="the share of clients that evaluates on its own test data; 0 means none"
+    )
+    num_server_rounds: Positive = Field(200, description="rounds at the most")
+    local_epochs: Count = Field(1, description="E, passes over the local data a round")
+    local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
+    batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="eta, of the clients' SGD; auto takes the task's default"
+    )
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="factor on the learning rate after every round"
+    )
+    partition: str = Field("iid", description="how the data are split on the clients")
+    partition_args: str = Field(
+        "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
+    )
+    data_source: Literal["auto", "mirror", "hub", "embedded"] = Field(
+        "auto", description="where the data come from; auto: cache, mirror, embedded default"
+    )
+    data_dir: str = Field("", description="a directory with the data set's canonical files")
+    evaluate_every: Positive = Field(1, description="rounds between two tests of the global model")
+    target_accuracy: Fraction | Literal["auto"] = Field(
+        "auto",
+        description="stop at this test accuracy; 0 means never, auto takes the paper's target",
+    )
+    round_timeout: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="seconds after which a round goes on without the missing; 0 means wait"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where clients compute; auto: the GPU if there is one"
+    )
+    seed: Count = Field(
+        1, description="fixes partition, initial model, participation and every client's batches"
+    )
+    run_dir: str = Field("runs", description="each run leaves its results in a new folder in here")
+
+    @property
+    def data_options(self) -> DataOptions:
+        """Where to look for the data set."""
+        return DataOptions(self.data_source, self.data_dir)
+
+
+def parse_config(values: Mapping[str, Any]) -> RunConfig:
+    """Return the checked config for kebab-case keys (missing ones take their defaults).
+
+    Raises:
+        ConfigError: An unknown key or a value out of its range.
+    """
+    try:
+        config = RunConfig.model_validate(dict(values), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise config_error(error) from None
+    return check_config(config)
+
+
+def check_config(config: RunConfig) -> RunConfig:
+    """Check what concerns more than one key; return the config.
+
+    Raises:
+        ConfigError: Two keys do not go together, or arguments are not TOML.
+    """
+    if not config.local_epochs and not config.local_steps:
+        raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
+    if config.data_dir and config.data_source != "auto":
+        raise ConfigError(
+            "data-source", config.data_source, "leave it at 'auto' where data-dir is given"
+        )
+    arguments("strategy-args", config.strategy_args)
+    arguments("partition-args", config.partition_args)
+    return config
+
+
+def config_error(error: ValidationError) -> ConfigError:
+    """Return the first problem of a pydantic error as one line with key, value and fix."""
+    first = error.errors()[0]
+    # A union's location ends in the tried member, a subcommand's begins with its name.
+    known = {_kebab(name): field for name, field in RunConfig.model_fields.items()}
+    key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))
+    if first["type"] == "extra_forbidden":
+        return ConfigError(key, first["input"], f"unknown key; known: {', '.join(sorted(known))}")
+    text = first["msg"].removeprefix("Input ")
+    field = known.get(key)
+    return ConfigError(key, first["input"], f"{text} ({field.description if field else key})")
+
+
+def arguments(key: str, text: str) -> dict[str, Any]:
+    """Parse "a = 1, b = 'x'" (the inside of a TOML inline table); "-" in names becomes "_".
+
+    Raises:
+        ConfigError: Not TOML.
+    """
+    try:
+        table = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
+    except tomllib.TOMLDecodeError as error:
+        example = "write TOML, for example: eta = 0.01, name = 'x'"
+        raise ConfigError(key, text, f"{example} ({error})") from None
+    return {name.replace("-", "_"): value for name, value in table.items()}

@@ -1,0 +1,76 @@
+"""What happened in every round, and the papers' measure of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of the history; round 0 is the initial model.
+
+    Attributes:
+        round: The round's number.
+        participants: How many clients were written to for training.
+        rejected: Reason by node id for every training or evaluation reply that was refused, or
+            that did not come in time.
+        learning_rate: eta in this round.
+        train_loss: Mean of the clients' training losses, weighted by n_k.
+        test_loss: Mean loss of the new global model on the test set; None if not tested.
+        accuracy: Its accuracy there, in [0, 1]; None if not tested.
+        client_metrics: Weighted means of the clients' own evaluations.
+        bytes_down: Bytes of the records sent to clients for training.
+        bytes_up: Bytes of the records they sent back.
+        seconds: Wall-clock time of the round.
+    """
+
+    round: int
+    participants: int = 0
+    rejected: dict[int, str] = field(default_factory=dict)
+    learning_rate: float | None = None
+    train_loss: float | None = None
+    test_loss: float | None = None
+    accuracy: float | None = None
+    client_metrics: dict[str, float] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as plain values for one line of JSON; null for what is not finite."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
+
+
+def accuracy_curve(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:
+    """Return (round, test accuracy) for every round that was tested."""
+    return [(record.round, record.accuracy) for record in records if record.accuracy is not None]
+
+
+def rounds_to_target(curve: Sequence[tuple[int, float]], target: float) -> float | None:
+    """Return the number of rounds to a target accuracy as the FedAvg paper counts them.
+
+    The curve is made monotone ("taking the best value of test-set accuracy achieved over all prior
+    rounds"), and the crossing is found "using linear interpolation between the discrete points"
+    (arXiv 1602.05629v4, section 3).
+
+    Args:
+        curve: (round, accuracy) in the order of rounds.
+        target: The accuracy to reach.
+
+    Returns:
+        The crossing, in rounds; None where the curve never gets there.
+    """
+    previous: tuple[int, float] | None = None
+    for server_round, accuracy in curve:
+        if accuracy >= target:
+            if previous is None:
+                return float(server_round)
+            before, best = previous
+            return before + (server_round - before) * (target - best) / (accuracy - best)
+        best = accuracy if previous is None else max(previous[1], accuracy)
+        previous = (server_round, best)
+    return None

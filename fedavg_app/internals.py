@@ -1,0 +1,80 @@
+"""The one place that uses what Flower 1.41 does not document.
+
+Public API is all the rest builds on. What is needed from here:
+
+* `Run` and `NodeInfo` appear in the abstract signatures of the public class `Grid`.
+* A `Message` takes its sender from `TaskIdentity`, which Flower's own engines set.
+* A message's id is set by the grid that sends it, and `Metadata` has no public setter for it.
+"""
+
+from collections.abc import Iterable
+from uuid import uuid4
+
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedavg_app.exchange import exchange
+
+__all__ = ["BaseGrid", "NodeInfo", "error_reply", "identify_server", "stamp"]
+
+FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
+
+
+def identify_server(run_id: int) -> None:
+    """Make messages created in this process come from the server of run ``run_id``."""
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+
+def stamp(message: Message) -> str:
+    """Give the message an id of its own and return it."""
+    message.metadata.__dict__["_message_id"] = str(uuid4())
+    return message.metadata.message_id
+
+
+def error_reply(message: Message, reason: str) -> Message:
+    """Return the reply that Flower's engines send for a ClientApp that raised."""
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+class BaseGrid(Grid):
+    """What every grid of ours shares: the methods that Flower requires and we have no use for."""
+
+    _run: Run | None = None
+
+    def set_run(self, run: Run) -> None:
+        """Set the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that was set.
+
+        Raises:
+            RuntimeError: None was set.
+        """
+        if self._run is None:
+            raise RuntimeError("no run was set on this grid")
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a new message (deprecated in Flower in favour of ``Message``)."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send the messages; return the replies that come within ``timeout`` seconds."""
+        return exchange(self, messages, timeout)

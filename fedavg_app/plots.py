@@ -1,0 +1,61 @@
+"""The curves of one run as PNG."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedavg_app.atomic import replacing
+from fedavg_app.history import RoundRecord, accuracy_curve
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+
+
+def plot_run(
+    folder: Path, records: Sequence[RoundRecord], target: float | None, title: str
+) -> None:
+    """Write ``accuracy.png`` and ``loss.png`` into the folder."""
+    tested = accuracy_curve(records)
+    figure = _figure(f"Test accuracy: {title}", "accuracy")
+    axes = figure.axes[0]
+    axes.plot(*zip(*tested, strict=True), color=BLUE, label="after each round")
+    if target:
+        axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=f"target {target:g}")
+    axes.legend(loc="lower right")
+    _save(figure, folder / "accuracy.png")
+
+    figure = _figure(f"Loss: {title}", "mean cross-entropy")
+    axes = figure.axes[0]
+    for attribute, label, color in (
+        ("test_loss", "test set", BLUE),
+        ("train_loss", "clients' training", ORANGE),
+    ):
+        points = [
+            (record.round, value)
+            for record in records
+            if (value := getattr(record, attribute)) is not None and value > 0
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, label=label)
+    axes.set_yscale("log")
+    axes.legend(loc="upper right")
+    _save(figure, folder / "loss.png")
+
+
+def _figure(title: str, y_label: str) -> Figure:
+    # Figure, not pyplot: no global state and no display, whatever thread this runs in.
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("round")
+    axes.set_ylabel(y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)

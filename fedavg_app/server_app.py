@@ -1,0 +1,249 @@
+"""The ServerApp: config -> task and strategy -> rounds -> artefacts."""
+
+import logging
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+import strategies
+import tasks
+from fedavg_app.artifacts import RunDirectory
+from fedavg_app.client_app import pick_device
+from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.history import RoundRecord, accuracy_curve
+from fedavg_app.nodes import find_nodes
+from fedavg_app.partitions import check_partition
+from fedavg_app.plots import plot_run
+from fedavg_app.progress import RoundProgress
+from fedavg_app.rounds import Evaluate, Outcome, Plan, run_rounds
+from strategies.base import CohortStrategy
+from strategies.foreign import Screened
+from tasks.base import Examples, Task, evaluate, load_arrays
+from tasks.data.store import Dataset
+
+app = ServerApp()
+logger = logging.getLogger("fedavg_app.server_app")
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the app on whatever grid this is: a simulation's or a deployment's."""
+    try:
+        run(grid, context.run_config)
+    except USER_ERRORS as error:
+        logger.error("run failed: %s", error)
+        raise
+
+
+def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
+    """Run the whole experiment that the run config describes; its results are on disk afterwards.
+
+    Raises:
+        ConfigError: A value that cannot be used.
+        DataError: The data set cannot be had.
+        RunError: The run could not go on.
+    """
+    config = parse_config(run_config)
+    task, strategy = load_parts(config)
+    data = task.dataset(config.data_options)
+    check_partition(
+        config.partition,
+        arguments("partition-args", config.partition_args),
+        config.num_clients,
+        len(data.train),
+    )
+    plan = make_plan(config, task)
+    nodes = find_nodes(grid, config.num_clients)
+    folder = RunDirectory(config)
+    progress = RoundProgress(plan.num_rounds)
+    describe(progress, config, task, plan, data, folder)
+    records: list[RoundRecord] = []
+
+    def on_round(record: RoundRecord) -> None:
+        records.append(record)
+        folder.append(record)
+        progress.update(record)
+
+    started = time.monotonic()
+    failure = "interrupted"
+    outcome = None
+    try:
+        strategy.summary()
+        with progress:
+            outcome = run_rounds(
+                grid,
+                strategy,
+                ArrayRecord(task.initial_model(config.seed).state_dict()),
+                nodes,
+                plan,
+                client_config(config, data),
+                test_on(task, data, config),
+                on_round,
+            )
+        folder.write_model(outcome.arrays)
+    except Exception as error:
+        failure = str(error)
+        raise
+    finally:
+        summary = summarise(plan, data, records, outcome, time.monotonic() - started)
+        if outcome is None:
+            summary |= {"status": "failed", "reason": failure}
+        folder.write_summary(summary)
+        title = f"{task.name}, {config.strategy}, {config.partition}, seed {config.seed}"
+        if records:
+            plot_run(folder.path, records, plan.target_accuracy, title)
+        folder.close()
+    report(progress, plan, outcome, folder)
+    return outcome
+
+
+def load_parts(config: RunConfig) -> tuple[Task, CohortStrategy | Screened]:
+    """Return the task and the strategy that the config names.
+
+    Raises:
+        ConfigError: One of them is unknown, or the strategy refuses its arguments.
+    """
+    try:
+        task = tasks.load(config.task)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
+    try:
+        strategies.load(config.strategy)
+    except ValueError as error:
+        raise ConfigError("strategy", config.strategy, str(error)) from error
+    try:
+        chosen = arguments("strategy-args", config.strategy_args)
+        strategy = strategies.build(config.strategy, chosen)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    if config.partition not in task.partitions:
+        known = ", ".join(task.partitions)
+        raise ConfigError("partition", config.partition, f"{task.name} can be split by: {known}")
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
+    return task, strategy
+
+
+def make_plan(config: RunConfig, task: Task) -> Plan:
+    """Return the plan of rounds, with the task's defaults where the config says "auto"."""
+    rate, target = config.learning_rate, config.target_accuracy
+    return Plan(
+        num_rounds=config.num_server_rounds,
+        fraction_train=config.fraction_train,
+        fraction_evaluate=config.fraction_evaluate,
+        learning_rate=task.learning_rate if rate == "auto" else rate,
+        learning_rate_decay=config.learning_rate_decay,
+        evaluate_every=config.evaluate_every,
+        target_accuracy=(task.target_accuracy if target == "auto" else target) or None,
+        round_timeout=config.round_timeout or None,
+        seed=config.seed,
+    )
+
+
+def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:
+    """Return what every client is told: its local work, and which data set exactly to load."""
+    return ConfigRecord(
+        {
+            "local-epochs": config.local_epochs,
+            "local-steps": config.local_steps,
+            "batch-size": config.batch_size,
+            "seed": config.seed,
+            "data-source": data.options.source,
+            "data-dir": data.options.directory,
+        }
+    )
+
+
+def test_on(task: Task, data: Dataset, config: RunConfig) -> Evaluate:
+    """Return the function that tests a global model on the data set's test examples."""
+    device = pick_device(config.device)
+    model = task.model().to(device)
+    examples = Examples(
+        task.prepare(data.test.inputs).to(device),
+        torch.from_numpy(np.array(data.test.targets)).to(device),
+    )
+
+    def test(arrays: ArrayRecord) -> tuple[float, float]:
+        load_arrays(model, arrays.to_numpy_ndarrays())
+        return evaluate(task, model, examples)
+
+    return test
+
+
+def summarise(
+    plan: Plan,
+    data: Dataset,
+    records: list[RoundRecord],
+    outcome: Outcome | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Return the run in a few numbers, for ``summary.json``."""
+    curve = accuracy_curve(records)
+    best_round, best = max(curve, key=lambda point: point[1], default=(None, None))
+    return {
+        "status": "finished",
+        "rounds": records[-1].round if records else 0,
+        "target-accuracy": plan.target_accuracy,
+        "rounds-to-target": outcome.rounds_to_target if outcome else None,
+        "best-accuracy": best,
+        "best-round": best_round,
+        "final-accuracy": curve[-1][1] if curve else None,
+        "learning-rate": plan.learning_rate,
+        "bytes-down": sum(record.bytes_down for record in records),
+        "bytes-up": sum(record.bytes_up for record in records),
+        "rejected-replies": sum(len(record.rejected) for record in records),
+        "seconds": round(seconds, 3),
+        "data": data.description,
+        "data-fingerprint": data.fingerprint,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("flwr", "torch", "numpy", "ray")},
+        },
+    }
+
+
+def describe(
+    progress: RoundProgress,
+    config: RunConfig,
+    task: Task,
+    plan: Plan,
+    data: Dataset,
+    folder: RunDirectory,
+) -> None:
+    """Say what is about to run, on which data, and where the results go."""
+    work = (
+        f"{config.local_steps} local steps" if config.local_steps else f"E = {config.local_epochs}"
+    )
+    batch = config.batch_size or "all"
+    target = plan.target_accuracy or "none"
+    progress.console.print(
+        f"{config.strategy} on {task.name}: K = {config.num_clients} clients ({config.partition}), "
+        f"C = {config.fraction_train:g}, {work}, B = {batch}, "
+        f"learning rate {plan.learning_rate:g}, target {target}, seed {config.seed}"
+    )
+    progress.console.print(f"data: {data.description}")
+    progress.console.print(f"results: {folder.path}")
+
+
+def report(progress: RoundProgress, plan: Plan, outcome: Outcome, folder: RunDirectory) -> None:
+    """Say how the run ended."""
+    curve = accuracy_curve(outcome.records)
+    best_round, best = max(curve, key=lambda point: point[1])
+    if plan.target_accuracy is None:
+        reached = "no target"
+    elif outcome.rounds_to_target is None:
+        reached = f"target {plan.target_accuracy:g} not reached in {plan.num_rounds} rounds"
+    else:
+        reached = f"{outcome.rounds_to_target:.1f} rounds to {plan.target_accuracy:g}"
+    progress.console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
+    progress.console.print(f"results: {folder.path}")

@@ -1,0 +1,116 @@
+"""Federated learning simulations from Python, without a SuperLink: see `simulation.py --help`."""
+
+import logging
+import math
+import os
+import sys
+import warnings
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import CliApp, CliSubCommand
+
+from fedavg_app.config import RunConfig, check_config, config_error
+from fedavg_app.errors import USER_ERRORS
+
+
+class Run(RunConfig):
+    """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
+
+    num_workers: int = Field(0, ge=0, description="Ray actors; 0 means one per CPU core")
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
+        "auto", description="the share of a GPU each actor reserves; auto divides what there is"
+    )
+    ray_address: str = Field("", description="join this Ray cluster instead of starting Ray here")
+
+    def cli_cmd(self) -> None:
+        """Run it."""
+        check_config(self)
+        simulate(self, self.num_workers, self.gpus_per_worker, self.ray_address)
+
+
+class Simulation(BaseModel):
+    """Communication-efficient federated learning on Flower."""
+
+    run: CliSubCommand[Run]
+
+    def cli_cmd(self) -> None:
+        """Run the subcommand."""
+        CliApp.run_subcommand(self)
+
+
+def simulate(
+    config: RunConfig,
+    num_workers: int = 0,
+    gpus_per_worker: float | Literal["auto"] = "auto",
+    ray_address: str = "",
+) -> None:
+    """Run the app on virtual clients; results go to a new folder in the config's run-dir.
+
+    Args:
+        config: The run's settings.
+        num_workers: How many Ray actors; 0 means one per CPU core.
+        gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
+            evenly where the config's device admits them.
+        ray_address: A Ray cluster to join; empty starts Ray on this machine.
+
+    Raises:
+        ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
+    """
+    from fedavg_app.server_app import load_parts, run
+
+    load_parts(config)  # a wrong name must not cost the start of Ray
+
+    import ray
+
+    from fedavg_app.engine.grid import RayGrid
+
+    workers = num_workers or len(os.sched_getaffinity(0))
+    share = _gpu_share(config, workers) if gpus_per_worker == "auto" else gpus_per_worker
+    run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
+    # Ray's own tip about a default that will change; here an actor without a share sees no GPU.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    ray.init(
+        address=ray_address or "local",
+        num_cpus=None if ray_address else workers,
+        include_dashboard=None if ray_address else False,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+    )
+    try:
+        with RayGrid(run_config, config.num_clients, workers, share) as grid:
+            run(grid, run_config)
+    finally:
+        ray.shutdown()
+
+
+def _gpu_share(config: RunConfig, workers: int) -> float:
+    """Return the share of a GPU per worker that puts equally many workers on every GPU."""
+    import torch
+
+    gpus = 0 if config.device == "cpu" else torch.cuda.device_count()
+    return 1 / math.ceil(workers / gpus) if gpus else 0.0
+
+
+def main() -> int:
+    """Parse the command line and run; return the exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    try:
+        CliApp.run(Simulation)
+    except ValidationError as error:
+        print(f"error: {config_error(error)}", file=sys.stderr)  # noqa: T201
+        return 2
+    except USER_ERRORS as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

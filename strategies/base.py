@@ -1,0 +1,117 @@
+"""What every strategy of ours shares: who is written to, what is believed, how it is reported.
+
+A strategy is a `flwr.serverapp.strategy.Strategy`: four methods around one round. `CohortStrategy`
+writes one message to each node that the grid shows it. Which nodes those are is not its business:
+the round loop shows it the round's cohort (`fedavg_app.cohort`), so that one seeded sampler serves
+every strategy, Flower's own included.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from strategies.screening import (
+    ARRAYS,
+    CONFIG,
+    check_metrics,
+    check_update,
+    mean_metrics,
+    screen,
+)
+
+logger = logging.getLogger("fedavg_app.strategies")
+
+
+class CohortStrategy(Strategy):
+    """Writes the model to every node of the cohort and aggregates the replies that pass.
+
+    Subclasses implement `aggregate` and, where what travels differs, override `configure_train`,
+    `check_reply` and `client_mod`.
+
+    Attributes:
+        train_type: The message type of a training message: "train" runs the task client's `fit`,
+            "train.gradient" its `gradient`.
+        rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
+    """
+
+    train_type: ClassVar[str] = MessageType.TRAIN
+    # A client-side mod, `(message, context, call_next) -> Message`, set as a staticmethod by
+    # strategies that change what travels; the ClientApp puts it around its handlers.
+    client_mod = None
+
+    def __init__(self) -> None:
+        self.rejected: dict[int, str] = {}
+        self._arrays = ArrayRecord()
+        self._config = ConfigRecord()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Return one training message per node of the grid, in the grid's order."""
+        self._arrays, self._config = arrays, config
+        return _broadcast(self.train_type, server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate the replies that pass `check_reply`; (None, None) where none does.
+
+        Refused replies are logged with their node's id and kept in `rejected`.
+        """
+        accepted, self.rejected = screen(replies, self.check_reply)
+        log_rejected(server_round, self.rejected)
+        if not accepted:
+            return None, None
+        return self.aggregate(accepted), mean_metrics(accepted)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Return one evaluation message per node of the grid."""
+        return _broadcast(MessageType.EVALUATE, server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return the n_k-weighted means of the clients' metrics; None where no reply passes."""
+        accepted, self.rejected = screen(replies, check_metrics)
+        log_rejected(server_round, self.rejected)
+        return mean_metrics(accepted) if accepted else None
+
+    def check_reply(self, reply: Message) -> None:
+        """Check one training reply against the model that was sent.
+
+        Raises:
+            strategies.screening.ReplyError: The reply must not be used.
+        """
+        check_update(reply, self._arrays)
+
+    @abstractmethod
+    def aggregate(self, replies: list[Message]) -> ArrayRecord:
+        """Return the next global model from at least one checked reply."""
+
+    def summary(self) -> None:
+        """Log what this strategy is: the first line of its docstring."""
+        logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
+
+
+def log_rejected(server_round: int, rejected: dict[int, str]) -> None:
+    """Log one warning per refused reply, with the node's id."""
+    for node, reason in rejected.items():
+        logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
+
+
+def _broadcast(
+    message_type: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+) -> list[Message]:
+    config["server-round"] = server_round
+    content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    return [
+        Message(content, dst_node_id=node, message_type=message_type, group_id=str(server_round))
+        for node in grid.get_node_ids()
+    ]

@@ -1,0 +1,86 @@
+"""Any other `flwr.serverapp.strategy.Strategy`, Flower's own included, behind our screening.
+
+Flower's strategies raise when one reply's records differ from the others' and average NaN. Behind
+`Screened` they see only replies that passed the same checks as those of our own strategies.
+"""
+
+from collections.abc import Iterable
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from strategies.base import log_rejected
+from strategies.screening import (
+    ARRAYS,
+    METRICS,
+    check_metrics,
+    check_update,
+    common_metrics,
+    screen,
+)
+
+
+class Screened(Strategy):
+    """Drives ``inner`` with replies that hold the model's arrays, finite, and the same metrics.
+
+    Attributes:
+        rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
+    """
+
+    def __init__(self, inner: Strategy) -> None:
+        self.inner = inner
+        self.rejected: dict[int, str] = {}
+        self._arrays = ArrayRecord()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return what the inner strategy sends."""
+        self._arrays = arrays
+        return self.inner.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the inner strategy aggregate the replies that pass; (None, None) where none does."""
+        accepted, self.rejected = screen(replies, lambda reply: check_update(reply, self._arrays))
+        log_rejected(server_round, self.rejected)
+        if not accepted:
+            return None, None
+        return self.inner.aggregate_train(server_round, _alike(accepted))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return what the inner strategy sends."""
+        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Let the inner strategy aggregate the replies that pass; None where none does."""
+        accepted, self.rejected = screen(replies, check_metrics)
+        log_rejected(server_round, self.rejected)
+        if not accepted:
+            return None
+        return self.inner.aggregate_evaluate(server_round, _alike(accepted))
+
+    def summary(self) -> None:
+        """Let the inner strategy log its settings."""
+        self.inner.summary()
+
+
+def _alike(replies: list[Message]) -> list[Message]:
+    """Reduce the replies to the records and the metrics that all of them share.
+
+    One client with a metric of its own would otherwise make Flower's strategies drop the round.
+    """
+    metrics = [common_metrics(reply) for reply in replies]
+    shared = [key for key in metrics[0] if all(key in record for record in metrics)]
+    for reply, record in zip(replies, metrics, strict=True):
+        content = RecordDict({METRICS: MetricRecord({key: record[key] for key in shared})})
+        if ARRAYS in reply.content.array_records:
+            content[ARRAYS] = reply.content.array_records[ARRAYS]
+        reply.content = content
+    return replies

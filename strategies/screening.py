@@ -1,0 +1,175 @@
+"""What a server believes of a reply: nothing until it is checked.
+
+A client may be broken or hostile. Every check here runs before a reply's numbers are used, costs
+time and memory bounded by the *model's* size (never by what a header claims), and turns whatever
+is wrong into one `ReplyError` with a one-line reason.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from io import BytesIO
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from numpy.typing import NDArray
+
+from strategies.aggregation import Arrays
+
+ARRAYS = "arrays"
+METRICS = "metrics"
+CONFIG = "config"
+NUM_EXAMPLES = "num-examples"
+
+
+class ReplyError(ValueError):
+    """A reply that must not be used; the message is the reason, in one line."""
+
+
+def screen(
+    replies: Iterable[Message], check: Callable[[Message], None]
+) -> tuple[list[Message], dict[int, str]]:
+    """Split replies into those that pass ``check`` and the reasons, by node id, for the others.
+
+    A reply that carries an error (the client raised) is rejected with that error's reason. Of two
+    replies from one node the second is rejected: no node counts twice in a round.
+    """
+    accepted: list[Message] = []
+    rejected: dict[int, str] = {}
+    seen: set[int] = set()
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        try:
+            if reply.has_error():
+                raise ReplyError(_error_reason(reply.error.reason, reply.error.code))
+            if node in seen:
+                raise ReplyError("a second reply from the same node")
+            check(reply)
+        except ReplyError as reason:
+            rejected[node] = str(reason)
+        else:
+            accepted.append(reply)
+        seen.add(node)
+    return accepted, rejected
+
+
+def check_metrics(reply: Message) -> None:
+    """Check that the reply states its number of examples.
+
+    Raises:
+        ReplyError: No record "metrics", or "num-examples" missing, not a number or below 1.
+    """
+    num_examples(reply)
+
+
+def check_update(reply: Message, expected: ArrayRecord) -> None:
+    """Check a dense reply: record "arrays" like ``expected`` and finite, and its metrics.
+
+    Raises:
+        ReplyError: A missing record, other names, shapes or dtypes, NaN or infinite values.
+    """
+    num_examples(reply)
+    read_arrays(reply, expected)
+
+
+def num_examples(reply: Message) -> float:
+    """Return n_k, the number of examples the reply's node trained or evaluated on.
+
+    Raises:
+        ReplyError: See `check_metrics`.
+    """
+    record = reply.content.metric_records.get(METRICS)
+    if record is None:
+        raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_names(reply)})")
+    value = record.get(NUM_EXAMPLES)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ReplyError(f"{NUM_EXAMPLES} is {value!r}, not a number")
+    if not math.isfinite(value) or value < 1:
+        raise ReplyError(f"{NUM_EXAMPLES} is {value}, must be at least 1")
+    return float(value)
+
+
+def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
+    """Return the reply's record "arrays" as NumPy arrays, by name in the order of ``expected``.
+
+    Raises:
+        ReplyError: See `check_update`.
+    """
+    record = reply.content.array_records.get(ARRAYS)
+    if record is None:
+        raise ReplyError(f"no ArrayRecord {ARRAYS!r} (has: {_names(reply)})")
+    if set(record) != set(expected):
+        difference = sorted(set(record) ^ set(expected))
+        raise ReplyError(f"array names differ from the model's: {_shorten(', '.join(difference))}")
+    return {name: _read_array(name, record[name], like) for name, like in expected.items()}
+
+
+def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
+    """Return one array without allocating what its header claims before that is checked."""
+    if array.stype != like.stype:
+        raise ReplyError(f"array {name!r} is serialised as {array.stype!r}, not {like.stype!r}")
+    shape, dtype = tuple(like.shape), np.dtype(like.dtype)
+    stream = BytesIO(array.data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        found_shape, fortran, found_dtype = read_header(stream)
+    except Exception as error:  # whatever a malformed header makes NumPy raise
+        raise ReplyError(f"array {name!r} has an unreadable header") from error
+    if found_dtype != dtype or tuple(found_shape) != shape:
+        raise ReplyError(
+            f"array {name!r} is {found_dtype}{list(found_shape)}, expected {dtype}{list(shape)}"
+        )
+    body = memoryview(array.data)[stream.tell() :]
+    if len(body) != dtype.itemsize * math.prod(shape):
+        raise ReplyError(
+            f"array {name!r} holds {len(body)} bytes, not those of {dtype}{list(shape)}"
+        )
+    values: NDArray[np.generic] = np.frombuffer(body, dtype=dtype).reshape(
+        shape, order="F" if fortran else "C"
+    )
+    if not np.isfinite(values).all():
+        raise ReplyError(f"array {name!r} has NaN or infinite values")
+    return values
+
+
+def mean_metrics(replies: Iterable[Message]) -> MetricRecord:
+    """Return the n_k-weighted mean of every scalar metric that all (checked) replies carry."""
+    checked = list(replies)
+    weights = [num_examples(reply) for reply in checked]
+    records = [common_metrics(reply) for reply in checked]
+    mean = MetricRecord()
+    if not records:
+        return mean
+    total = sum(weights)
+    for key in records[0]:
+        if key != NUM_EXAMPLES and all(key in record for record in records):
+            pairs = zip(weights, records, strict=True)
+            mean[key] = sum(weight * record[key] for weight, record in pairs) / total
+    return mean
+
+
+def common_metrics(reply: Message) -> dict[str, float]:
+    """Return the reply's finite scalar metrics by name (lists and NaN are left out)."""
+    record = reply.content.metric_records[METRICS]
+    return {
+        key: float(value)
+        for key, value in record.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _names(reply: Message) -> str:
+    return _shorten(", ".join(reply.content)) or "nothing"
+
+
+def _error_reason(reason: str | None, code: int) -> str:
+    """Return the last line of an error's reason: Flower puts the whole traceback into it."""
+    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
+    return f"error {code}: {_shorten(lines[-1]) if lines else 'no reason given'}"
+
+
+def _shorten(text: str, length: int = 200) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

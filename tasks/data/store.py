@@ -1,0 +1,132 @@
+"""Data sets parsed once into memory-mapped arrays that all processes of a machine share."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+CACHE_VARIABLE = "FEDAVG_APP_CACHE"
+META = "meta.json"
+
+
+class DataError(ValueError):
+    """A data set cannot be had; the message says what is wrong and what to do, in one line."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where to look for a data set.
+
+    Attributes:
+        source: "mirror", "hub", "embedded" or "auto"; "auto" takes the first of cache, mirror and
+            embedded default that can be had.
+        directory: A directory of the data set's canonical files; if set, nothing else is used.
+    """
+
+    source: str = "auto"
+    directory: str = ""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples as stored: ``inputs`` (n, ...) as the files have them, ``targets`` (n,) int64."""
+
+    inputs: NDArray[np.generic]
+    targets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training and a test set.
+
+    Attributes:
+        train: The examples that clients share out.
+        test: The examples that the global model is evaluated on.
+        options: What loads exactly this data set again, in this or another process.
+        description: Where the data are from, for people.
+        fingerprint: SHA-256 of the arrays, hexadecimal.
+    """
+
+    train: Split
+    test: Split
+    options: DataOptions
+    description: str
+    fingerprint: str
+
+
+def cache_root() -> Path:
+    """Return the cache directory: $FEDAVG_APP_CACHE or the platform's usual place."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    return Path(configured) if configured else platformdirs.user_cache_path("fedavg-app")
+
+
+def is_stored(name: str) -> bool:
+    """Return whether the data set is in the cache, complete."""
+    return (cache_root() / name / META).is_file()
+
+
+def load(
+    name: str,
+    parse: Callable[[], tuple[Split, Split]],
+    options: DataOptions,
+    description: str,
+) -> Dataset:
+    """Return the data set ``name`` from the cache, memory-mapped; parse it first where it is new.
+
+    Several processes may do so at once: each writes into a directory of its own, and the first to
+    rename it into place wins.
+
+    Raises:
+        DataError: What ``parse`` raises, or the cache directory cannot be written.
+    """
+    folder = cache_root() / name
+    if not is_stored(name):
+        train, test = parse()
+        try:
+            _write(folder, train, test)
+        except OSError as error:
+            raise DataError(
+                f"cannot write the data cache {folder}: {error.strerror or error}; "
+                f"set ${CACHE_VARIABLE} to a writable directory"
+            ) from error
+    meta = json.loads((folder / META).read_text())
+    train, test = (
+        Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="r") for part in PARTS))
+        for split in ("train", "test")
+    )
+    return Dataset(train, test, options, description, meta["fingerprint"])
+
+
+PARTS = ("inputs", "targets")
+
+
+def _write(folder: Path, train: Split, test: Split) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        digest = hashlib.sha256()
+        for name, split in (("train", train), ("test", test)):
+            for part in PARTS:
+                array = np.ascontiguousarray(getattr(split, part))
+                digest.update(f"{array.dtype}{array.shape}".encode())
+                digest.update(array.tobytes())
+                np.save(temporary / f"{name}-{part}.npy", array)
+        (temporary / META).write_text(json.dumps({"fingerprint": digest.hexdigest()}))
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not (folder / META).is_file():  # not another process's finished work
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -5,8 +5,8 @@ On the wire this is a plain Message-API app: records "arrays" and "config" in, "
 its own mod around these handlers; they never know.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import lru_cache, wraps
 
 import numpy as np
 import torch
@@ -40,42 +40,40 @@ def query(message: Message, context: Context) -> Message:
     return Message(RecordDict({"node": node}), reply_to=message)
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Train the received model on the local examples."""
-    return _with_mod(lambda client: client.fit)(message, context)
+def with_mod(innermost: ClientAppCallable) -> ClientAppCallable:
+    """Put the client-side mod of the run's strategy, if it has one, around a handler."""
 
-
-@app.train("gradient")
-def gradient(message: Message, context: Context) -> Message:
-    """Compute the gradient of the whole local loss at the received model."""
-    return _with_mod(lambda client: client.gradient)(message, context)
-
-
-@app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model on the local test examples."""
-    client, arrays, config = _open(message, context)
-    loss, count, metrics = client.evaluate(arrays.to_numpy_ndarrays(), config)
-    return _reply(message, None, count, {"loss": loss, **metrics})
-
-
-def _with_mod(
-    work: Callable[[TaskClient], Callable[[Parameters, Config], tuple[Parameters, int, Config]]],
-) -> ClientAppCallable:
-    """Return the handler that does ``work``, inside the mod of the run's strategy."""
-
-    def innermost(message: Message, context: Context) -> Message:
-        client, arrays, config = _open(message, context)
-        updated, count, metrics = work(client)(arrays.to_numpy_ndarrays(), config)
-        named = {name: Array(np.asarray(a)) for name, a in zip(arrays, updated, strict=True)}
-        return _reply(message, ArrayRecord(named), count, metrics)
-
+    @wraps(innermost)
     def handler(message: Message, context: Context) -> Message:
         mod = strategies.client_mod(str(context.run_config["strategy"]))
         return mod(message, context, innermost) if mod else innermost(message, context)
 
     return handler
+
+
+@app.train()
+@with_mod
+def train(message: Message, context: Context) -> Message:
+    """Train the received model on the local examples."""
+    client, arrays, config = _open(message, context)
+    return _reply(message, arrays, *client.fit(arrays.to_numpy_ndarrays(), config))
+
+
+@app.train("gradient")
+@with_mod
+def gradient(message: Message, context: Context) -> Message:
+    """Compute the gradient of the whole local loss at the received model."""
+    client, arrays, config = _open(message, context)
+    return _reply(message, arrays, *client.gradient(arrays.to_numpy_ndarrays(), config))
+
+
+@app.evaluate()
+@with_mod
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the received model on the local test examples."""
+    client, arrays, config = _open(message, context)
+    loss, count, metrics = client.evaluate(arrays.to_numpy_ndarrays(), config)
+    return _reply(message, arrays, None, count, {"loss": loss, **metrics})
 
 
 def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, Config]:
@@ -94,11 +92,19 @@ def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, 
     return client, message.content.array_records[ARRAYS], config
 
 
-def _reply(message: Message, arrays: ArrayRecord | None, count: int, metrics: Config) -> Message:
+def _reply(
+    message: Message,
+    names: Iterable[str],
+    updated: Parameters | None,
+    count: int,
+    metrics: Config,
+) -> Message:
+    """Return the reply with the updated arrays under the names they came with, and the metrics."""
     scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
-    if arrays is not None:
-        content[ARRAYS] = arrays
+    if updated is not None:
+        named = {name: Array(array) for name, array in zip(names, updated, strict=True)}
+        content[ARRAYS] = ArrayRecord(named)
     return Message(content, reply_to=message)
 
 

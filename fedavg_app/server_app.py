@@ -1,10 +1,8 @@
 """The ServerApp: config -> task and strategy -> rounds -> artefacts."""
 
 import logging
-import platform
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -18,12 +16,13 @@ from fedavg_app.artifacts import RunDirectory
 from fedavg_app.client_app import pick_device
 from fedavg_app.config import RunConfig, arguments, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
-from fedavg_app.history import RoundRecord, accuracy_curve
+from fedavg_app.history import RoundRecord
 from fedavg_app.nodes import find_nodes
 from fedavg_app.partitions import check_partition
 from fedavg_app.plots import plot_run
 from fedavg_app.progress import RoundProgress
 from fedavg_app.rounds import Evaluate, Outcome, Plan, run_rounds
+from fedavg_app.summary import describe, report, summarise
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
 from tasks.base import Examples, Task, evaluate, load_arrays
@@ -64,7 +63,7 @@ def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
     nodes = find_nodes(grid, config.num_clients)
     folder = RunDirectory(config)
     progress = RoundProgress(plan.num_rounds)
-    describe(progress, config, task, plan, data, folder)
+    describe(progress.console, config, task, plan, data, folder.path)
     records: list[RoundRecord] = []
 
     def on_round(record: RoundRecord) -> None:
@@ -101,7 +100,7 @@ def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
         if records:
             plot_run(folder.path, records, plan.target_accuracy, title)
         folder.close()
-    report(progress, plan, outcome, folder)
+    report(progress.console, plan, outcome, folder.path)
     return outcome
 
 
@@ -178,72 +177,3 @@ def test_on(task: Task, data: Dataset, config: RunConfig) -> Evaluate:
         return evaluate(task, model, examples)
 
     return test
-
-
-def summarise(
-    plan: Plan,
-    data: Dataset,
-    records: list[RoundRecord],
-    outcome: Outcome | None,
-    seconds: float,
-) -> dict[str, Any]:
-    """Return the run in a few numbers, for ``summary.json``."""
-    curve = accuracy_curve(records)
-    best_round, best = max(curve, key=lambda point: point[1], default=(None, None))
-    return {
-        "status": "finished",
-        "rounds": records[-1].round if records else 0,
-        "target-accuracy": plan.target_accuracy,
-        "rounds-to-target": outcome.rounds_to_target if outcome else None,
-        "best-accuracy": best,
-        "best-round": best_round,
-        "final-accuracy": curve[-1][1] if curve else None,
-        "learning-rate": plan.learning_rate,
-        "bytes-down": sum(record.bytes_down for record in records),
-        "bytes-up": sum(record.bytes_up for record in records),
-        "rejected-replies": sum(len(record.rejected) for record in records),
-        "seconds": round(seconds, 3),
-        "data": data.description,
-        "data-fingerprint": data.fingerprint,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("flwr", "torch", "numpy", "ray")},
-        },
-    }
-
-
-def describe(
-    progress: RoundProgress,
-    config: RunConfig,
-    task: Task,
-    plan: Plan,
-    data: Dataset,
-    folder: RunDirectory,
-) -> None:
-    """Say what is about to run, on which data, and where the results go."""
-    work = (
-        f"{config.local_steps} local steps" if config.local_steps else f"E = {config.local_epochs}"
-    )
-    batch = config.batch_size or "all"
-    target = plan.target_accuracy or "none"
-    progress.console.print(
-        f"{config.strategy} on {task.name}: K = {config.num_clients} clients ({config.partition}), "
-        f"C = {config.fraction_train:g}, {work}, B = {batch}, "
-        f"learning rate {plan.learning_rate:g}, target {target}, seed {config.seed}"
-    )
-    progress.console.print(f"data: {data.description}")
-    progress.console.print(f"results: {folder.path}")
-
-
-def report(progress: RoundProgress, plan: Plan, outcome: Outcome, folder: RunDirectory) -> None:
-    """Say how the run ended."""
-    curve = accuracy_curve(outcome.records)
-    best_round, best = max(curve, key=lambda point: point[1])
-    if plan.target_accuracy is None:
-        reached = "no target"
-    elif outcome.rounds_to_target is None:
-        reached = f"target {plan.target_accuracy:g} not reached in {plan.num_rounds} rounds"
-    else:
-        reached = f"{outcome.rounds_to_target:.1f} rounds to {plan.target_accuracy:g}"
-    progress.console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
-    progress.console.print(f"results: {folder.path}")

@@ -93,9 +93,18 @@ def _gpu_share(config: RunConfig, workers: int) -> float:
     return 1 / math.ceil(workers / gpus) if gpus else 0.0
 
 
+class _StderrHandler(logging.Handler):
+    """Writes to what stderr is now: the live display puts itself there to keep lines apart."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)  # noqa: T201
+
+
 def main() -> int:
     """Parse the command line and run; return the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    handler = _StderrHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("ray").setLevel(logging.WARNING)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:

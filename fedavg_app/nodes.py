@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.exchange import exchange
+from strategies.screening import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
 
@@ -47,10 +48,11 @@ def find_nodes(grid: Grid, num_clients: int, quiet_seconds: float = QUIET_SECOND
     ]
     holders: dict[int, int] = {}
     reasons: list[str] = []
-    for reply in exchange(grid, queries, QUERY_TIMEOUT):
+    replies = exchange(grid, queries, QUERY_TIMEOUT)
+    for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
         node = reply.metadata.src_node_id
         if reply.has_error():
-            reasons.append(f"node {node}: {(reply.error.reason or '').strip().splitlines()[-1:]}")
+            reasons.append(f"node {node}: {error_reason(reply.error)}")
             continue
         record = reply.content.config_records.get("node", ConfigRecord())
         number = record.get(PARTITION_ID)

@@ -84,7 +84,7 @@ def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
                 nodes,
                 plan,
                 client_config(config, data),
-                test_on(task, data, config),
+                central_evaluation(task, data, config),
                 on_round,
             )
         folder.write_model(outcome.arrays)
@@ -163,7 +163,7 @@ def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:
     )
 
 
-def test_on(task: Task, data: Dataset, config: RunConfig) -> Evaluate:
+def central_evaluation(task: Task, data: Dataset, config: RunConfig) -> Evaluate:
     """Return the function that tests a global model on the data set's test examples."""
     device = pick_device(config.device)
     model = task.model().to(device)

@@ -6,7 +6,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 
 from collections.abc import Iterable
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -48,7 +48,17 @@ class Screened(Strategy):
         log_rejected(server_round, self.rejected)
         if not accepted:
             return None, None
-        return self.inner.aggregate_train(server_round, _alike(accepted))
+        arrays, metrics = self.inner.aggregate_train(server_round, _alike(accepted))
+        return None if arrays is None else self._as_sent(arrays), metrics
+
+    def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the arrays in the model's dtypes: FedAdam and its like hand back float64."""
+        return ArrayRecord(
+            {
+                name: Array(arrays[name].numpy().astype(like.dtype, copy=False))
+                for name, like in self._arrays.items()
+            }
+        )
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from io import BytesIO
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays
@@ -40,7 +40,7 @@ def screen(
         node = reply.metadata.src_node_id
         try:
             if reply.has_error():
-                raise ReplyError(_error_reason(reply.error.reason, reply.error.code))
+                raise ReplyError(error_reason(reply.error))
             if node in seen:
                 raise ReplyError("a second reply from the same node")
             check(reply)
@@ -165,10 +165,10 @@ def _names(reply: Message) -> str:
     return _shorten(", ".join(reply.content)) or "nothing"
 
 
-def _error_reason(reason: str | None, code: int) -> str:
+def error_reason(error: Error) -> str:
     """Return the last line of an error's reason: Flower puts the whole traceback into it."""
-    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
-    return f"error {code}: {_shorten(lines[-1]) if lines else 'no reason given'}"
+    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    return f"error {error.code}: {_shorten(lines[-1]) if lines else 'no reason given'}"
 
 
 def _shorten(text: str, length: int = 200) -> str:

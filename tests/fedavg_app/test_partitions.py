@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from fedavg_app import partitions
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitions import partition
+
+
+@pytest.fixture
+def labels():
+    """60,000 labels in MNIST's own proportions, shuffled."""
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(10), counts))
+
+
+def test_iid_gives_600_distinct_examples_each(labels):
+    parts = partition(labels, "iid-test", "iid", {}, 100, 1)
+    assert [len(part) for part in parts] == [600] * 100
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60_000))
+    # A random 600 of 60,000 has all ten classes, each near 10 %.
+    shares = np.array([np.bincount(labels[part], minlength=10) / 600 for part in parts])
+    assert shares.min() > 0.04
+    assert shares.max() < 0.18
+
+
+def test_iid_shares_out_a_remainder(labels):
+    parts = partition(labels[:1003], "iid-rest", "iid", {}, 10, 1)
+    assert sorted(len(part) for part in parts) == [100] * 7 + [101] * 3
+    assert len(np.unique(np.concatenate(parts))) == 1003
+
+
+def test_shards_are_the_papers_pathological_split(labels):
+    parts = partition(labels, "shards-test", "shards", {}, 100, 1)
+    assert [len(part) for part in parts] == [600] * 100
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60_000))
+    # Two shards of 300 of the sorted labels: where does each shard start?
+    place = np.empty(60_000, dtype=int)
+    place[np.argsort(labels, kind="stable")] = np.arange(60_000)
+    shards = [np.unique(place[part] // 300) for part in parts]
+    assert all(len(held) == 2 for held in shards)
+    classes = [len(np.unique(labels[part])) for part in parts]
+    assert max(classes) <= 4
+    assert np.mean(np.array(classes) <= 2) > 0.8  # "most clients only have two digits"
+    # Assigned at random, not client k the shards k and k + 100, nor neighbours.
+    differences = {int(held[1] - held[0]) for held in shards}
+    assert len(differences) > 30
+
+
+def test_shards_per_client_is_an_argument(labels):
+    parts = partition(labels, "shards-one", "shards", {"shards_per_client": 1}, 10, 1)
+    assert all(len(np.unique(labels[part])) <= 3 for part in parts)
+
+
+@pytest.mark.parametrize("scheme", ["iid", "shards"])
+def test_a_partition_is_fixed_by_the_seed(labels, scheme):
+    first = partition(labels, "seeded", scheme, {}, 20, 1)
+    partitions._cached.cache_clear()
+    computed = partitions.SCHEMES[scheme](labels, 20, 1)
+    other = partition(labels, "seeded", scheme, {}, 20, 2)
+    assert all(np.array_equal(a, b) for a, b in zip(first, computed, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_a_partition_is_computed_once_for_all_processes(labels, monkeypatch):
+    first = partition(labels, "cached", "iid", {}, 7, 1)
+    monkeypatch.setitem(partitions.SCHEMES, "iid", lambda *_: pytest.fail("computed again"))
+    partitions._cached.cache_clear()
+    again = partition(labels, "cached", "iid", {}, 7, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_train_and_test_shards_of_a_client_have_the_same_classes():
+    train = np.repeat(np.arange(10), 400)
+    test = np.repeat(np.arange(10), 100)
+    a = partition(train, "same-train", "shards", {}, 50, 3)
+    b = partition(test, "same-test", "shards", {}, 50, 3)
+    for mine, held_out in zip(a, b, strict=True):
+        assert set(train[mine]) == set(test[held_out])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "arguments", "clients", "fragment"),
+    [
+        ("random", {}, 10, "partition = 'random': known partitions: iid, shards"),
+        ("iid", {"alpha": 1}, 10, "iid takes no arguments"),
+        ("shards", {"alpha": 1}, 10, "shards takes shards-per-client"),
+        ("shards", {"shards_per_client": 0}, 10, "whole number above 0"),
+        ("iid", {}, 101, "num-clients = 101: more clients than the 100 examples"),
+        ("shards", {}, 60, "num-clients = 60: more clients (120 shards) than the 100 examples"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(scheme, arguments, clients, fragment):
+    with pytest.raises(ConfigError) as caught:
+        partition(np.zeros(100, dtype=np.int64), "bad", scheme, arguments, clients, 1)
+    assert fragment in str(caught.value)

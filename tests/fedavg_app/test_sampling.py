@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from fedavg_app.sampling import cohort_size, sample
+
+
+@pytest.mark.parametrize(
+    ("fraction", "clients", "expected"),
+    [(0.0, 100, 1), (0.1, 100, 10), (0.2, 100, 20), (1.0, 100, 100), (0.001, 100, 1),
+     (0.125, 100, 13), (0.1, 1146, 115), (0.5, 1, 1)],
+)  # fmt: skip
+def test_cohort_size_is_the_papers_m(fraction, clients, expected):
+    assert cohort_size(fraction, clients) == expected
+
+
+def test_a_cohort_depends_on_seed_round_and_purpose_only():
+    base = sample(1, 5, "train", 0.1, 100)
+    assert base == sample(1, 5, "train", 0.1, 100)
+    assert base == sorted(set(base))
+    assert len(base) == 10
+    others = [sample(2, 5, "train", 0.1, 100), sample(1, 6, "train", 0.1, 100),
+              sample(1, 5, "evaluate", 0.1, 100)]  # fmt: skip
+    assert all(base != other for other in others)
+
+
+def test_participation_is_uniform():
+    counts = np.zeros(20)
+    rounds = 2000
+    for server_round in range(rounds):
+        counts[sample(3, server_round, "train", 0.25, 20)] += 1
+    # 2,000 draws at 1/4: mean 500, standard deviation 19.4; five of them on both sides.
+    assert np.all(np.abs(counts - rounds / 4) < 5 * np.sqrt(rounds * 0.25 * 0.75))
+
+
+def test_everyone_takes_part_at_c_1():
+    assert sample(1, 1, "train", 1.0, 17) == list(range(17))

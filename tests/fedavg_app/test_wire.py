@@ -1,0 +1,29 @@
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedavg_app.internals import error_reply
+from fedavg_app.wire import count_bytes
+
+
+def message(**records):
+    return Message(RecordDict(records), dst_node_id=5, message_type="train")
+
+
+def test_bytes_by_hand():
+    array = Array(np.zeros(10, dtype=np.float32))
+    assert len(array.data) == 128 + 40  # NumPy's header and ten floats
+    counted = count_bytes(
+        message(
+            arrays=ArrayRecord({"w": array}),
+            metrics=MetricRecord({"n": 3, "list": [1.0, 2.0]}),
+            config=ConfigRecord({"text": "äb", "empty": "", "on": True, "raw": b"123", "none": []}),
+        )
+    )
+    arrays = 1 + 168
+    metrics = (1 + 8) + (4 + 16)
+    config = (4 + 3) + (5 + 0) + (2 + 1) + (3 + 3) + (4 + 0)
+    assert counted == arrays + metrics + config
+
+
+def test_an_error_reply_carries_nothing():
+    assert count_bytes(error_reply(message(), "it broke")) == 0

@@ -1,0 +1,73 @@
+"""`python simulation.py` as a person runs it: a process, its output and its exit status."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simulation
+from fedavg_app.config import RunConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments, cwd=ROOT):
+    command = [sys.executable, str(ROOT / "simulation.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["simulation.py", *arguments])
+    return simulation.main()
+
+
+@pytest.mark.slow
+def test_the_main_command_learns_on_the_embedded_digits(tmp_path):
+    done = run(
+        "run", "--data-source", "embedded", "--num-server-rounds", "40", "--run-dir", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    (folder,) = tmp_path.iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["best-accuracy"] >= 0.85
+    assert summary["rejected-replies"] == 0
+    assert re.search(r"round +40/40 +accuracy 0\.8", done.stdout)
+    assert str(folder) in done.stdout
+
+
+def test_help_lists_every_key_of_the_run_config(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(monkeypatch, "run", "--help")
+    assert exited.value.code == 0
+    shown = capsys.readouterr().out
+    for name in RunConfig.model_fields:
+        assert f"--{name.replace('_', '-')} " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["--batch-size=-1"], "error: batch-size = '-1': should be greater than or equal to 0"),
+        (["--fraction-train", "1.5"], "error: fraction-train = '1.5'"),
+        (["--task", "mnits"], "error: task = 'mnits': known tasks:"),
+        (["--strategy", "fedavgg"], "error: strategy = 'fedavgg': known strategies:"),
+        (["--local-epochs", "0"], "error: local-epochs = 0"),
+        (["--num-workers=-2"], "error: num-workers = '-2'"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_nonzero_exit(monkeypatch, capsys, arguments, fragment):
+    assert main(monkeypatch, "run", *arguments) != 0
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_an_unknown_flag_is_refused(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(monkeypatch, "run", "--bach-size", "5")
+    assert exited.value.code == 2
+    assert "--bach-size" in capsys.readouterr().err

@@ -31,7 +31,7 @@ class RoundProgress:
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=10),
                 TextColumn("{task.description}"),
                 TextColumn("left"),
                 TimeRemainingColumn(),
@@ -58,7 +58,7 @@ class RoundProgress:
         self._best = max(self._best, record.accuracy or 0.0)
         if self._bar is not None:
             self._bar.update(
-                self._bar_task, completed=record.round, description=self._describe(record)
+                self._bar_task, completed=record.round, description=self._brief(record)
             )
             return
         now = time.monotonic()
@@ -66,6 +66,12 @@ class RoundProgress:
             self._last_line = now
             place = f"round {record.round:>{len(str(self._num_rounds))}}/{self._num_rounds}"
             self.console.print(f"{place}  {self._describe(record)}  left {self._left(record)}")
+
+    def _brief(self, record: RoundRecord) -> str:
+        """Return what fits beside the bar on a terminal of 80 columns."""
+        accuracy = "-" if record.accuracy is None else f"{record.accuracy:.4f}"
+        text = f"accuracy {accuracy}  best {self._best:.4f}  sent {decimal(self._bytes)}"
+        return f"{text}  rejected {self._rejected}" if self._rejected else text
 
     def _describe(self, record: RoundRecord) -> str:
         parts = []

@@ -14,7 +14,9 @@ def record(number, **values):
 def show(terminal, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=160, soft_wrap=not terminal)
+    console = Console(
+        file=stream, force_terminal=terminal, width=80 if terminal else 160, soft_wrap=not terminal
+    )
     with RoundProgress(10, console) as display:
         display.update(RoundRecord(0, accuracy=0.1, test_loss=2.3))
         display.update(record(1, accuracy=0.5, test_loss=1.25, train_loss=1.5))
@@ -37,7 +39,7 @@ def test_a_terminal_gets_one_live_line(monkeypatch):
     shown = show(True, monkeypatch)
     assert "\x1b" in shown
     assert "round 2/10" in shown
-    assert "accuracy 0.4000 (best 0.5000)" in shown
+    assert "accuracy 0.4000  best 0.5000  sent 3.0 MB  rejected 1 left" in shown
 
 
 def test_plain_lines_are_rationed_but_the_last_round_shows():

@@ -91,92 +91,78 @@ def run_rounds(
     """
     started = time.monotonic()
     loss, accuracy = evaluate(arrays)
-    records = [
-        RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=time.monotonic() - started)
-    ]
+    seconds = time.monotonic() - started
+    records = [RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=seconds)]
     on_round(records[0])
     empty_rounds = 0
     for server_round in range(1, plan.num_rounds + 1):
         started = time.monotonic()
         rate = plan.learning_rate * plan.learning_rate_decay ** (server_round - 1)
         config = ConfigRecord({**client_config, "learning-rate": rate})
-        exchanged = _exchange(
-            grid, strategy.configure_train, server_round, arrays, config, nodes, "train", plan
+        cohort = _cohort(grid, nodes, plan, server_round, "train")
+        trained = _exchange(
+            cohort, strategy.configure_train(server_round, arrays, config, cohort), plan
         )
-        new_arrays, metrics = strategy.aggregate_train(server_round, exchanged.replies)
-        rejected = {**exchanged.silent, **strategy.rejected}
-        empty_rounds = 0 if new_arrays is not None else empty_rounds + 1
-        if empty_rounds == MAX_EMPTY_ROUNDS:
-            reasons = "; ".join(sorted(set(rejected.values()))[:3]) or "none was asked"
-            raise RunError(f"no usable reply in {empty_rounds} rounds in a row: {reasons}")
+        new_arrays, metrics = strategy.aggregate_train(server_round, trained.replies)
+        rejected = trained.silent | strategy.rejected
         arrays = new_arrays if new_arrays is not None else arrays
+        empty_rounds = 0 if new_arrays is not None else empty_rounds + 1
 
+        due = server_round % plan.evaluate_every == 0 or server_round == plan.num_rounds
         client_metrics: dict[str, float] = {}
-        if plan.fraction_evaluate > 0 and _due(server_round, plan):
+        if plan.fraction_evaluate > 0 and due:
+            cohort = _cohort(grid, nodes, plan, server_round, "evaluate")
             evaluated = _exchange(
-                grid,
-                strategy.configure_evaluate,
-                server_round,
-                arrays,
-                config,
-                nodes,
-                "evaluate",
-                plan,
+                cohort, strategy.configure_evaluate(server_round, arrays, config, cohort), plan
             )
             client_metrics = _scalars(strategy.aggregate_evaluate(server_round, evaluated.replies))
             rejected |= evaluated.silent | strategy.rejected
-        tested = evaluate(arrays) if _due(server_round, plan) else (None, None)
-        records.append(
-            RoundRecord(
-                round=server_round,
-                participants=len(exchanged.sent),
-                rejected=rejected,
-                learning_rate=rate,
-                train_loss=_scalars(metrics).get("train-loss"),
-                test_loss=tested[0],
-                accuracy=tested[1],
-                client_metrics=client_metrics,
-                bytes_down=sum(map(count_bytes, exchanged.sent)),
-                bytes_up=sum(map(count_bytes, exchanged.replies)),
-                seconds=time.monotonic() - started,
-            )
+        test_loss, accuracy_now = evaluate(arrays) if due else (None, None)
+        record = RoundRecord(
+            round=server_round,
+            participants=len(trained.sent),
+            rejected=rejected,
+            learning_rate=rate,
+            train_loss=_scalars(metrics).get("train-loss"),
+            test_loss=test_loss,
+            accuracy=accuracy_now,
+            client_metrics=client_metrics,
+            bytes_down=sum(map(count_bytes, trained.sent)),
+            bytes_up=sum(map(count_bytes, trained.replies)),
+            seconds=time.monotonic() - started,
         )
-        on_round(records[-1])
-        if plan.target_accuracy and (tested[1] or 0.0) >= plan.target_accuracy:
+        records.append(record)
+        on_round(record)
+        if empty_rounds == MAX_EMPTY_ROUNDS:
+            reasons = "; ".join(sorted(set(rejected.values()))[:3]) or "none was asked"
+            raise RunError(f"no usable reply in {empty_rounds} rounds in a row: {reasons}")
+        if plan.target_accuracy and (accuracy_now or 0.0) >= plan.target_accuracy:
             break
     target = plan.target_accuracy
     reached = rounds_to_target(accuracy_curve(records), target) if target else None
     return Outcome(arrays, records, reached)
 
 
-def _due(server_round: int, plan: Plan) -> bool:
-    return server_round % plan.evaluate_every == 0 or server_round == plan.num_rounds
+def _cohort(
+    grid: Grid, nodes: Sequence[int], plan: Plan, server_round: int, purpose: str
+) -> CohortGrid:
+    """Return the grid with the nodes of the clients that take part, in the clients' order."""
+    fraction = plan.fraction_train if purpose == "train" else plan.fraction_evaluate
+    clients = sample(plan.seed, server_round, purpose, fraction, len(nodes))
+    return CohortGrid(grid, [nodes[client] for client in clients])
 
 
-def _exchange(
-    grid: Grid,
-    configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], Iterable[Message]],
-    server_round: int,
-    arrays: ArrayRecord,
-    config: ConfigRecord,
-    nodes: Sequence[int],
-    purpose: str,
-    plan: Plan,
-) -> _Exchanged:
-    """Let the strategy write to the round's cohort; collect replies in the clients' order.
+def _exchange(cohort: CohortGrid, messages: Iterable[Message], plan: Plan) -> _Exchanged:
+    """Send the messages; return the replies in the clients' order.
 
-    Replies arrive in any order, and sums of floats depend on it: sorted by partition, the same
+    Replies arrive in any order, and sums of floats depend on it: in the clients' order the same
     replies give the same model.
     """
-    fraction = plan.fraction_train if purpose == "train" else plan.fraction_evaluate
-    cohort = [
-        nodes[client] for client in sample(plan.seed, server_round, purpose, fraction, len(nodes))
-    ]
-    messages = list(configure(server_round, arrays, config, CohortGrid(grid, cohort)))
-    place = {node: number for number, node in enumerate(cohort)}
-    replies = exchange(grid, messages, plan.round_timeout)
+    sent = list(messages)
+    replies = exchange(cohort, sent, plan.round_timeout)
+    place = {node: number for number, node in enumerate(cohort.get_node_ids())}
     replies.sort(key=lambda reply: place.get(reply.metadata.src_node_id, len(place)))
-    return _Exchanged(messages, replies)
+    return _Exchanged(sent, replies)
 
 
 def _scalars(metrics: MetricRecord | None) -> dict[str, float]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 CACHE_VARIABLE = "FEDAVG_APP_CACHE"
 META = "meta.json"
+PARTS = ("inputs", "targets")
 
 
 class DataError(ValueError):
@@ -106,9 +107,6 @@ def load(
         for split in ("train", "test")
     )
     return Dataset(train, test, options, description, meta["fingerprint"])
-
-
-PARTS = ("inputs", "targets")
 
 
 def _write(folder: Path, train: Split, test: Split) -> None:

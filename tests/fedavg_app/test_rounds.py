@@ -222,7 +222,8 @@ def test_a_run_without_any_usable_reply_fails_and_says_why():
     seen = []
     with pytest.raises(RunError, match=r"no usable reply in 3 rounds in a row: .*NaN"):
         train(everyone, on_round=seen.append)
-    assert [record.round for record in seen] == [0, 1, 2]
+    assert [record.round for record in seen] == [0, 1, 2, 3]
+    assert all(len(record.rejected) == 5 for record in seen[1:])
 
 
 def test_training_stops_at_the_target():

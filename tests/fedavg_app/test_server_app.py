@@ -122,7 +122,7 @@ def test_a_run_that_fails_says_so_in_its_summary(tmp_path):
     summary = json.loads((found / "summary.json").read_text())
     assert summary["status"] == "failed"
     assert "no usable reply" in summary["reason"]
-    assert len((found / "history.jsonl").read_text().splitlines()) == 3
+    assert len((found / "history.jsonl").read_text().splitlines()) == 4
 
 
 def test_an_interrupted_run_keeps_what_it_had(tmp_path):

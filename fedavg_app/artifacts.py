@@ -24,16 +24,16 @@ class RunDirectory:
 
     Args:
         config: The run's settings.
+        task_name: The task's short name, which goes into the folder's.
 
     Raises:
         ConfigError: The folder cannot be made.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, task_name: str) -> None:
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         strategy = config.strategy.rpartition(":")[2]
-        task = config.task.rpartition(":")[2]
-        name = f"{stamp}-{task}-{strategy}-{secrets.token_hex(2)}"
+        name = f"{stamp}-{task_name}-{strategy}-{secrets.token_hex(2)}"
         self.path = (Path(config.run_dir).expanduser() / name).resolve()
         try:
             self.path.mkdir(parents=True)

@@ -61,7 +61,7 @@ def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
     )
     plan = make_plan(config, task)
     nodes = find_nodes(grid, config.num_clients)
-    folder = RunDirectory(config)
+    folder = RunDirectory(config, task.name)
     progress = RoundProgress(plan.num_rounds)
     describe(progress.console, config, task, plan, data, folder.path)
     records: list[RoundRecord] = []

@@ -88,7 +88,7 @@ def build(name: str, arguments: Mapping[str, Any]) -> CohortStrategy | Screened:
 
 
 def client_mod(name: str) -> Mod | None:
-    """Return the client-side mod of the strategy ``name``, None where plain arrays travel.
+    """Return the client-side mod of the strategy ``name``, None where it has none.
 
     Raises:
         ValueError: As for `load`.

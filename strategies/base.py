@@ -11,7 +11,16 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -37,23 +46,22 @@ class CohortStrategy(Strategy):
         train_type: The message type of a training message: "train" runs the task client's `fit`,
             "train.gradient" its `gradient`.
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
+        sent_arrays: The global model that the round's training messages carry.
+        sent_config: The config that they carry.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
-    # A client-side mod, `(message, context, call_next) -> Message`, set as a staticmethod by
-    # strategies that change what travels; the ClientApp puts it around its handlers.
-    client_mod = None
 
     def __init__(self) -> None:
         self.rejected: dict[int, str] = {}
-        self._arrays = ArrayRecord()
-        self._config = ConfigRecord()
+        self.sent_arrays = ArrayRecord()
+        self.sent_config = ConfigRecord()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return one training message per node of the grid, in the grid's order."""
-        self._arrays, self._config = arrays, config
+        self.sent_arrays, self.sent_config = arrays, config
         return _broadcast(self.train_type, server_round, arrays, config, grid)
 
     def aggregate_train(
@@ -89,7 +97,15 @@ class CohortStrategy(Strategy):
         Raises:
             strategies.screening.ReplyError: The reply must not be used.
         """
-        check_update(reply, self._arrays)
+        check_update(reply, self.sent_arrays)
+
+    @staticmethod
+    def client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Handle a message on the client, around the ClientApp's own handler `call_next`.
+
+        Strategies that change what travels override this; it is their protocol's other end.
+        """
+        return call_next(message, context)
 
     @abstractmethod
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
@@ -110,8 +126,13 @@ def _broadcast(
     message_type: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
 ) -> list[Message]:
     config["server-round"] = server_round
-    content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    # A dictionary of its own for every message: a mod may change what its message holds.
     return [
-        Message(content, dst_node_id=node, message_type=message_type, group_id=str(server_round))
+        Message(
+            RecordDict({ARRAYS: arrays, CONFIG: config}),
+            dst_node_id=node,
+            message_type=message_type,
+            group_id=str(server_round),
+        )
         for node in grid.get_node_ids()
     ]

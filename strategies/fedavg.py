@@ -17,7 +17,7 @@ class FedAvg(CohortStrategy):
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
         """Return the mean of the clients' models, weighted by their numbers of examples n_k."""
         mean = weighted_mean(
-            [read_arrays(reply, self._arrays) for reply in replies],
+            [read_arrays(reply, self.sent_arrays) for reply in replies],
             [num_examples(reply) for reply in replies],
         )
         return ArrayRecord({name: Array(array) for name, array in mean.items()})

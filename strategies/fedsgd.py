@@ -38,11 +38,11 @@ class FedSGD(CohortStrategy):
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
         """Return the model after one step along the mean gradient, weighted by n_k."""
         gradient = weighted_mean(
-            [read_arrays(reply, self._arrays) for reply in replies],
+            [read_arrays(reply, self.sent_arrays) for reply in replies],
             [num_examples(reply) for reply in replies],
         )
-        learning_rate = self._config["learning-rate"]
+        learning_rate = self.sent_config["learning-rate"]
         assert isinstance(learning_rate, int | float)
-        model = {name: array.numpy() for name, array in self._arrays.items()}
+        model = {name: array.numpy() for name, array in self.sent_arrays.items()}
         stepped = gradient_step(model, gradient, learning_rate)
         return ArrayRecord({name: Array(array) for name, array in stepped.items()})

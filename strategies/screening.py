@@ -19,6 +19,8 @@ ARRAYS = "arrays"
 METRICS = "metrics"
 CONFIG = "config"
 NUM_EXAMPLES = "num-examples"
+# Up to here floats count exactly, and sums over any cohort stay finite.
+MAX_EXAMPLES = 2**53
 
 
 class ReplyError(ValueError):
@@ -56,7 +58,7 @@ def check_metrics(reply: Message) -> None:
     """Check that the reply states its number of examples.
 
     Raises:
-        ReplyError: No record "metrics", or "num-examples" missing, not a number or below 1.
+        ReplyError: No record "metrics", or "num-examples" missing or not between 1 and 2^53.
     """
     num_examples(reply)
 
@@ -83,8 +85,8 @@ def num_examples(reply: Message) -> float:
     value = record.get(NUM_EXAMPLES)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ReplyError(f"{NUM_EXAMPLES} is {value!r}, not a number")
-    if not math.isfinite(value) or value < 1:
-        raise ReplyError(f"{NUM_EXAMPLES} is {value}, must be at least 1")
+    if not 1 <= value <= MAX_EXAMPLES:  # NaN too
+        raise ReplyError(f"{NUM_EXAMPLES} is {value}, must be at least 1 and at most 2^53")
     return float(value)
 
 

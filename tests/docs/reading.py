@@ -30,18 +30,17 @@ def spans(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the words of every `flwr run` and `simulation.py run` command line, from "run" on."""
+    """Return the program and the arguments of every `flwr run` and `simulation.py run` shown."""
     lines = [
         line.removeprefix("$ ")
         for _, content in blocks(text)
         for line in content.replace("\\\n", " ").splitlines()
     ]
     return [
-        ["flwr" if match[0].startswith("flwr") else "simulation.py", *_words(line[match.end() :])]
+        [
+            "flwr" if match[0].startswith("flwr") else "simulation.py",
+            *shlex.split(line[match.end() :], comments=True),
+        ]
         for line in [*lines, *spans(text)]
         if (match := COMMAND.match(line))
     ]
-
-
-def _words(line: str) -> list[str]:
-    return shlex.split(line, comments=True)

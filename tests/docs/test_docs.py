@@ -1,6 +1,7 @@
 """The documents name only what exists: paths, links and keys of the run config."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -36,7 +37,7 @@ def run_config_keys(command):
         options = [word for word in words if word.startswith("--")]
         return [option.removeprefix("--").split("=")[0] for option in options]
     keys = []
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in pairwise(words):
         if option in ("-c", "--run-config"):
             keys += assigned(value)
     return keys

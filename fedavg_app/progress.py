@@ -21,6 +21,7 @@ class RoundProgress:
         self._num_rounds = num_rounds
         self._bytes = self._rejected = 0
         self._best = 0.0
+        self._tested = ""
         self._started = time.monotonic()
         self._last_line = float("-inf")
         self._bar: Progress | None = None
@@ -31,7 +32,7 @@ class RoundProgress:
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-                BarColumn(bar_width=10),
+                BarColumn(bar_width=6),
                 TextColumn("{task.description}"),
                 TextColumn("left"),
                 TimeRemainingColumn(),
@@ -69,8 +70,9 @@ class RoundProgress:
 
     def _brief(self, record: RoundRecord) -> str:
         """Return what fits beside the bar on a terminal of 80 columns."""
-        accuracy = "-" if record.accuracy is None else f"{record.accuracy:.4f}"
-        text = f"accuracy {accuracy}  best {self._best:.4f}  sent {decimal(self._bytes)}"
+        if record.accuracy is not None and record.test_loss is not None:
+            self._tested = f"accuracy {record.accuracy:.4f}  loss {record.test_loss:.4f}"
+        text = f"{self._tested}  sent {decimal(self._bytes)}"
         return f"{text}  rejected {self._rejected}" if self._rejected else text
 
     def _describe(self, record: RoundRecord) -> str:

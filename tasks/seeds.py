@@ -2,7 +2,7 @@
 
 Every draw of a run comes from a stream named by the run's seed and a path of integers or words
 (purpose, partition, round), so the same seed gives the same run whatever the order or the number
-of workers.
+of workers. A path ends in a word or in a round, which counts from 1: zeros at its end do not count.
 """
 
 import zlib

@@ -20,7 +20,7 @@ def show(terminal, monkeypatch):
     with RoundProgress(10, console) as display:
         display.update(RoundRecord(0, accuracy=0.1, test_loss=2.3))
         display.update(record(1, accuracy=0.5, test_loss=1.25, train_loss=1.5))
-        display.update(record(2, accuracy=0.4, rejected={5: "NaN"}))
+        display.update(record(2, accuracy=0.4, test_loss=1.1, rejected={5: "NaN"}))
     return stream.getvalue()
 
 
@@ -39,7 +39,7 @@ def test_a_terminal_gets_one_live_line(monkeypatch):
     shown = show(True, monkeypatch)
     assert "\x1b" in shown
     assert "round 2/10" in shown
-    assert "accuracy 0.4000  best 0.5000  sent 3.0 MB  rejected 1 left" in shown
+    assert "accuracy 0.4000  loss 1.1000  sent 3.0 MB  rejected 1 left" in shown
 
 
 def test_plain_lines_are_rationed_but_the_last_round_shows():

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+import torch
+
+import tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("mnist-2nn", 199_210), ("mnist-cnn", 1_663_370), ("mnist-logistic", 7_850)],
+)
+def test_parameter_counts_are_the_papers(name, parameters):
+    model = tasks.load(name).model()
+    assert sum(weight.numel() for weight in model.parameters()) == parameters
+    assert model(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
+
+
+def test_images_are_scaled_and_standardised():
+    images = np.zeros((2, 28, 28), np.uint8)
+    images[0, 3, 5] = 255
+    prepared = tasks.load("mnist-2nn").prepare(images)
+    assert (prepared.shape, prepared.dtype) == ((2, 1, 28, 28), torch.float32)
+    assert prepared[0, 0, 3, 5].item() == pytest.approx((1 - 0.1307) / 0.3081)
+    assert prepared[1].unique().item() == pytest.approx(-0.1307 / 0.3081)
+
+
+def test_load_takes_names_and_paths():
+    assert tasks.load("tasks.mnist:MNIST_CNN") is tasks.load("mnist-cnn")
+    with pytest.raises(ValueError, match="known tasks: mnist-2nn, mnist-cnn, mnist-logistic"):
+        tasks.load("mnist")
+    with pytest.raises(ValueError, match="cannot import"):
+        tasks.load("tasks.mnist:NOPE")
+    with pytest.raises(ValueError, match=r"not a tasks\.base\.Task"):
+        tasks.load("tasks.mnist:MEAN")

@@ -65,32 +65,28 @@ def simulate(
 
     from fedavg_app.engine.grid import RayGrid
 
-    workers = num_workers or len(os.sched_getaffinity(0))
-    share = _gpu_share(config, workers) if gpus_per_worker == "auto" else gpus_per_worker
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     # Ray's own tip about a default that will change; here an actor without a share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     ray.init(
         address=ray_address or "local",
-        num_cpus=None if ray_address else workers,
+        num_cpus=None if ray_address else num_workers or None,
         include_dashboard=None if ray_address else False,
         log_to_driver=False,
         logging_level=logging.WARNING,
     )
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    workers = num_workers or int(resources.get("CPU", 1))
+    # The share that puts equally many workers on every GPU.
+    gpus = 0 if config.device == "cpu" else int(resources.get("GPU", 0))
+    even_share = 1 / math.ceil(workers / gpus) if gpus else 0.0
+    share = even_share if gpus_per_worker == "auto" else gpus_per_worker
     try:
         with RayGrid(run_config, config.num_clients, workers, share) as grid:
             run(grid, run_config)
     finally:
         ray.shutdown()
-
-
-def _gpu_share(config: RunConfig, workers: int) -> float:
-    """Return the share of a GPU per worker that puts equally many workers on every GPU."""
-    import torch
-
-    gpus = 0 if config.device == "cpu" else torch.cuda.device_count()
-    return 1 / math.ceil(workers / gpus) if gpus else 0.0
 
 
 class _StderrHandler(logging.Handler):

@@ -17,7 +17,7 @@ class RoundProgress:
     """A context manager that is told of every round and shows it."""
 
     def __init__(self, num_rounds: int, console: Console | None = None) -> None:
-        self.console = console or Console(soft_wrap=True, highlight=False)
+        self.console = console or Console(soft_wrap=True, highlight=False, markup=False)
         self._num_rounds = num_rounds
         self._bytes = self._rejected = 0
         self._best = 0.0

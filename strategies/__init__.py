@@ -56,7 +56,7 @@ def load(name: str) -> type[Strategy]:
     module, _, attribute = path.partition(":")
     try:
         strategy = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"cannot import {path!r}: {error}") from error
     if not (inspect.isclass(strategy) and issubclass(strategy, Strategy)):
         raise ValueError(f"{path!r} is not a subclass of flwr.serverapp.strategy.Strategy")
@@ -76,8 +76,10 @@ def build(name: str, arguments: Mapping[str, Any]) -> CohortStrategy | Screened:
     defaults = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     accepted = [key for key in parameters if key not in WHOLE_COHORT]
-    unknown = [key for key in arguments if key not in accepted]
-    if unknown and not takes_any:
+    unknown = [
+        key for key in arguments if key in WHOLE_COHORT or (key not in accepted and not takes_any)
+    ]
+    if unknown:
         takes = ", ".join(accepted) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {', '.join(unknown)}; it takes: {takes}")
     try:

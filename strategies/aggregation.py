@@ -34,10 +34,14 @@ def weighted_mean(
         total_array = np.zeros(first.shape, dtype=np.float64)
         for update, weight in zip(updates, weights, strict=True):
             total_array += (weight / total) * update[name].astype(np.float64, copy=False)
-        if np.issubdtype(first.dtype, np.integer):
-            total_array = np.rint(total_array)
-        mean[name] = total_array.astype(first.dtype)
+        mean[name] = cast_like(total_array, first.dtype)
     return mean
+
+
+def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    """Return the array in another dtype; numbers for an integer dtype are rounded, not cut off."""
+    rounded = np.rint(array) if np.issubdtype(dtype, np.integer) else array
+    return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
 
 
 def gradient_step(
@@ -47,8 +51,9 @@ def gradient_step(
 ) -> Arrays:
     """Return w - eta * g per array, computed in float64, in the dtypes of ``arrays``."""
     return {
-        name: (array.astype(np.float64) - learning_rate * gradient[name].astype(np.float64)).astype(
-            array.dtype
+        name: cast_like(
+            array.astype(np.float64) - learning_rate * gradient[name].astype(np.float64),
+            array.dtype,
         )
         for name, array in arrays.items()
     }

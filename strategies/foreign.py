@@ -6,14 +6,18 @@ Flower's strategies raise when one reply's records differ from the others' and a
 
 from collections.abc import Iterable
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from strategies.aggregation import cast_like
 from strategies.base import log_rejected
 from strategies.screening import (
     ARRAYS,
     METRICS,
+    NUM_EXAMPLES,
+    ReplyError,
     check_metrics,
     check_update,
     common_metrics,
@@ -44,18 +48,25 @@ class Screened(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the inner strategy aggregate the replies that pass; (None, None) where none does."""
-        accepted, self.rejected = screen(replies, lambda reply: check_update(reply, self._arrays))
+        accepted, self.rejected = screen(replies, self._check_update)
         log_rejected(server_round, self.rejected)
         if not accepted:
             return None, None
         arrays, metrics = self.inner.aggregate_train(server_round, _alike(accepted))
         return None if arrays is None else self._as_sent(arrays), metrics
 
+    def _check_update(self, reply: Message) -> None:
+        check_update(reply, self._arrays)
+        # Flower's strategies may be told to weight by another metric than the number of examples.
+        weighting = getattr(self.inner, "weighted_by_key", NUM_EXAMPLES)
+        if common_metrics(reply).get(weighting, 0) <= 0:
+            raise ReplyError(f"metric {weighting!r}, which replies are weighted by, is not above 0")
+
     def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the arrays in the model's dtypes: FedAdam and its like hand back float64."""
         return ArrayRecord(
             {
-                name: Array(arrays[name].numpy().astype(like.dtype, copy=False))
+                name: Array(cast_like(arrays[name].numpy(), np.dtype(like.dtype)))
                 for name, like in self._arrays.items()
             }
         )

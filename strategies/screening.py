@@ -6,6 +6,7 @@ is wrong into one `ReplyError` with a one-line reason.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from io import BytesIO
 
@@ -21,6 +22,7 @@ CONFIG = "config"
 NUM_EXAMPLES = "num-examples"
 # Up to here floats count exactly, and sums over any cohort stay finite.
 MAX_EXAMPLES = 2**53
+LARGEST = sys.float_info.max
 
 
 class ReplyError(ValueError):
@@ -47,7 +49,8 @@ def screen(
                 raise ReplyError("a second reply from the same node")
             check(reply)
         except ReplyError as reason:
-            rejected[node] = str(reason)
+            # Whatever a client named its arrays must not forge lines of the log, nor flood it.
+            rejected[node] = _shorten(" ".join(str(reason).split()))
         else:
             accepted.append(reply)
         seen.add(node)
@@ -84,7 +87,7 @@ def num_examples(reply: Message) -> float:
         raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_names(reply)})")
     value = record.get(NUM_EXAMPLES)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ReplyError(f"{NUM_EXAMPLES} is {value!r}, not a number")
+        raise ReplyError(f"{NUM_EXAMPLES} is {_shorten(repr(value), 40)}, not a number")
     if not 1 <= value <= MAX_EXAMPLES:  # NaN too
         raise ReplyError(f"{NUM_EXAMPLES} is {value}, must be at least 1 and at most 2^53")
     return float(value)
@@ -149,7 +152,7 @@ def mean_metrics(replies: Iterable[Message]) -> MetricRecord:
     for key in records[0]:
         if key != NUM_EXAMPLES and all(key in record for record in records):
             pairs = zip(weights, records, strict=True)
-            mean[key] = sum(weight * record[key] for weight, record in pairs) / total
+            mean[key] = sum(weight / total * record[key] for weight, record in pairs)
     return mean
 
 
@@ -159,7 +162,7 @@ def common_metrics(reply: Message) -> dict[str, float]:
     return {
         key: float(value)
         for key, value in record.items()
-        if isinstance(value, int | float) and math.isfinite(value)
+        if isinstance(value, int | float) and -LARGEST <= value <= LARGEST  # not NaN, nor infinite
     }
 
 

@@ -34,7 +34,7 @@ def load(name: str) -> Task:
         raise ValueError(f"known tasks: {', '.join(known())}; or package.module:TASK")
     try:
         task = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"cannot import {path!r}: {error}") from error
     if not isinstance(task, Task):
         raise ValueError(f"{path!r} is not a tasks.base.Task")

@@ -1,54 +1,44 @@
-"""Messages as a server sees them, good and bad."""
+"""Replies as they come from a grid, good and bad, built with Flower's own classes."""
+
+import struct
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
-from fedavg_app.internals import BaseGrid, error_reply, stamp
-
-
-class Nodes(BaseGrid):
-    """A grid that only names nodes."""
-
-    def __init__(self, *node_ids):
-        self.node_ids = list(node_ids)
-
-    def get_node_ids(self):
-        return self.node_ids
-
-    def push_messages(self, messages):
-        return [stamp(message) for message in messages]
-
-    def pull_messages(self, message_ids):
-        return []
+from fedavg_app.cohort import CohortGrid
 
 
-def record(**arrays):
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+def record(arrays):
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
 
 
-def model(value=0.0):
-    return record(w=np.full((2, 3), value, np.float32), b=np.full(3, value, np.float32))
-
-
-def reply(node, arrays=None, metrics=None, **extra):
-    """Return node's reply; ``arrays`` and ``metrics`` default to good ones, False leaves out."""
+def reply_with(node, content):
+    """Return node's reply with a RecordDict, or an Error, as its content."""
     sent = Message(RecordDict(), dst_node_id=node, message_type="train")
-    content = RecordDict(extra)
-    if arrays is not False:
-        content["arrays"] = model(1.0) if arrays is None else arrays
-    if metrics is not False:
-        content["metrics"] = MetricRecord(metrics or {"num-examples": 10})
     return Message(content, reply_to=sent)
 
 
-def failed(node, reason):
-    return error_reply(Message(RecordDict(), dst_node_id=node, message_type="train"), reason)
+def reply(node, arrays, num_examples=1, **metrics):
+    """Return a reply in the form of our ClientApp; ``arrays`` is a dict or an ArrayRecord."""
+    arrays = arrays if isinstance(arrays, ArrayRecord) else record(arrays)
+    metrics = MetricRecord({"num-examples": num_examples, **metrics})
+    return reply_with(node, RecordDict({"arrays": arrays, "metrics": metrics}))
 
 
-def configure(strategy, arrays, *nodes, rate=0.5):
-    config = ConfigRecord({"learning-rate": rate})
-    return list(strategy.configure_train(1, arrays, config, Nodes(*nodes)))
+def failed(node, reason="Traceback\n  ...\nZeroDivisionError: division by zero"):
+    return reply_with(node, Error(0, reason))
 
 
-def values(arrays):
+def cohort(*nodes):
+    """Return a grid that names these nodes and can do nothing else."""
+    return CohortGrid(None, nodes)
+
+
+def npy(header, body=b"", version=1):
+    """Return an .npy payload with a header written by hand."""
+    size = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + size + header.encode("latin1") + body
+
+
+def as_numpy(arrays):
     return {name: array.numpy() for name, array in arrays.items()}

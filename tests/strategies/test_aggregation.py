@@ -1,72 +1,161 @@
+"""The arithmetic of averaging, against np.average in float64 and cases worked by hand."""
+
 import numpy as np
 import pytest
+from flwr.app import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, arrays
+from hypothesis.extra import numpy as hnp
 
 from strategies.aggregation import gradient_step, weighted_mean
 
-
-def test_weighted_mean_by_hand():
-    mean = weighted_mean([{"w": np.array([1.0, 0.0])}, {"w": np.array([5.0, 8.0])}], [1, 3])
-    assert mean["w"].tolist() == [4.0, 6.0]  # (1*1 + 3*5) / 4, (1*0 + 3*8) / 4
+WEIGHTS = st.integers(1, 10**6)
 
 
 @st.composite
-def clients(draw):
-    shape = draw(array_shapes(max_dims=3, max_side=5))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    count = draw(st.integers(1, 8))
-    finite = st.floats(-1e4, 1e4, width=32)
-    updates = [{"w": draw(arrays(dtype, shape, elements=finite))} for _ in range(count)]
-    return updates, [draw(st.integers(1, 10**6)) for _ in range(count)]
+def clients(draw, dtypes=(np.float32, np.float64)):
+    """Return one round's updates (two arrays, one of them maybe 0-d) and unbalanced weights."""
+    layout = {
+        name: (
+            draw(st.sampled_from(dtypes)),
+            draw(hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)),
+        )
+        for name in ("weight", "bias")
+    }
+    weights = draw(st.lists(WEIGHTS, min_size=1, max_size=6))
+    elements = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+    updates = [
+        {
+            name: draw(hnp.arrays(dtype, shape, elements=elements))
+            for name, (dtype, shape) in layout.items()
+        }
+        for _ in weights
+    ]
+    return updates, weights
 
 
-@settings(deadline=None, max_examples=200)
+def reference(updates, weights, name):
+    stack = np.stack([update[name] for update in updates]).astype(np.float64)
+    return np.average(stack, axis=0, weights=np.array(weights, dtype=np.float64))
+
+
+@settings(max_examples=60, deadline=None)
 @given(clients())
-def test_weighted_mean_is_numpys_average_in_float64(drawn):
-    updates, weights = drawn
-    mean = weighted_mean(updates, weights)["w"]
-    stacked = np.stack([update["w"].astype(np.float64) for update in updates])
-    expected = np.average(stacked, axis=0, weights=weights)
-    assert mean.dtype == updates[0]["w"].dtype
-    assert mean.shape == updates[0]["w"].shape
-    np.testing.assert_allclose(mean, expected, rtol=2e-7, atol=1e-9)
-    assert (mean >= stacked.min(axis=0) - 1e-3).all()
-    assert (mean <= stacked.max(axis=0) + 1e-3).all()
+def test_equals_the_float64_reference(case):
+    updates, weights = case
+    mean = weighted_mean(updates, weights)
+    assert list(mean) == ["weight", "bias"]
+    for name, array in mean.items():
+        first = updates[0][name]
+        assert isinstance(array, np.ndarray)
+        assert (array.dtype, array.shape) == (first.dtype, first.shape)
+        largest = max(np.abs(update[name]).max() for update in updates)
+        error = np.finfo(first.dtype).eps * largest  # one rounding of the result, no more
+        np.testing.assert_allclose(
+            array, reference(updates, weights, name), rtol=0, atol=max(error, 1e-14 * largest)
+        )
 
 
-def test_float64_accumulation_keeps_what_float32_would_lose():
-    """2^24 + 1 is no float32: a sum of ones in float32 gets stuck, one in float64 does not."""
-    big = {"w": np.array([2.0**24], np.float32)}
-    ones = [{"w": np.array([1.0], np.float32)}] * 99
-    mean = weighted_mean([big, *ones], [1] * 100)["w"]
-    assert mean[0] == np.float32((2.0**24 + 99) / 100)
+@settings(max_examples=40, deadline=None)
+@given(clients())
+def test_lies_between_the_clients(case):
+    updates, weights = case
+    for name, array in weighted_mean(updates, weights).items():
+        stack = np.stack([update[name] for update in updates])
+        slack = 1e-14 * np.abs(stack).max() if array.dtype == np.float64 else 0.0
+        assert (array >= stack.min(axis=0) - slack).all()
+        assert (array <= stack.max(axis=0) + slack).all()
 
 
-def test_equal_updates_give_that_update_whatever_the_weights():
-    update = {"w": np.array([0.1, -7.3], np.float32)}
-    assert np.array_equal(weighted_mean([update] * 3, [600, 1, 17])["w"], update["w"])
+@settings(max_examples=40, deadline=None)
+@given(clients(dtypes=(np.float32,)), st.lists(WEIGHTS, min_size=1, max_size=8))
+def test_equal_updates_give_that_update_to_the_bit(case, weights):
+    update = case[0][0]
+    mean = weighted_mean([update] * len(weights), weights)
+    for name, array in mean.items():
+        np.testing.assert_array_equal(array, update[name])
 
 
-def test_integer_arrays_are_rounded():
-    mean = weighted_mean([{"n": np.array([3])}, {"n": np.array([4])}], [1, 3])
-    assert mean["n"].dtype.kind == "i"
-    assert mean["n"].tolist() == [4]  # 3.75
+def test_by_hand():
+    updates = [{"w": np.array([1.0, 0.0], np.float32)}, {"w": np.array([5.0, 8.0], np.float32)}]
+    mean = weighted_mean(updates, [1, 3])
+    assert mean["w"].tolist() == [4.0, 6.0]  # (1*1 + 3*5)/4, (1*0 + 3*8)/4
+    assert mean["w"].dtype == np.float32
+
+
+def test_float32_does_not_lose_small_clients():
+    """Summed in float32, 1e8 + 1 stays 1e8; the mean of the two exact sums is representable."""
+    updates = [{"w": np.array([value], np.float32)} for value in (1e8, 1.0, 1.0, 1.0, -1e8)]
+    assert weighted_mean(updates, [1] * 5)["w"][0] == np.float32(0.6)
+
+
+def test_leaves_the_updates_alone():
+    updates = [{"w": np.ones(3)}, {"w": np.zeros(3)}]
+    weighted_mean(updates, [1, 1])["w"][:] = 7
+    assert updates[0]["w"].tolist() == [1, 1, 1]
+    assert updates[1]["w"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("values", "weights", "mean"), [((1, 2), (1, 3), 2), ((-3, 6), (2, 1), 0)])
+def test_integers_are_rounded(values, weights, mean):
+    """1*1/4 + 3*2/4 = 1.75 is 2 (truncated: 1)."""
+    updates = [{"n": np.array([value], np.int64)} for value in values]
+    array = weighted_mean(updates, weights)["n"]
+    assert array.dtype == np.int64
+    assert array.tolist() == [mean]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_a_number_stays_an_array(dtype):
+    """Batch normalisation counts its batches in a 0-d int64; a NumPy scalar is no Flower Array."""
+    update = {"num_batches_tracked": np.array(3, dtype)}
+    mean = weighted_mean([update, update], [1, 2])["num_batches_tracked"]
+    assert isinstance(mean, np.ndarray)
+    assert (mean.dtype, mean.shape, mean.item()) == (dtype, (), 3)
+    Array(mean)  # raises for a scalar
 
 
 @pytest.mark.parametrize(
     ("count", "weights"),
-    [(0, []), (2, [1]), (1, [0]), (1, [-1]), (1, [float("nan")]), (1, [float("inf")])],
+    [
+        (0, []),
+        (0, [1]),
+        (2, [1]),
+        (1, [1, 1]),
+        (2, [1, 0]),
+        (2, [1, -1]),
+        (2, [1, float("nan")]),
+        (2, [1, float("inf")]),
+    ],
 )
-def test_weights_must_be_positive_numbers_one_per_update(count, weights):
+def test_refuses_what_is_no_mean(count, weights):
     with pytest.raises(ValueError, match="weight"):
-        weighted_mean([{"w": np.zeros(1)}] * count, weights)
+        weighted_mean([{"w": np.ones(2)}] * count, weights)
 
 
 def test_gradient_step_by_hand():
-    stepped = gradient_step(
-        {"w": np.array([1.0, 2.0], np.float32)}, {"w": np.array([10.0, -4.0], np.float32)}, 0.25
-    )
-    assert stepped["w"].dtype == np.float32
-    assert stepped["w"].tolist() == [-1.5, 3.0]
+    arrays = {"w": np.array([1.0, 2.0], np.float32), "b": np.array([[10.0]], np.float64)}
+    gradient = {"b": np.array([[-4.0]], np.float64), "w": np.array([0.5, -2.0], np.float32)}
+    stepped = gradient_step(arrays, gradient, 0.25)
+    assert stepped["w"].tolist() == [0.875, 2.5]
+    assert stepped["b"].tolist() == [[11.0]]
+    assert list(stepped) == ["w", "b"]
+    assert (stepped["w"].dtype, stepped["b"].dtype) == (np.float32, np.float64)
+    assert arrays["w"].tolist() == [1.0, 2.0]
+
+
+def test_gradient_step_is_computed_in_float64():
+    """In float32, 0.1 * 1e8 rounds to 10000000.0 and the step to 0; the exact one is not 0."""
+    rate, model, gradient = 0.1, np.float32(1e7), np.float32(1e8)
+    stepped = gradient_step({"w": np.array([model])}, {"w": np.array([gradient])}, rate + 1e-9)
+    exact = float(model) - (rate + 1e-9) * float(gradient)
+    assert exact == pytest.approx(-0.1, rel=1e-6)
+    assert stepped["w"][0] == np.float32(exact)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_gradient_step_keeps_a_number_an_array(dtype):
+    arrays, zero = {"n": np.array(3, dtype)}, {"n": np.array(0, dtype)}
+    stepped = gradient_step(arrays, zero, 0.1)["n"]
+    assert isinstance(stepped, np.ndarray)
+    assert (stepped.dtype, stepped.shape, stepped.item()) == (dtype, (), 3)

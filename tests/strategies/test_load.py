@@ -1,7 +1,9 @@
-import re
+"""Strategies are found by short name, by path and by entry point, and built from arguments."""
+
 from importlib.metadata import EntryPoint
 
 import pytest
+from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies.base import CohortStrategy
@@ -10,68 +12,170 @@ from strategies.fedsgd import FedSGD
 from strategies.foreign import Screened
 
 
+class Mine(CohortStrategy):
+    """Mine: a third package's strategy."""
+
+    def __init__(self, *, size: int = 3, label: str = "x") -> None:
+        super().__init__()
+        if size < 0:
+            raise ValueError("size must not be negative")
+        self.size, self.label = size, label
+
+    def aggregate(self, replies):
+        raise NotImplementedError
+
+    @staticmethod
+    def client_mod(message, context, call_next):
+        return "mine"
+
+
+class TakesAnything(flower.FedAvg):
+    """Hands all its arguments on, as wrappers do."""
+
+    def __init__(self, **keywords) -> None:
+        super().__init__(**keywords)
+
+
+class NeedsOne(CohortStrategy):
+    def __init__(self, needed) -> None:
+        super().__init__()
+
+    def aggregate(self, replies):
+        raise NotImplementedError
+
+
+not_a_class = FedAvg()
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Two entry points of a third package, one of them broken."""
+    points = [
+        EntryPoint("mine", f"{__name__}:Mine", strategies.ENTRY_POINTS),
+        EntryPoint("broken", "no_such_package:Gone", strategies.ENTRY_POINTS),
+        EntryPoint("fedavg", f"{__name__}:Mine", strategies.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(
+        strategies,
+        "entry_points",
+        lambda group: points if group == "fedavg_app.strategies" else [],
+    )
+
+
 def test_short_names():
     assert strategies.load("fedavg") is FedAvg
     assert strategies.load("fedsgd") is FedSGD
-    assert {"fedavg", "fedsgd"} <= set(strategies.known())
 
 
 def test_paths():
-    from flwr.serverapp.strategy import Krum
-
-    assert strategies.load("flwr.serverapp.strategy:Krum") is Krum
+    assert strategies.load("flwr.serverapp.strategy:FedAdam") is flower.FedAdam
+    assert strategies.load(f"{__name__}:Mine") is Mine
     assert strategies.load("strategies.fedavg:FedAvg") is FedAvg
 
 
-def test_entry_points(monkeypatch):
-    point = EntryPoint("mine", "strategies.fedsgd:FedSGD", strategies.ENTRY_POINTS)
-    monkeypatch.setattr(strategies, "entry_points", lambda group: [point])
-    assert strategies.load("mine") is FedSGD
-    assert "mine" in strategies.known()
+def test_entry_points(installed):
+    assert strategies.load("mine") is Mine
+    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine"]
+    assert strategies.load("fedavg") is FedAvg, "an installed package cannot replace ours"
+
+
+def test_an_entry_point_that_cannot_be_imported(installed):
+    with pytest.raises(ValueError, match="no_such_package:Gone"):
+        strategies.load("broken")
+
+
+def test_unknown_name_names_the_known_ones(installed):
+    with pytest.raises(ValueError, match="broken, fedavg, fedsgd, mine; or package.module:Class"):
+        strategies.load("fedavgg")
+    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine"]
 
 
 @pytest.mark.parametrize(
-    ("name", "fragment"),
+    "path",
     [
-        ("fedavgg", "known strategies: fedavg, fedsgd"),
-        ("", "known strategies"),
-        ("no.such.module:X", "cannot import 'no.such.module:X'"),
-        ("strategies.fedavg:Nope", "cannot import"),
-        ("strategies.fedavg:", "cannot import"),
-        (":FedAvg", "cannot import"),
-        ("json:JSONDecoder", "not a subclass"),
-        ("json:loads", "not a subclass"),
+        "no_such_package:Class",
+        "strategies.no_such_module:FedAvg",
+        "strategies.fedavg:NoSuchClass",
+        "strategies.fedavg:",
+        ":FedAvg",
+        ":",
+        ".fedavg:FedAvg",
+        "..:FedAvg",
     ],
 )
-def test_what_is_no_strategy_is_refused(name, fragment):
-    with pytest.raises(ValueError, match=re.escape(fragment)):
-        strategies.load(name)
-
-
-def test_build_wraps_what_is_not_ours():
-    assert isinstance(strategies.build("fedavg", {}), FedAvg)
-    built = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.5})
-    assert isinstance(built, Screened)
-    assert built.inner.eta == 0.5
-    assert (built.inner.fraction_train, built.inner.min_train_nodes) == (1.0, 1)
+def test_a_path_that_cannot_be_imported(path):
+    with pytest.raises(ValueError, match="cannot import"):
+        strategies.load(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "fragment"),
+    "path",
     [
-        ("fedavg", {"eta": 1}, "FedAvg does not take eta; it takes: no arguments"),
-        ("flwr.serverapp.strategy:FedAdam", {"etta": 1}, "does not take etta; it takes: "),
-        # The round loop samples; a second sampling inside the strategy would undo its seed.
-        ("flwr.serverapp.strategy:FedAdam", {"fraction_train": 0.5}, "does not take fraction"),
-        ("flwr.serverapp.strategy:DifferentialPrivacyServerSideFixedClipping", {}, "missing"),
+        "builtins:dict",
+        "strategies.screening:screen",
+        "flwr.server.strategy:FedAvg",  # the legacy one
+        f"{__name__}:not_a_class",
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(name, arguments, fragment):
-    with pytest.raises(ValueError, match=re.escape(fragment)):
-        strategies.build(name, arguments)
+def test_not_a_strategy(path):
+    with pytest.raises(ValueError, match="not a subclass of flwr.serverapp.strategy.Strategy"):
+        strategies.load(path)
+    with pytest.raises(ValueError, match="not a subclass"):
+        strategies.build(path, {})
 
 
-def test_client_mods():
-    assert strategies.client_mod("flwr.serverapp.strategy:FedAdam") is None
-    assert strategies.client_mod("fedavg") is CohortStrategy.client_mod
-    assert CohortStrategy.client_mod(1, 2, lambda message, context: (message, context)) == (1, 2)
+def test_build_ours_as_they_are():
+    assert type(strategies.build("fedavg", {})) is FedAvg
+    mine = strategies.build(f"{__name__}:Mine", {"size": 7})
+    assert (type(mine), mine.size, mine.label) == (Mine, 7, "x")
+
+
+def test_build_flowers_behind_screening_and_for_the_whole_cohort():
+    screened = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.5})
+    assert type(screened) is Screened
+    inner = screened.inner
+    assert type(inner) is flower.FedAdam
+    assert inner.eta == 0.5
+    for key, value in strategies.WHOLE_COHORT.items():
+        assert getattr(inner, key) == value
+
+
+def test_unknown_argument_lists_those_accepted():
+    with pytest.raises(ValueError, match="Mine does not take sise, x; it takes: size, label"):
+        strategies.build(f"{__name__}:Mine", {"sise": 1, "label": "y", "x": 2})
+    with pytest.raises(ValueError, match="FedAvg does not take mu; it takes: no arguments"):
+        strategies.build("fedavg", {"mu": 1})
+
+
+@pytest.mark.parametrize("key", list(strategies.WHOLE_COHORT))
+@pytest.mark.parametrize("path", ["flwr.serverapp.strategy:FedAvg", f"{__name__}:TakesAnything"])
+def test_the_whole_cohort_cannot_be_overridden(path, key):
+    """The round loop draws the cohort; a strategy that samples again would change C."""
+    with pytest.raises(ValueError, match=key):
+        strategies.build(path, {key: 1})
+
+
+def test_a_strategy_that_takes_anything_takes_other_arguments():
+    screened = strategies.build(f"{__name__}:TakesAnything", {"weighted_by_key": "effort"})
+    assert screened.inner.weighted_by_key == "effort"
+
+
+def test_a_missing_argument_is_the_users_error():
+    with pytest.raises(ValueError, match="NeedsOne: .*needed"):
+        strategies.build(f"{__name__}:NeedsOne", {})
+
+
+def test_an_argument_that_the_class_refuses():
+    with pytest.raises(ValueError, match="size must not be negative"):
+        strategies.build(f"{__name__}:Mine", {"size": -1})
+
+
+def test_client_mod():
+    assert strategies.client_mod(f"{__name__}:Mine")(None, None, None) == "mine"
+    assert strategies.client_mod("flwr.serverapp.strategy:FedAvg") is None
+    assert strategies.client_mod("fedavg")("message", "context", lambda m, c: (m, c)) == (
+        "message",
+        "context",
+    )
+    with pytest.raises(ValueError, match="known strategies"):
+        strategies.client_mod("nothing")

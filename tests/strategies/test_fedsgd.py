@@ -1,0 +1,119 @@
+"""FedSGD on real messages: one step along the weighted mean gradient, in float64."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+from flwr.serverapp.strategy import Strategy
+
+from strategies.fedsgd import FedSGD
+from tests.strategies.replies import as_numpy, cohort, failed, record, reply
+
+MODEL = {
+    "weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
+    "bias": np.array([0.5, -0.5], np.float32),
+}
+RATE = 0.37
+
+
+def gradient(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=array.shape).astype(np.float32) for name, array in MODEL.items()}
+
+
+def started(model=MODEL, rate=RATE):
+    strategy = FedSGD()
+    config = ConfigRecord({"learning-rate": rate})
+    strategy.configure_train(2, record(model), config, cohort(10, 20, 30))
+    return strategy
+
+
+def assert_step(found, gradients, weights):
+    assert list(found) == list(MODEL)
+    for name, array in as_numpy(found).items():
+        stack = np.stack([one[name] for one in gradients]).astype(np.float64)
+        step = RATE * np.average(stack, axis=0, weights=weights)
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, MODEL[name] - step, rtol=1e-6, atol=1e-7)
+
+
+def test_is_a_flower_strategy():
+    assert issubclass(FedSGD, Strategy)
+
+
+def test_configure_train_asks_for_gradients():
+    config = ConfigRecord({"learning-rate": RATE})
+    messages = list(FedSGD().configure_train(2, record(MODEL), config, cohort(30, 10)))
+    assert [message.metadata.dst_node_id for message in messages] == [30, 10]
+    for message in messages:
+        assert message.metadata.message_type == "train.gradient"
+        assert message.metadata.group_id == "2"
+        assert dict(message.content["config"]) == {"learning-rate": RATE, "server-round": 2}
+        np.testing.assert_array_equal(
+            message.content["arrays"]["weight"].numpy(), MODEL["weight"], strict=True
+        )
+
+
+@pytest.mark.parametrize("config", [{}, {"learning-rate": "0.1"}, {"learning-rate": [0.1]}])
+def test_needs_a_learning_rate(config):
+    with pytest.raises(ValueError, match="learning-rate"):
+        FedSGD().configure_train(1, record(MODEL), ConfigRecord(config), cohort(10))
+
+
+def test_by_hand():
+    strategy = FedSGD()
+    config = ConfigRecord({"learning-rate": 0.5})
+    strategy.configure_train(1, record({"w": np.array([10.0])}), config, cohort(1, 2))
+    replies = [reply(1, {"w": np.array([1.0])}, 1), reply(2, {"w": np.array([5.0])}, 3)]
+    arrays, _ = strategy.aggregate_train(1, replies)
+    assert arrays["w"].numpy().tolist() == [8.0]  # 10 - 0.5 * (1*1 + 3*5)/4
+
+
+def test_aggregate_train_takes_the_step():
+    gradients, weights = [gradient(1), gradient(2), gradient(3)], [600, 13, 2000]
+    replies = [
+        reply(10 * k, arrays, weight, **{"train-loss": float(k)})
+        for k, (arrays, weight) in enumerate(zip(gradients, weights, strict=True), start=1)
+    ]
+    arrays, metrics = started().aggregate_train(2, replies)
+    assert_step(arrays, gradients, weights)
+    assert metrics["train-loss"] == pytest.approx((600 + 2 * 13 + 3 * 2000) / 2613)
+
+
+def test_one_poisoned_client_among_three_is_dropped(caplog):
+    poisoned = gradient(2)
+    poisoned["weight"][0, 0] = np.inf
+    strategy = started()
+    replies = [reply(10, gradient(1), 1), reply(20, poisoned, 10**6), reply(30, gradient(3), 3)]
+    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+        arrays, _ = strategy.aggregate_train(2, replies)
+    assert_step(arrays, [gradient(1), gradient(3)], [1, 3])
+    assert list(strategy.rejected) == [20]
+    assert "node 20" in caplog.text
+
+
+def test_no_usable_reply_leaves_the_model_to_the_caller():
+    strategy = started()
+    assert strategy.aggregate_train(2, [failed(10), failed(20)]) == (None, None)
+    assert set(strategy.rejected) == {10, 20}
+
+
+def test_the_step_starts_from_the_model_sent_last():
+    strategy = started()
+    moved = {name: array + 1 for name, array in MODEL.items()}
+    strategy.configure_train(3, record(moved), ConfigRecord({"learning-rate": RATE}), cohort(10))
+    zero = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    arrays, _ = strategy.aggregate_train(3, [reply(10, zero)])
+    for name, array in as_numpy(arrays).items():
+        np.testing.assert_array_equal(array, moved[name], strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_a_model_with_a_number(dtype):
+    model = {"scale": np.ones(2, np.float32), "number": np.array(5, dtype)}
+    zero = {"scale": np.ones(2, np.float32), "number": np.array(0, dtype)}
+    arrays, _ = started(model, rate=1.0).aggregate_train(2, [reply(10, zero, 2), reply(20, zero)])
+    found = as_numpy(arrays)
+    assert found["scale"].tolist() == [0.0, 0.0]
+    assert (found["number"].dtype, found["number"].shape, found["number"].item()) == (dtype, (), 5)

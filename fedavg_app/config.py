@@ -75,7 +75,7 @@ class RunConfig(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where clients compute; auto: the GPU if there is one"
     )
-    seed: Count = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="fixes partition, initial model, participation and every client's batches"
     )
     run_dir: str = Field("runs", description="each run leaves its results in a new folder in here")

@@ -36,7 +36,8 @@ def load_mnist(options: DataOptions) -> Dataset:
     if options.directory:
         paths = idx.find(Path(options.directory).expanduser())
         name = f"mnist/local-{idx.digest(paths)[:16]}"
-        return store.load(name, lambda: idx.read(paths), options, f"IDX files in {paths[0].parent}")
+        source = f"IDX files in {paths[0].parent}"
+        return store.load(name, lambda: _checked(*idx.read(paths)), options, source)
     if options.source == "embedded":
         return store.load("mnist/embedded", _parse_embedded, options, EMBEDDED)
     if options.source == "hub":
@@ -48,6 +49,18 @@ def load_mnist(options: DataOptions) -> Dataset:
         return load_mnist(DataOptions("mirror"))
     except DataError:
         return load_mnist(DataOptions("embedded"))
+
+
+def _checked(train: Split, test: Split) -> tuple[Split, Split]:
+    """Refuse files that are well formed but hold no digits of MNIST's kind."""
+    for name, split in (("train", train), ("t10k", test)):
+        if len(split) == 0 or split.inputs.shape[1:] != (28, 28):
+            shape = "x".join(map(str, split.inputs.shape))
+            raise DataError(f"{name}-images-idx3-ubyte holds {shape} pixels, not images of 28x28")
+        if split.targets.max() > 9:
+            found = split.targets.max()
+            raise DataError(f"{name}-labels-idx1-ubyte has the label {found}, not only 0 to 9")
+    return train, test
 
 
 def _parse_embedded() -> tuple[Split, Split]:
@@ -69,6 +82,8 @@ def _parse_embedded() -> tuple[Split, Split]:
 def _parse_mirror() -> tuple[Split, Split]:
     folder = store.cache_root() / "downloads" / "mnist"
     pooch.get_logger().setLevel("WARNING")
+    with store.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     downloader = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
     errors = []
     for mirror in MIRRORS:

@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,24 +90,34 @@ def load(
     rename it into place wins.
 
     Raises:
-        DataError: What ``parse`` raises, or the cache directory cannot be written.
+        DataError: What ``parse`` raises, or the cache cannot be written or is damaged.
     """
     folder = cache_root() / name
     if not is_stored(name):
         train, test = parse()
-        try:
+        with writing(folder):
             _write(folder, train, test)
-        except OSError as error:
-            raise DataError(
-                f"cannot write the data cache {folder}: {error.strerror or error}; "
-                f"set ${CACHE_VARIABLE} to a writable directory"
-            ) from error
-    meta = json.loads((folder / META).read_text())
-    train, test = (
-        Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="r") for part in PARTS))
-        for split in ("train", "test")
-    )
-    return Dataset(train, test, options, description, meta["fingerprint"])
+    try:
+        fingerprint = json.loads((folder / META).read_text())["fingerprint"]
+        train, test = (
+            Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="r") for part in PARTS))
+            for split in ("train", "test")
+        )
+    except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss
+        raise DataError(f"the data cache {folder} is damaged; delete it and run again") from error
+    return Dataset(train, test, options, description, fingerprint)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn an error of writing ``folder`` into a `DataError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot write the data cache {folder}: {error.strerror or error}; "
+            f"set ${CACHE_VARIABLE} to a writable directory"
+        ) from error
 
 
 def _write(folder: Path, train: Split, test: Split) -> None:

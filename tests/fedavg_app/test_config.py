@@ -41,6 +41,7 @@ def test_every_key_has_a_description():
         ("data-source", "internet"),
         ("device", "tpu"),
         ("seed", -1),
+        ("seed", 2**32),
         ("strategy-args", "eta: 0.1"),
         ("partition-args", "{"),
         ("bach-size", 10),

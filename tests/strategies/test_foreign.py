@@ -80,7 +80,7 @@ def test_equals_the_bare_strategy_on_the_good_replies(name):
 def test_the_bare_strategy_would_have_failed():
     """If this no longer raises, Flower screens for itself and ours may not be needed."""
     bare = flower.FedAvg(**MINIMUM)
-    with pytest.raises(Exception, match="MetricRecord|ArrayRecord"):
+    with pytest.raises(Exception, match=r"MetricRecord|ArrayRecord"):
         bare.aggregate_train(1, [good(1, 11), *bad(1)])
 
 

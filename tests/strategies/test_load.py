@@ -85,7 +85,7 @@ def test_an_entry_point_that_cannot_be_imported(installed):
 
 
 def test_unknown_name_names_the_known_ones(installed):
-    with pytest.raises(ValueError, match="broken, fedavg, fedsgd, mine; or package.module:Class"):
+    with pytest.raises(ValueError, match="broken, fedavg, fedsgd, mine; or package"):
         strategies.load("fedavgg")
     assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine"]
 
@@ -118,7 +118,7 @@ def test_a_path_that_cannot_be_imported(path):
     ],
 )
 def test_not_a_strategy(path):
-    with pytest.raises(ValueError, match="not a subclass of flwr.serverapp.strategy.Strategy"):
+    with pytest.raises(ValueError, match=r"not a subclass of flwr\.serverapp\."):
         strategies.load(path)
     with pytest.raises(ValueError, match="not a subclass"):
         strategies.build(path, {})
@@ -161,7 +161,7 @@ def test_a_strategy_that_takes_anything_takes_other_arguments():
 
 
 def test_a_missing_argument_is_the_users_error():
-    with pytest.raises(ValueError, match="NeedsOne: .*needed"):
+    with pytest.raises(ValueError, match=r"NeedsOne: .*needed"):
         strategies.build(f"{__name__}:NeedsOne", {})
 
 

@@ -354,9 +354,13 @@ def test_mutated_bytes_give_a_good_array_or_a_reply_error(mutations):
         try:
             array = read_arrays(reply(2, with_payload(data)), EXPECTED)["weight"]
         except ReplyError as error:
-            assert len(str(error).splitlines()) == 1
-            assert len(str(error)) <= MAX_REASON
-            assert data != PAYLOAD, "the untouched payload is good"  # noqa: PT017
+            refusal = str(error)
+        else:
+            refusal = ""
+        if refusal:
+            assert len(refusal.splitlines()) == 1
+            assert len(refusal) <= MAX_REASON
+            assert data != PAYLOAD, "the untouched payload is good"
             return
         assert (array.dtype, array.shape) == (np.float32, (2, 3))
         assert np.isfinite(array).all()

@@ -92,8 +92,9 @@ def test_several_may_store_at_once(cache):
 def test_an_unwritable_cache_names_the_variable(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(store.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
-        load_mnist(DataOptions("embedded"))
+    for source in ("embedded", "mirror"):
+        with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
+            load_mnist(DataOptions(source))
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -159,6 +160,36 @@ def test_different_counts_are_named(cache, files):
     (folder / f"{NAMES[1]}.gz").write_bytes(gzip.compress(idx(contents[NAMES[1]][:-1])))
     with pytest.raises(DataError, match=r"has 12 images but .* 11 labels"):
         load_mnist(DataOptions(directory=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "fragment"),
+    [
+        (NAMES[0], np.zeros((12, 10, 10)), "train-images-idx3-ubyte holds 12x10x10 pixels"),
+        (NAMES[3], np.full(5, 77), "t10k-labels-idx1-ubyte has the label 77"),
+    ],
+)
+def test_well_formed_files_of_something_else_are_named(cache, files, name, array, fragment):
+    folder, _ = files
+    (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+    with pytest.raises(DataError, match=fragment):
+        load_mnist(DataOptions(directory=str(folder)))
+
+
+def test_a_truncated_plain_file_is_named(cache, files):
+    folder, contents = files
+    (folder / f"{NAMES[2]}.gz").unlink()
+    (folder / NAMES[2]).write_bytes(idx(contents[NAMES[2]])[:-1])
+    with pytest.raises(DataError, match=NAMES[2]):
+        load_mnist(DataOptions(directory=str(folder)))
+
+
+@pytest.mark.parametrize("name", ["meta.json", "train-inputs.npy"])
+def test_a_damaged_cache_is_named(cache, name):
+    load_mnist(DataOptions("embedded"))
+    (cache / "mnist" / "embedded" / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"cache .*/mnist/embedded is damaged; delete it"):
+        load_mnist(DataOptions("embedded"))
 
 
 def test_no_directory(cache):

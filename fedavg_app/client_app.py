@@ -5,29 +5,32 @@ On the wire this is a plain Message-API app: records "arrays" and "config" in, "
 its own mod around these handlers; they never know.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache, wraps
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
 from torch import nn
 
-import strategies
 import tasks
 from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.mods import with_mods
 from fedavg_app.nodes import PARTITION_ID
 from fedavg_app.partitions import partition
 from strategies.screening import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
-from tasks.base import Config, Examples, Parameters, TaskClient
-from tasks.data.store import DataOptions
+from tasks.base import Examples, Parameters
+from tasks.client import Config, TaskClient, Velocity
+from tasks.data.store import DataOptions, Dataset
 
 app = ClientApp()
 
 # Clients whose prepared examples one process keeps; the rest are prepared again when needed.
-KEPT_CLIENTS = 64
+KEPT_CLIENTS = 128
+# Where a client's state keeps its momentum from one round to the next.
+MOMENTUM = "momentum"
 
 
 @app.query()
@@ -40,35 +43,27 @@ def query(message: Message, context: Context) -> Message:
     return Message(RecordDict({"node": node}), reply_to=message)
 
 
-def with_mod(innermost: ClientAppCallable) -> ClientAppCallable:
-    """Put the client-side mod of the run's strategy, if it has one, around a handler."""
-
-    @wraps(innermost)
-    def handler(message: Message, context: Context) -> Message:
-        mod = strategies.client_mod(str(context.run_config["strategy"]))
-        return mod(message, context, innermost) if mod else innermost(message, context)
-
-    return handler
-
-
 @app.train()
-@with_mod
+@with_mods
 def train(message: Message, context: Context) -> Message:
     """Train the received model on the local examples."""
     client, arrays, config = _open(message, context)
-    return _reply(message, arrays, *client.fit(arrays.to_numpy_ndarrays(), config))
+    with _velocity(context, config) as velocity:
+        return _reply(message, arrays, *client.fit(arrays.to_numpy_ndarrays(), config, velocity))
 
 
 @app.train("gradient")
-@with_mod
+@with_mods
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
     client, arrays, config = _open(message, context)
-    return _reply(message, arrays, *client.gradient(arrays.to_numpy_ndarrays(), config))
+    with _velocity(context, config) as velocity:
+        found = client.gradient(arrays.to_numpy_ndarrays(), config, velocity)
+        return _reply(message, arrays, *found)
 
 
 @app.evaluate()
-@with_mod
+@with_mods
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model on the local test examples."""
     client, arrays, config = _open(message, context)
@@ -86,10 +81,28 @@ def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, 
         for key, value in message.content.config_records[CONFIG].items()
         if not isinstance(value, list)
     }
-    options = DataOptions(str(config["data-source"]), str(config["data-dir"]))
+    options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     number = int(context.node_config[PARTITION_ID])
     client = _client(parse_config(context.run_config), options, number)
     return client, message.content.array_records[ARRAYS], config
+
+
+@contextmanager
+def _velocity(context: Context, config: Config) -> Iterator[Velocity | None]:
+    """Yield what the client's state holds of its momentum; keep what becomes of it.
+
+    The state changes last, and not at all if the work inside raises or there is no momentum. A
+    client that lost its state begins with none, which is zero. So does a buffer that is not finite:
+    NaN would stay in it for ever, whatever model the server sends.
+    """
+    if not config.get("momentum"):
+        yield None
+        return
+    kept = context.state.array_records.get(MOMENTUM, ArrayRecord())
+    velocity = {name: array.numpy() for name, array in kept.items()}
+    yield velocity
+    finite = {name: buffer for name, buffer in velocity.items() if np.isfinite(buffer).all()}
+    context.state[MOMENTUM] = ArrayRecord({name: Array(buffer) for name, buffer in finite.items()})
 
 
 def _reply(
@@ -112,7 +125,7 @@ def _reply(
 def _client(config: RunConfig, options: DataOptions, number: int) -> TaskClient:
     """Return the task client of one partition: its examples prepared, on its device."""
     task = tasks.load(config.task)
-    data = task.dataset(options)
+    data = _dataset(config.task, options)
     device = pick_device(config.device)
     splits: list[Examples | None] = []
     for name, split in (("train", data.train), ("test", data.test)):
@@ -133,6 +146,12 @@ def _client(config: RunConfig, options: DataOptions, number: int) -> TaskClient:
         targets = torch.from_numpy(np.array(split.targets[chosen])).to(device)
         splits.append(Examples(inputs, targets))
     return TaskClient(task, _model(config.task, str(device)), *splits, partition=number)
+
+
+@lru_cache(maxsize=2)
+def _dataset(task: str, options: DataOptions) -> Dataset:
+    """Return the data set, read and checked once in this process."""
+    return tasks.load(task).dataset(options)
 
 
 @lru_cache(maxsize=2)

@@ -56,6 +56,9 @@ class RunConfig(BaseModel):
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
     )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="m, of the clients' SGD; a client keeps its buffer between rounds"
+    )
     partition: str = Field("iid", description="how the data are split on the clients")
     partition_args: str = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
@@ -71,6 +74,10 @@ class RunConfig(BaseModel):
     )
     round_timeout: Annotated[float, Field(ge=0)] = Field(
         0.0, description="seconds after which a round goes on without the missing; 0 means wait"
+    )
+    client_mods: str = Field(
+        "",
+        description="Flower mods around the clients' work: package.module:attribute, outer first",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where clients compute; auto: the GPU if there is one"

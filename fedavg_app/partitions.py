@@ -1,85 +1,53 @@
 """Which examples belong to which client.
 
-A partition is one index array per client, fixed by (scheme, its arguments, K, seed). The schemes
-are those of `flwr_datasets.partitioner` where it has them.
+A partition is one index array per client, fixed by (scheme, its arguments, K, seed).
 """
 
 import hashlib
-import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from fedavg_app.atomic import replacing
 from fedavg_app.errors import ConfigError
+from fedavg_app.schemes import Classes, Iid, Indices, Labels, Scheme, Shards
 from tasks.data.store import cache_root
-from tasks.seeds import integer, stream
 
-if TYPE_CHECKING:
-    from flwr_datasets.partitioner import Partitioner
-
-Indices = NDArray[np.int64]
+SCHEMES: dict[str, type[Scheme]] = {"iid": Iid, "shards": Shards, "classes": Classes}
 
 
-def iid(labels: NDArray[np.int64], num_clients: int, seed: int) -> list[Indices]:
-    """Shuffle, then share out evenly (arXiv 1602.05629v4, section 3, "IID")."""
-    from flwr_datasets.partitioner import IidPartitioner
+def make_scheme(name: str, arguments: Mapping[str, Any]) -> Scheme:
+    """Return the scheme of that name with these arguments.
 
-    order = stream(seed, "partition").permutation(len(labels))
-    return _partition(IidPartitioner(num_clients), labels, order)
-
-
-def shards(
-    labels: NDArray[np.int64], num_clients: int, seed: int, shards_per_client: int = 2
-) -> list[Indices]:
-    """Sort by label, cut into equal shards, give each client some at random.
-
-    The paper's pathological non-IID split (arXiv 1602.05629v4, section 3): 200 shards of 300 and 2
-    for each of 100 clients. Examples that do not fill a shard are left out.
+    Raises:
+        ConfigError: An unknown scheme, an unknown argument, or one out of its range.
     """
-    from flwr_datasets.partitioner import ShardPartitioner
-
-    partitioner = ShardPartitioner(
-        num_clients,
-        partition_by="label",
-        num_shards_per_partition=shards_per_client,
-        shuffle=False,
-        seed=integer(seed, "partition"),
-    )
-    # The library's sort need not be stable; sorted input makes the result independent of that.
-    return _partition(partitioner, labels, np.argsort(labels, kind="stable"))
-
-
-SCHEMES: dict[str, Callable[..., list[Indices]]] = {"iid": iid, "shards": shards}
+    if name not in SCHEMES:
+        raise ConfigError("partition", name, f"known partitions: {', '.join(SCHEMES)}")
+    try:
+        return SCHEMES[name].model_validate(dict(arguments))
+    except ValidationError as error:
+        first = error.errors()[0]
+        fix = first["msg"].removeprefix("Input ")
+        if first["type"] == "extra_forbidden":
+            fix = f"{name} takes {', '.join(map(_kebab, SCHEMES[name].model_fields)) or 'nothing'}"
+        value = f"{_kebab(str(first['loc'][0]))} = {first['input']}"
+        raise ConfigError("partition-args", value, fix) from None
 
 
 def check_partition(
-    scheme: str, arguments: Mapping[str, Any], num_clients: int, num_examples: int
+    scheme: str, arguments: Mapping[str, Any], num_clients: int, labels: Labels
 ) -> None:
     """Check a partition before anything is computed.
 
     Raises:
-        ConfigError: An unknown scheme or argument, or more clients (or shards) than examples.
+        ConfigError: As for `make_scheme`, or there are too few examples for so many clients.
     """
-    if scheme not in SCHEMES:
-        raise ConfigError("partition", scheme, f"known partitions: {', '.join(SCHEMES)}")
-    accepted = list(inspect.signature(SCHEMES[scheme]).parameters)[3:]
-    for name, value in arguments.items():
-        if name not in accepted:
-            takes = ", ".join(key.replace("_", "-") for key in accepted) or "no arguments"
-            raise ConfigError("partition-args", f"{name} = {value}", f"{scheme} takes {takes}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError("partition-args", f"{name} = {value}", "give a whole number above 0")
-    pieces = num_clients * int(arguments.get("shards_per_client", 2 if scheme == "shards" else 1))
-    if pieces > num_examples:
-        what = "clients" if pieces == num_clients else f"clients ({pieces} shards)"
-        raise ConfigError(
-            "num-clients", num_clients, f"more {what} than the {num_examples} examples; give fewer"
-        )
+    make_scheme(scheme, arguments).check(labels, num_clients)
 
 
 @lru_cache(maxsize=8)
@@ -89,7 +57,7 @@ def _cached(path: str) -> list[Indices]:
 
 
 def partition(
-    labels: NDArray[np.int64],
+    labels: Labels,
     fingerprint: str,
     scheme: str,
     arguments: Mapping[str, Any],
@@ -109,12 +77,13 @@ def partition(
     Raises:
         ConfigError: As for `check_partition`.
     """
-    check_partition(scheme, arguments, num_clients, len(labels))
-    described = json.dumps([fingerprint, scheme, sorted(arguments.items()), num_clients, seed])
+    chosen = make_scheme(scheme, arguments)
+    chosen.check(labels, num_clients)
+    described = json.dumps([fingerprint, scheme, chosen.model_dump(), num_clients, seed])
     digest = hashlib.sha256(described.encode()).hexdigest()
     path = cache_root() / "partitions" / f"{digest[:32]}.npz"
     if not path.is_file():
-        found = SCHEMES[scheme](labels, num_clients, seed, **arguments)
+        found = chosen.split(labels, num_clients, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             offsets = np.cumsum([len(indices) for indices in found])[:-1]
@@ -122,14 +91,5 @@ def partition(
     return _cached(str(path))
 
 
-def _partition(
-    partitioner: "Partitioner", labels: NDArray[np.int64], order: Indices
-) -> list[Indices]:
-    """Run a partitioner of the library on the examples in ``order``; return original indices."""
-    import datasets
-
-    partitioner.dataset = datasets.Dataset.from_dict({"label": labels[order], "index": order})
-    return [
-        np.asarray(partitioner.load_partition(client)["index"], dtype=np.int64)
-        for client in range(partitioner.num_partitions)
-    ]
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")

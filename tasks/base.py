@@ -1,7 +1,7 @@
-"""What a learning problem is (`Task`) and how one client learns it (`TaskClient`).
+"""What a learning problem is (`Task`), its prepared examples, and how a model is tested on them.
 
 A task knows nothing of federation: it names a model, a data set, a loss and sensible defaults.
-`TaskClient` is written once and serves every task.
+`tasks.client.TaskClient` is written once and serves every task.
 """
 
 from collections.abc import Callable
@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.seeds import integer, torch_stream
+from tasks.seeds import integer
 
 if TYPE_CHECKING:
     from tasks.data.store import DataOptions, Dataset
 
 Parameters = list[NDArray[np.generic]]
-Config = dict[str, bool | bytes | float | int | str]
 EVALUATION_BATCH = 1000
-# As many examples at once as a full-batch gradient holds in memory; the sum is the same.
-GRADIENT_BATCH = 2000
 
 
 def number_correct(logits: Tensor, targets: Tensor) -> Tensor:
@@ -57,7 +53,7 @@ class Task:
     target_accuracy: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = number_correct
-    partitions: tuple[str, ...] = ("iid", "shards")
+    partitions: tuple[str, ...] = ("iid", "shards", "classes")
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model that ``seed`` initialises, leaving torch's random state alone."""
@@ -82,128 +78,10 @@ class Examples:
         pairs = zip(torch.split(self.inputs, size), torch.split(self.targets, size), strict=True)
         return list(pairs)
 
-    def shuffled(self, generator: torch.Generator) -> "Examples":
-        """Return the examples in an order drawn from ``generator``."""
-        order = torch.randperm(len(self), generator=generator).to(self.targets.device)
+    def shuffled(self, generator: torch.Generator, limit: int | None = None) -> "Examples":
+        """Return the examples in an order drawn from ``generator``; only the first ``limit``."""
+        order = torch.randperm(len(self), generator=generator)[:limit].to(self.targets.device)
         return Examples(self.inputs[order], self.targets[order])
-
-
-class TaskClient(NumPyClient):
-    """One client's local work on any task: plain SGD, a full gradient, or an evaluation.
-
-    Args:
-        task: The learning problem.
-        model: A network of the task, on the device to compute on; its weights are overwritten.
-        train: The client's training examples, on the same device.
-        test: The client's test examples; None where it holds none.
-        partition: The client's number, which with the seed and the round fixes its batches.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        model: nn.Module,
-        train: Examples | None,
-        test: Examples | None = None,
-        *,
-        partition: int = 0,
-    ) -> None:
-        self.task, self.model, self.partition = task, model, partition
-        self._train, self._test = train, test
-
-    def fit(self, parameters: Parameters, config: Config) -> tuple[Parameters, int, Config]:
-        """Run local SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
-
-        The examples are split into batches of B once, in an order fixed by (seed, partition,
-        round), and E epochs run over the same batches, as the algorithm is written; or, with
-        "local-steps" > 0, that many steps, beginning again when the batches are used up.
-
-        Args:
-            parameters: The model's arrays, in the order of its state dict.
-            config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
-                "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
-                "proximal-mu" (FedProx's mu: adds mu / 2 * |w - w_sent|^2 to the loss).
-
-        Returns:
-            The trained arrays, the number of local examples n_k, and {"train-loss": the mean
-            batch loss over the local steps}.
-        """
-        examples = _required(self._train, "train")
-        self._load(parameters)
-        order = torch_stream(
-            int(config["seed"]), "batches", self.partition, int(config["server-round"])
-        )
-        batches = examples.shuffled(order).batches(int(config["batch-size"]))
-        steps = int(config.get("local-steps", 0)) or len(batches) * int(config["local-epochs"])
-        loss = self._descend(
-            [batches[step % len(batches)] for step in range(steps)],
-            float(config["learning-rate"]),
-            float(config.get("proximal-mu", 0.0)),
-        )
-        return self._arrays(), len(examples), {"train-loss": loss}
-
-    def gradient(self, parameters: Parameters, config: Config) -> tuple[Parameters, int, Config]:
-        """Return the gradient of the mean loss over all local examples, for FedSGD.
-
-        Args:
-            parameters: As in `fit`.
-            config: Not used.
-
-        Returns:
-            The gradient's arrays, in the order of the model's state dict (zeros for what is no
-            parameter), n_k, and {"train-loss": the loss at ``parameters``}.
-        """
-        del config
-        examples = _required(self._train, "train")
-        self._load(parameters)
-        self.model.train()
-        self.model.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=examples.targets.device)
-        for inputs, targets in examples.batches(GRADIENT_BATCH):
-            loss = self.task.loss(self.model(inputs), targets) * (len(targets) / len(examples))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        found = {name: parameter.grad for name, parameter in self.model.named_parameters()}
-        gradient = [
-            torch.zeros_like(array) if (grad := found.get(name)) is None else grad
-            for name, array in self.model.state_dict().items()
-        ]
-        arrays = [array.cpu().numpy() for array in gradient]
-        return arrays, len(examples), {"train-loss": total.item()}
-
-    def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
-        """Return the loss, the number of test examples, and {"accuracy": share correct}."""
-        del config
-        examples = _required(self._test, "test")
-        self._load(parameters)
-        loss, accuracy = evaluate(self.task, self.model, examples)
-        return loss, len(examples), {"accuracy": accuracy}
-
-    def _descend(self, batches: list[tuple[Tensor, Tensor]], rate: float, mu: float) -> float:
-        """Take one SGD step per batch; return the mean of the batches' losses."""
-        self.model.train()
-        weights = list(self.model.parameters())
-        sent = [weight.detach().clone() for weight in weights] if mu else []
-        # weight_decay and momentum stay 0: Algorithm 1 is plain SGD.
-        optimizer = torch.optim.SGD(weights, lr=rate, fused=True)
-        total = torch.zeros((), device=weights[0].device)
-        for inputs, targets in batches:
-            optimizer.zero_grad(set_to_none=True)
-            loss = self.task.loss(self.model(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            for weight, origin in zip(weights, sent, strict=False):
-                assert weight.grad is not None
-                weight.grad.add_(weight.detach() - origin, alpha=mu)
-            optimizer.step()
-            total += loss.detach()
-        return total.item() / len(batches)
-
-    def _load(self, parameters: Parameters) -> None:
-        load_arrays(self.model, parameters)
-
-    def _arrays(self) -> Parameters:
-        """Copy the weights out: the model's memory is used again by the next client."""
-        return [array.cpu().numpy().copy() for array in self.model.state_dict().values()]
 
 
 def load_arrays(model: nn.Module, parameters: Parameters) -> None:
@@ -233,9 +111,3 @@ def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, f
         correct += task.correct(logits, targets).item()
         predictions += targets.numel()
     return loss / predictions, correct / predictions
-
-
-def _required(examples: Examples | None, split: str) -> Examples:
-    if examples is None or len(examples) == 0:
-        raise ValueError(f"this client has no {split} examples")
-    return examples

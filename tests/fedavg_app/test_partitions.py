@@ -4,6 +4,7 @@ import pytest
 from fedavg_app import partitions
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitions import partition
+from fedavg_app.schemes import Iid
 
 
 @pytest.fixture
@@ -51,11 +52,11 @@ def test_shards_per_client_is_an_argument(labels):
     assert all(len(np.unique(labels[part])) <= 3 for part in parts)
 
 
-@pytest.mark.parametrize("scheme", ["iid", "shards"])
+@pytest.mark.parametrize("scheme", partitions.SCHEMES)
 def test_a_partition_is_fixed_by_the_seed(labels, scheme):
     first = partition(labels, "seeded", scheme, {}, 20, 1)
     partitions._cached.cache_clear()
-    computed = partitions.SCHEMES[scheme](labels, 20, 1)
+    computed = partitions.SCHEMES[scheme]().split(labels, 20, 1)
     other = partition(labels, "seeded", scheme, {}, 20, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, computed, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
@@ -63,7 +64,7 @@ def test_a_partition_is_fixed_by_the_seed(labels, scheme):
 
 def test_a_partition_is_computed_once_for_all_processes(labels, monkeypatch):
     first = partition(labels, "cached", "iid", {}, 7, 1)
-    monkeypatch.setitem(partitions.SCHEMES, "iid", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(Iid, "split", lambda *_: pytest.fail("computed again"))
     partitions._cached.cache_clear()
     again = partition(labels, "cached", "iid", {}, 7, 1)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
@@ -81,10 +82,27 @@ def test_train_and_test_shards_of_a_client_have_the_same_classes():
 @pytest.mark.parametrize(
     ("scheme", "arguments", "clients", "fragment"),
     [
-        ("random", {}, 10, "partition = 'random': known partitions: iid, shards"),
-        ("iid", {"alpha": 1}, 10, "iid takes no arguments"),
+        ("random", {}, 10, "partition = 'random': known partitions: iid, shards, classes"),
+        ("iid", {"alpha": 1}, 10, "partition-args = 'alpha = 1': iid takes nothing"),
         ("shards", {"alpha": 1}, 10, "shards takes shards-per-client"),
-        ("shards", {"shards_per_client": 0}, 10, "whole number above 0"),
+        ("shards", {"shards_per_client": 0}, 10, "'shards-per-client = 0': should be greater"),
+        ("shards", {"shards_per_client": 2.5}, 10, "should be a valid integer"),
+        ("shards", {"shards_per_client": True}, 10, "should be a valid integer"),
+        ("classes", {"gamma": 1}, 10, "takes classes-per-client, balancedness, minimum-share"),
+        ("classes", {"classes_per_client": 2}, 10, "there are only 1 classes"),
+        ("classes", {"balancedness": 0}, 10, "'balancedness = 0': should be greater than 0"),
+        ("classes", {"balancedness": 1.1}, 10, "should be less than or equal to 1"),
+        ("classes", {"balancedness": float("nan")}, 10, "should be a finite number"),
+        ("classes", {"balancedness": True}, 10, "should be a valid number"),
+        ("classes", {"minimum_share": -0.1}, 10, "'minimum-share = -0.1': should be greater"),
+        ("classes", {"minimum_share": "a"}, 10, "should be a valid number"),
+        ("classes", {"classes_per_client": 1}, 101, "more clients than the 100 examples"),
+        (
+            "classes",
+            {"classes_per_client": 1, "balancedness": 0.5},
+            20,
+            "'balancedness = 0.5': some of the 20 clients would have none of the 100 examples",
+        ),
         ("iid", {}, 101, "num-clients = 101: more clients than the 100 examples"),
         ("shards", {}, 60, "num-clients = 60: more clients (120 shards) than the 100 examples"),
     ],
@@ -93,3 +111,4 @@ def test_what_cannot_be_split_is_refused(scheme, arguments, clients, fragment):
     with pytest.raises(ConfigError) as caught:
         partition(np.zeros(100, dtype=np.int64), "bad", scheme, arguments, clients, 1)
     assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -16,7 +16,8 @@ from fedavg_app.partitions import partition
 from fedavg_app.rounds import run_rounds
 from fedavg_app.sampling import sample
 from fedavg_app.server_app import central_evaluation, client_config, load_parts, make_plan
-from tasks.base import Examples, TaskClient
+from tasks.base import Examples
+from tasks.client import TaskClient
 from tests.fedavg_app.local_grid import LocalGrid
 
 BASE = {
@@ -268,6 +269,28 @@ def test_local_steps_and_epochs_are_the_same_work():
     _, epochs = train(local_epochs=2)
     _, steps = train(local_epochs=0, local_steps=40)
     assert same(epochs, steps)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
+def test_clients_with_momentum_learn_and_repeat(strategy):
+    grid, one = train(strategy=strategy, momentum=0.9, learning_rate=0.01, num_server_rounds=8)
+    _, again = train(strategy=strategy, momentum=0.9, learning_rate=0.01, num_server_rounds=8)
+    _, plain = train(strategy=strategy, learning_rate=0.01, num_server_rounds=8)
+    assert same(one, again)
+    assert not same(one, plain)
+    assert one.records[-1].test_loss < one.records[0].test_loss
+    trained = {number for kind, number in grid.log if kind.startswith("train")}
+    with_state = {c.node_config["partition-id"] for c in grid.contexts.values() if c.state}
+    assert with_state == trained
+
+
+@pytest.mark.parametrize("partition_args", ["", "classes-per-client = 10, balancedness = 0.9"])
+def test_training_on_the_stc_papers_split(partition_args):
+    _, outcome = train(
+        partition="classes", partition_args=partition_args, strategy_args="weights = 'uniform'"
+    )
+    assert not any(record.rejected for record in outcome.records)
+    assert outcome.records[-1].test_loss < outcome.records[0].test_loss
 
 
 def test_bytes_are_those_of_five_models_each_way():

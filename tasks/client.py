@@ -1,0 +1,182 @@
+"""How one client learns any task: local SGD, a full gradient, an evaluation."""
+
+import numpy as np
+import torch
+from flwr.client import NumPyClient
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.base import Examples, Parameters, Task, evaluate, load_arrays
+from tasks.seeds import torch_stream
+
+Config = dict[str, bool | bytes | float | int | str]
+# The momentum buffer of every parameter, by its name in the model.
+Velocity = dict[str, NDArray[np.generic]]
+# As many examples at once as a full-batch gradient holds in memory; the sum is the same.
+GRADIENT_BATCH = 2000
+
+
+class TaskClient(NumPyClient):
+    """One client's local work on any task: SGD, a full gradient, or an evaluation.
+
+    It remembers nothing from call to call. What momentum needs to remember is the caller's to
+    keep: `fit` and `gradient` take the ``velocity`` of the call before and leave theirs in it.
+
+    Args:
+        task: The learning problem.
+        model: A network of the task, on the device to compute on; its weights are overwritten.
+        train: The client's training examples, on the same device.
+        test: The client's test examples; None where it holds none.
+        partition: The client's number, which with the seed and the round fixes its batches.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        train: Examples | None,
+        test: Examples | None = None,
+        *,
+        partition: int = 0,
+    ) -> None:
+        self.task, self.model, self.partition = task, model, partition
+        self._train, self._test = train, test
+
+    def fit(
+        self, parameters: Parameters, config: Config, velocity: Velocity | None = None
+    ) -> tuple[Parameters, int, Config]:
+        """Run local SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
+
+        The examples are split into batches of B once, in an order fixed by (seed, partition,
+        round), and E epochs run over the same batches, as the algorithm is written; or, with
+        "local-steps" > 0, that many steps, beginning again when the batches are used up.
+
+        Args:
+            parameters: The model's arrays, in the order of its state dict.
+            config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
+                "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
+                "momentum" (m: v <- m v + g, and the step is eta v) and "proximal-mu" (FedProx's
+                mu: adds mu / 2 * |w - w_sent|^2 to the loss).
+            velocity: The v to begin with, zero for what it does not name; with momentum it holds
+                the last v once all steps are done. None begins with zero and forgets.
+
+        Returns:
+            The trained arrays, the number of local examples n_k, and {"train-loss": the mean
+            batch loss over the local steps}.
+        """
+        examples = _required(self._train, "train")
+        self._load(parameters)
+        size, limit = int(config["batch-size"]), int(config.get("local-steps", 0))
+        order = torch_stream(
+            int(config["seed"]), "batches", self.partition, int(config["server-round"])
+        )
+        # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
+        batches = examples.shuffled(order, limit * size or None).batches(size)
+        steps = limit or len(batches) * int(config["local-epochs"])
+        loss = self._descend(
+            [batches[step % len(batches)] for step in range(steps)],
+            config,
+            {} if velocity is None else velocity,
+        )
+        return self._arrays(), len(examples), {"train-loss": loss}
+
+    def gradient(
+        self, parameters: Parameters, config: Config, velocity: Velocity | None = None
+    ) -> tuple[Parameters, int, Config]:
+        """Return the gradient of the mean loss over all local examples, for FedSGD.
+
+        Args:
+            parameters: As in `fit`.
+            config: Optionally "momentum" (m): then v <- m v + g is returned in the place of g.
+            velocity: As in `fit`.
+
+        Returns:
+            The gradient's arrays, in the order of the model's state dict (zeros for what is no
+            parameter), n_k, and {"train-loss": the loss at ``parameters``}.
+        """
+        examples = _required(self._train, "train")
+        self._load(parameters)
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=examples.targets.device)
+        for inputs, targets in examples.batches(GRADIENT_BATCH):
+            loss = self.task.loss(self.model(inputs), targets) * (len(targets) / len(examples))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        found = {
+            name: parameter.grad
+            for name, parameter in self.model.named_parameters()
+            if parameter.grad is not None
+        }
+        if momentum := float(config.get("momentum", 0.0)):
+            _accelerate(found, momentum, {} if velocity is None else velocity)
+        gradient = [
+            found[name] if name in found else torch.zeros_like(array)
+            for name, array in self.model.state_dict().items()
+        ]
+        arrays = [array.cpu().numpy() for array in gradient]
+        return arrays, len(examples), {"train-loss": total.item()}
+
+    def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
+        """Return the loss, the number of test examples, and {"accuracy": share correct}."""
+        del config
+        examples = _required(self._test, "test")
+        self._load(parameters)
+        loss, accuracy = evaluate(self.task, self.model, examples)
+        return loss, len(examples), {"accuracy": accuracy}
+
+    def _descend(
+        self, batches: list[tuple[Tensor, Tensor]], config: Config, velocity: Velocity
+    ) -> float:
+        """Take one SGD step per batch; return the mean of the batches' losses."""
+        self.model.train()
+        named = dict(self.model.named_parameters())
+        weights = list(named.values())
+        mu = float(config.get("proximal-mu", 0.0))
+        sent = [weight.detach().clone() for weight in weights] if mu else []
+        # weight_decay stays 0, and so does momentum unless asked for: Algorithm 1 is plain SGD.
+        optimizer = torch.optim.SGD(
+            weights,
+            lr=float(config["learning-rate"]),
+            momentum=float(config.get("momentum", 0.0)),
+            fused=True,
+        )
+        for name, array in velocity.items():
+            buffer = torch.tensor(array, device=named[name].device)
+            optimizer.state[named[name]]["momentum_buffer"] = buffer
+        total = torch.zeros((), device=weights[0].device)
+        for inputs, targets in batches:
+            optimizer.zero_grad(set_to_none=True)
+            loss = self.task.loss(self.model(inputs), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+            for weight, origin in zip(weights, sent, strict=False):
+                assert weight.grad is not None
+                weight.grad.add_(weight.detach() - origin, alpha=mu)
+            optimizer.step()
+            total += loss.detach()
+        for name, weight in named.items():
+            moved = optimizer.state[weight].get("momentum_buffer")
+            if moved is not None:
+                velocity[name] = moved.cpu().numpy()
+        return total.item() / len(batches)
+
+    def _load(self, parameters: Parameters) -> None:
+        load_arrays(self.model, parameters)
+
+    def _arrays(self) -> Parameters:
+        """Copy the weights out: the model's memory is used again by the next client."""
+        return [array.cpu().numpy().copy() for array in self.model.state_dict().values()]
+
+
+def _accelerate(gradient: dict[str, Tensor], momentum: float, velocity: Velocity) -> None:
+    """Turn g into m v + g in place, and keep it as the next v."""
+    for name, array in gradient.items():
+        if name in velocity:
+            array.add_(torch.tensor(velocity[name], device=array.device), alpha=momentum)
+        velocity[name] = array.cpu().numpy().copy()
+
+
+def _required(examples: Examples | None, split: str) -> Examples:
+    if examples is None or len(examples) == 0:
+        raise ValueError(f"this client has no {split} examples")
+    return examples

@@ -1,0 +1,283 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tasks import base
+from tasks import client as module
+from tasks.base import Examples, load_arrays
+from tasks.client import TaskClient
+from tasks.mnist import MNIST_2NN, MNIST_LOGISTIC
+from tasks.seeds import torch_stream
+
+RNG = np.random.default_rng(0)
+INPUTS = RNG.normal(size=(23, 1, 28, 28)).astype(np.float32)
+TARGETS = RNG.integers(0, 10, 23)
+EXAMPLES = Examples(torch.from_numpy(INPUTS), torch.from_numpy(TARGETS))
+WEIGHTS = [RNG.normal(size=shape).astype(np.float32) * 0.01 for shape in ((10, 784), (10,))]
+CONFIG = {"learning-rate": 0.1, "local-epochs": 1, "batch-size": 10, "seed": 1, "server-round": 1}
+
+
+def client(task=MNIST_LOGISTIC, partition=0, examples=EXAMPLES):
+    return TaskClient(task, task.model(), examples, examples, partition=partition)
+
+
+def fit(**changes):
+    config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    return client().fit(WEIGHTS, config)[0]
+
+
+def softmax_gradient(weights, inputs, targets):
+    """The gradient of mean cross-entropy of logistic regression, in float64, by its formula."""
+    x = inputs.reshape(len(inputs), -1).astype(np.float64)
+    logits = x @ weights[0].T + weights[1]
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(x)), targets] -= 1
+    return [p.T @ x / len(x), p.mean(axis=0)]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_one_full_batch_step_is_gradient_descent():
+    trained, count, metrics = client().fit(WEIGHTS, {**CONFIG, "batch-size": 0})
+    gradient = softmax_gradient(WEIGHTS, INPUTS, TARGETS)
+    for new, old, g in zip(trained, WEIGHTS, gradient, strict=True):
+        np.testing.assert_allclose(new, old - 0.1 * g, atol=1e-6)
+    assert count == 23
+    logits = INPUTS.reshape(23, -1) @ WEIGHTS[0].T + WEIGHTS[1]
+    loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(23), TARGETS])
+    assert metrics["train-loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_local_sgd_is_client_update_of_algorithm_1():
+    """Batches are split once per call; E epochs run over the same batches, the last one smaller."""
+    order = torch.randperm(23, generator=torch_stream(1, "batches", 4, 9)).numpy()
+    weights = [array.astype(np.float64) for array in WEIGHTS]
+    for _ in range(3):
+        for chosen in (order[:10], order[10:20], order[20:]):
+            gradient = softmax_gradient(weights, INPUTS[chosen], TARGETS[chosen])
+            weights = [w - 0.1 * g for w, g in zip(weights, gradient, strict=True)]
+    config = {**CONFIG, "local-epochs": 3, "server-round": 9}
+    trained = client(partition=4).fit(WEIGHTS, config)[0]
+    for ours, expected in zip(trained, weights, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+def test_steps_count_instead_of_epochs_and_begin_again():
+    assert same(fit(local_epochs=2), fit(local_epochs=5, local_steps=6))
+    assert same(fit(local_epochs=1), fit(local_epochs=0, local_steps=3))
+    assert not same(fit(local_steps=1), fit(local_steps=2))
+
+
+def test_batches_depend_on_seed_partition_and_round_only():
+    assert same(fit(), fit())
+    assert not same(fit(), fit(seed=2))
+    assert not same(fit(), fit(server_round=2))
+    assert not same(fit(), client(partition=1).fit(WEIGHTS, CONFIG)[0])
+
+
+def test_a_trained_model_is_not_overwritten_by_the_next_client():
+    task, model = MNIST_LOGISTIC, MNIST_LOGISTIC.model()
+    first = TaskClient(task, model, EXAMPLES, partition=0).fit(WEIGHTS, CONFIG)[0]
+    kept = [array.copy() for array in first]
+    TaskClient(task, model, EXAMPLES, partition=1).fit(WEIGHTS, CONFIG)
+    assert same(first, kept)
+
+
+def test_what_was_received_is_not_changed():
+    received = [array.copy() for array in WEIGHTS]
+    client().fit(received, CONFIG)
+    client().gradient(received, CONFIG)
+    assert same(received, WEIGHTS)
+
+
+def test_the_proximal_term_pulls_towards_the_model_received():
+    """The second full-batch step has the gradient g(w1) + mu (w1 - w0)."""
+    trained = fit(batch_size=0, local_steps=2, proximal_mu=3.0)
+    start = [array.astype(np.float64) for array in WEIGHTS]
+    g0 = softmax_gradient(start, INPUTS, TARGETS)
+    one = [w - 0.1 * g for w, g in zip(start, g0, strict=True)]
+    g1 = softmax_gradient(one, INPUTS, TARGETS)
+    for ours, w0, w1, g in zip(trained, start, one, g1, strict=True):
+        np.testing.assert_allclose(ours, w1 - 0.1 * (g + 3.0 * (w1 - w0)), atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_gradient_is_that_of_the_mean_loss_whatever_the_chunks(chunk, monkeypatch):
+    monkeypatch.setattr(module, "GRADIENT_BATCH", chunk)
+    gradient, count, metrics = client().gradient(WEIGHTS, {})
+    for ours, g in zip(gradient, softmax_gradient(WEIGHTS, INPUTS, TARGETS), strict=True):
+        np.testing.assert_allclose(ours, g, atol=1e-6)
+    assert count == 23
+    assert metrics["train-loss"] == pytest.approx(client().evaluate(WEIGHTS, {})[0], rel=1e-5)
+
+
+def test_what_is_no_parameter_has_gradient_zero():
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    task = dataclasses.replace(MNIST_LOGISTIC, model=model)
+    weights = [array.numpy() for array in task.model().state_dict().values()]
+    gradient, _, _ = client(task).gradient(weights, {})
+    assert [array.shape for array in gradient] == [array.shape for array in weights]
+    names = list(task.model().state_dict())
+    assert not gradient[names.index("1.running_mean")].any()
+    assert gradient[names.index("2.weight")].any()
+
+
+def test_evaluation_does_not_depend_on_its_batches(monkeypatch):
+    whole = client().evaluate(WEIGHTS, {})
+    monkeypatch.setattr(base, "EVALUATION_BATCH", 4)
+    parts = client().evaluate(WEIGHTS, {})
+    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
+    assert parts[1:] == whole[1:]
+
+
+@pytest.mark.parametrize("examples", [None, Examples(torch.zeros(0, 1), torch.zeros(0))])
+def test_a_client_without_examples_says_so(examples):
+    empty = client(examples=examples)
+    for work, split in ((empty.fit, "train"), (empty.gradient, "train"), (empty.evaluate, "test")):
+        with pytest.raises(ValueError, match=f"no {split} examples"):
+            work(WEIGHTS, CONFIG)
+
+
+def momentum_loop(weights, velocity, batches, rate, m):
+    """SGD with momentum in float64, as it is written: v = m v + g, w = w - eta v."""
+    weights = [array.astype(np.float64) for array in weights]
+    for chosen in batches:
+        gradient = softmax_gradient(weights, INPUTS[chosen], TARGETS[chosen])
+        velocity = [m * v + g for v, g in zip(velocity, gradient, strict=True)]
+        weights = [w - rate * v for w, v in zip(weights, velocity, strict=True)]
+    return weights, velocity
+
+
+def test_momentum_by_hand_over_two_rounds_with_another_model_in_each():
+    received = [WEIGHTS, [array + np.float32(0.01) for array in WEIGHTS]]
+    kept, expected_v = {}, [0.0, 0.0]
+    for server_round, weights in enumerate(received, start=1):
+        config = {**CONFIG, "momentum": 0.7, "local-epochs": 2, "server-round": server_round}
+        trained = client().fit(weights, config, kept)[0]
+        order = torch.randperm(23, generator=torch_stream(1, "batches", 0, server_round)).numpy()
+        batches = [order[:10], order[10:20], order[20:]] * 2
+        expected, expected_v = momentum_loop(weights, expected_v, batches, 0.1, 0.7)
+        for ours, theirs in zip(trained, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=3e-6)
+        assert list(kept) == ["1.weight", "1.bias"]
+        for ours, theirs in zip(kept.values(), expected_v, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=3e-6)
+
+
+@pytest.mark.parametrize("task", [MNIST_LOGISTIC, MNIST_2NN])
+def test_two_fits_are_one_run_of_torchs_sgd(task):
+    """A buffer that travels from fit to fit loses nothing: the same bits."""
+    start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
+    weights, kept = start, {}
+    for server_round in (1, 2):
+        config = {**CONFIG, "momentum": 0.9, "local-steps": 4, "server-round": server_round}
+        weights = client(task).fit(weights, config, kept)[0]
+
+    model = task.model()
+    load_arrays(model, start)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    for server_round in (1, 2):
+        generator = torch_stream(1, "batches", 0, server_round)
+        batches = EXAMPLES.shuffled(generator).batches(10)
+        for inputs, targets in [*batches, batches[0]]:
+            optimizer.zero_grad()
+            task.loss(model(inputs), targets).backward()
+            optimizer.step()
+    assert same(weights, [array.numpy() for array in model.state_dict().values()])
+
+
+def test_without_a_velocity_momentum_begins_with_zero():
+    config = {**CONFIG, "momentum": 0.9}
+    assert same(client().fit(WEIGHTS, config)[0], client().fit(WEIGHTS, config, {})[0])
+    zero = {"1.weight": np.zeros((10, 784), np.float32), "1.bias": np.zeros(10, np.float32)}
+    assert same(client().fit(WEIGHTS, config)[0], client().fit(WEIGHTS, config, zero)[0])
+
+
+@pytest.mark.parametrize("work", ["fit", "gradient"])
+def test_without_momentum_nothing_is_kept(work):
+    kept = {}
+    plain = getattr(client(), work)(WEIGHTS, CONFIG)[0]
+    zero = getattr(client(), work)(WEIGHTS, {**CONFIG, "momentum": 0.0}, kept)[0]
+    assert same(plain, zero)
+    assert kept == {}
+
+
+def test_momentum_belongs_to_the_call_not_to_the_client():
+    one, config = client(), {**CONFIG, "momentum": 0.9}
+    first = one.fit(WEIGHTS, config, {})[0]
+    assert same(first, one.fit(WEIGHTS, config, {})[0])
+
+
+@pytest.mark.parametrize("work", ["fit", "gradient"])
+def test_a_failed_call_leaves_the_velocity_as_it_was(work):
+    calls = []
+
+    def loss(logits, targets):
+        calls.append(1)
+        if len(calls) == 3 or work == "gradient":
+            raise RuntimeError("out of memory")
+        return nn.functional.cross_entropy(logits, targets)
+
+    kept = {"1.weight": np.ones((10, 784), np.float32), "1.bias": np.ones(10, np.float32)}
+    failing = client(dataclasses.replace(MNIST_LOGISTIC, loss=loss))
+    with pytest.raises(RuntimeError):
+        getattr(failing, work)(WEIGHTS, {**CONFIG, "momentum": 0.9}, kept)
+    assert all((array == 1).all() for array in kept.values())
+
+
+def test_the_gradient_with_momentum_is_the_buffer():
+    kept, expected = {}, [0.0, 0.0]
+    for weights in (WEIGHTS, [array * 2 for array in WEIGHTS]):
+        found, _, _ = client().gradient(weights, {"momentum": 0.6}, kept)
+        g = softmax_gradient(weights, INPUTS, TARGETS)
+        expected = [0.6 * v + one for v, one in zip(expected, g, strict=True)]
+        assert same(found, kept.values())
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_momentum_is_kept_for_parameters_only():
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    task = dataclasses.replace(MNIST_LOGISTIC, model=model)
+    weights = [array.numpy() for array in task.model().state_dict().values()]
+    parameters = [name for name, _ in task.model().named_parameters()]
+    for work in (client(task).fit, client(task).gradient):
+        kept = {}
+        work(weights, {**CONFIG, "momentum": 0.9, "batch-size": 0}, kept)
+        assert list(kept) == parameters
+
+
+@given(
+    steps=st.integers(1, 6), size=st.sampled_from([0, 1, 4, 10, 23, 40]), seed=st.integers(0, 99)
+)
+@settings(max_examples=30, deadline=None)
+def test_few_steps_gather_few_examples_and_give_the_same_bits(steps, size, seed):
+    def gather_all(self, generator, limit=None):
+        return shuffled(self, generator)
+
+    shuffled = Examples.shuffled
+    few = fit(local_steps=steps, batch_size=size, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Examples, "shuffled", gather_all)
+        assert same(few, fit(local_steps=steps, batch_size=size, seed=seed))
+
+
+def test_the_few_are_the_first_of_all():
+    whole = EXAMPLES.shuffled(torch.Generator().manual_seed(0))
+    few = EXAMPLES.shuffled(torch.Generator().manual_seed(0), 7)
+    assert len(few) == 7
+    assert torch.equal(few.inputs, whole.inputs[:7])
+    assert torch.equal(few.targets, whole.targets[:7])
+    assert len(EXAMPLES.shuffled(torch.Generator(), 1000)) == 23

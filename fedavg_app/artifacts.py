@@ -20,7 +20,7 @@ class RunDirectory:
     """A new folder for one run.
 
     Files: ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
-    ``model.safetensors``, ``accuracy.png``, ``loss.png``.
+    ``model.safetensors``, ``accuracy.png``, ``accuracy-bits.png``, ``loss.png``.
 
     Args:
         config: The run's settings.

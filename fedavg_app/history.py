@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,9 @@ class RoundRecord:
         client_metrics: Weighted means of the clients' own evaluations.
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
+        theory_bits_down: Bits of the same by the papers' formulas: no heads, names or metrics.
+        theory_bits_up: Bits of the accepted replies by them.
+        total: The same four, summed over all rounds so far.
         seconds: Wall-clock time of the round.
     """
 
@@ -35,6 +40,9 @@ class RoundRecord:
     client_metrics: dict[str, float] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
+    theory_bits_down: float = 0.0
+    theory_bits_up: float = 0.0
+    total: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -43,6 +51,12 @@ class RoundRecord:
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+
+
+def with_totals(record: RoundRecord, before: RoundRecord) -> RoundRecord:
+    """Return the record with its ``total`` set to that of the round before plus its own traffic."""
+    total = {key: before.total.get(key, 0) + getattr(record, key) for key in TRAFFIC}
+    return replace(record, total=total)
 
 
 def accuracy_curve(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -16,16 +17,56 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 def plot_run(
     folder: Path, records: Sequence[RoundRecord], target: float | None, title: str
 ) -> None:
-    """Write ``accuracy.png`` and ``loss.png`` into the folder."""
-    tested = accuracy_curve(records)
+    """Write ``accuracy.png``, ``accuracy-bits.png`` and ``loss.png`` into the folder."""
+    _save(_accuracy_against_rounds(records, target, title), folder / "accuracy.png")
+    _save(_accuracy_against_bits(records, target, title), folder / "accuracy-bits.png")
+    _save(_losses(records, title), folder / "loss.png")
+
+
+def _accuracy_against_rounds(
+    records: Sequence[RoundRecord], target: float | None, title: str
+) -> Figure:
     figure = _figure(f"Test accuracy: {title}", "accuracy")
     axes = figure.axes[0]
+    tested = accuracy_curve(records)
     axes.plot(*zip(*tested, strict=True), color=BLUE, label="after each round")
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _accuracy_against_bits(
+    records: Sequence[RoundRecord], target: float | None, title: str
+) -> Figure:
+    """Draw what all clients together have sent and received by each test of the model."""
+    figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
+    axes = figure.axes[0]
+    for key, bits, label, color, style in (
+        ("bytes_up", 8, "up, as sent", BLUE, "-"),
+        ("theory_bits_up", 1, "up, by the formula", BLUE, ":"),
+        ("bytes_down", 8, "down, as sent", ORANGE, "-"),
+        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":"),
+    ):
+        points = [
+            (record.total[key] * bits, record.accuracy)
+            for record in records
+            if record.accuracy is not None and record.total.get(key)
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("bits, summed over clients and rounds")
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _finish_accuracy(axes: Axes, target: float | None) -> None:
     if target:
         axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=f"target {target:g}")
-    axes.legend(loc="lower right")
-    _save(figure, folder / "accuracy.png")
+    if axes.lines:
+        axes.legend(loc="best")
 
+
+def _losses(records: Sequence[RoundRecord], title: str) -> Figure:
     figure = _figure(f"Loss: {title}", "mean cross-entropy")
     axes = figure.axes[0]
     for attribute, label, color in (
@@ -41,7 +82,7 @@ def plot_run(
             axes.plot(*zip(*points, strict=True), color=color, label=label)
     axes.set_yscale("log")
     axes.legend(loc="upper right")
-    _save(figure, folder / "loss.png")
+    return figure
 
 
 def _figure(title: str, y_label: str) -> Figure:

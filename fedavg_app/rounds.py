@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fedavg_app.cohort import CohortGrid
 from fedavg_app.errors import RunError
 from fedavg_app.exchange import exchange
-from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target
+from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
 from fedavg_app.sampling import sample
 from fedavg_app.wire import count_bytes
 from strategies.base import CohortStrategy
@@ -92,7 +92,8 @@ def run_rounds(
     started = time.monotonic()
     loss, accuracy = evaluate(arrays)
     seconds = time.monotonic() - started
-    records = [RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=seconds)]
+    start = RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
+    records = [with_totals(start, start)]
     on_round(records[0])
     empty_rounds = 0
     for server_round in range(1, plan.num_rounds + 1):
@@ -129,8 +130,11 @@ def run_rounds(
             client_metrics=client_metrics,
             bytes_down=sum(map(count_bytes, trained.sent)),
             bytes_up=sum(map(count_bytes, trained.replies)),
+            theory_bits_down=strategy.theory_bits_down,
+            theory_bits_up=strategy.theory_bits_up,
             seconds=time.monotonic() - started,
         )
+        record = with_totals(record, records[-1])
         records.append(record)
         on_round(record)
         if empty_rounds == MAX_EMPTY_ROUNDS:

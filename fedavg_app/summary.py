@@ -23,6 +23,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the run in a few numbers, for ``summary.json``."""
     curve = accuracy_curve(records)
+    traffic = records[-1].total if records else {}
     best_round, best = max(curve, key=lambda point: point[1], default=(None, None))
     return {
         "status": "finished",
@@ -33,8 +34,7 @@ def summarise(
         "best-round": best_round,
         "final-accuracy": curve[-1][1] if curve else None,
         "learning-rate": plan.learning_rate,
-        "bytes-down": sum(record.bytes_down for record in records),
-        "bytes-up": sum(record.bytes_up for record in records),
+        **{key.replace("_", "-"): value for key, value in traffic.items()},
         "rejected-replies": sum(len(record.rejected) for record in records),
         "seconds": round(seconds, 3),
         "data": data.description,

@@ -18,7 +18,13 @@ from strategies.base import CohortStrategy
 from strategies.foreign import Screened
 
 ENTRY_POINTS = "fedavg_app.strategies"
-BUILT_IN = {"fedavg": "strategies.fedavg:FedAvg", "fedsgd": "strategies.fedsgd:FedSGD"}
+BUILT_IN = {
+    "fedavg": "strategies.fedavg:FedAvg",
+    "fedsgd": "strategies.fedsgd:FedSGD",
+    "signsgd": "strategies.signsgd:SignSGD",
+    "stc": "strategies.stc:STC",
+    "topk": "strategies.topk:TopK",
+}
 # The round loop shows a strategy the round's cohort only, so Flower's strategies, which sample for
 # themselves, must take all of the nodes they see.
 WHOLE_COHORT = {

@@ -7,6 +7,7 @@ every strategy, Flower's own included.
 """
 
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
@@ -24,6 +25,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from strategies.compression.theory import dense_bits
 from strategies.screening import (
     ARRAYS,
     CONFIG,
@@ -48,6 +50,8 @@ class CohortStrategy(Strategy):
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
         sent_arrays: The global model that the round's training messages carry.
         sent_config: The config that they carry.
+        theory_bits_down: What the round's training messages cost by the papers' formulas, in bits.
+        theory_bits_up: What the accepted training replies cost by them.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -56,13 +60,16 @@ class CohortStrategy(Strategy):
         self.rejected: dict[int, str] = {}
         self.sent_arrays = ArrayRecord()
         self.sent_config = ConfigRecord()
+        self.theory_bits_down = self.theory_bits_up = 0.0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return one training message per node of the grid, in the grid's order."""
         self.sent_arrays, self.sent_config = arrays, config
-        return _broadcast(self.train_type, server_round, arrays, config, grid)
+        messages = _broadcast(self.train_type, server_round, arrays, config, grid)
+        self.theory_bits_down = len(messages) * model_bits(arrays)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -73,6 +80,7 @@ class CohortStrategy(Strategy):
         """
         accepted, self.rejected = screen(replies, self.check_reply)
         log_rejected(server_round, self.rejected)
+        self.theory_bits_up = len(accepted) * model_bits(self.sent_arrays)
         if not accepted:
             return None, None
         return self.aggregate(accepted), mean_metrics(accepted)
@@ -114,6 +122,11 @@ class CohortStrategy(Strategy):
     def summary(self) -> None:
         """Log what this strategy is: the first line of its docstring."""
         logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
+
+
+def model_bits(arrays: ArrayRecord) -> float:
+    """Return the bits of a model sent as it is: 32 for every entry of its arrays."""
+    return dense_bits(sum(math.prod(array.shape) for array in arrays.values()))
 
 
 def log_rejected(server_round: int, rejected: dict[int, str]) -> None:

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import cast_like
-from strategies.base import log_rejected
+from strategies.base import log_rejected, model_bits
 from strategies.screening import (
     ARRAYS,
     METRICS,
@@ -30,11 +30,14 @@ class Screened(Strategy):
 
     Attributes:
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
+        theory_bits_down: 32 bits an entry of the model for every training message of the round.
+        theory_bits_up: The same for every accepted reply.
     """
 
     def __init__(self, inner: Strategy) -> None:
         self.inner = inner
         self.rejected: dict[int, str] = {}
+        self.theory_bits_down = self.theory_bits_up = 0.0
         self._arrays = ArrayRecord()
 
     def configure_train(
@@ -42,7 +45,9 @@ class Screened(Strategy):
     ) -> Iterable[Message]:
         """Return what the inner strategy sends."""
         self._arrays = arrays
-        return self.inner.configure_train(server_round, arrays, config, grid)
+        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        self.theory_bits_down = len(messages) * model_bits(arrays)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -50,6 +55,7 @@ class Screened(Strategy):
         """Let the inner strategy aggregate the replies that pass; (None, None) where none does."""
         accepted, self.rejected = screen(replies, self._check_update)
         log_rejected(server_round, self.rejected)
+        self.theory_bits_up = len(accepted) * model_bits(self._arrays)
         if not accepted:
             return None, None
         arrays, metrics = self.inner.aggregate_train(server_round, _alike(accepted))

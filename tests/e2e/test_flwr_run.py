@@ -67,17 +67,28 @@ def run_app(environment, keys, supernodes):
     return done.stdout + done.stderr, newest
 
 
-def test_the_same_seed_ends_in_the_same_model_as_simulation_py(environment, tmp_path):
-    shown, status = run_app(environment, {**KEYS, "run-dir": str(tmp_path / "flwr")}, 100)
+# Enough rounds that clients come back: their residuals and their copies of the model then matter.
+STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 0.3}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {**STC, "num-server-rounds": 8, "evaluate-every": 8}],
+    ids=["fedavg", "stc"],
+)
+def test_the_same_seed_ends_in_the_same_model_as_simulation_py(environment, tmp_path, changes):
+    keys = {**KEYS, **changes}
+    shown, status = run_app(environment, {**keys, "run-dir": str(tmp_path / "flwr")}, 100)
     assert status["status"] == "finished:completed", shown
     (folder,) = (tmp_path / "flwr").iterdir()
     assert f"results: {folder}" in shown
     assert "embedded MNIST subset" in shown
     assert {path.name for path in folder.iterdir()} >= {
-        "history.jsonl", "summary.json", "model.safetensors", "accuracy.png", "loss.png",
+        "history.jsonl", "summary.json", "model.safetensors", "accuracy.png", "accuracy-bits.png",
+        "loss.png",
     }  # fmt: skip
 
-    flags = [f"--{key}={value}" for key, value in KEYS.items()]
+    flags = [f"--{key}={value}" for key, value in keys.items()]
     subprocess.run(
         [sys.executable, "simulation.py", "run", *flags, f"--run-dir={tmp_path / 'ray'}"],
         cwd=ROOT, env=environment, check=True, timeout=300, capture_output=True,

@@ -39,7 +39,7 @@ def test_a_run_leaves_its_artefacts(tmp_path, capsys):
     found = folder(tmp_path)
     assert {path.name for path in found.iterdir()} == {
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
-        "loss.png",
+        "accuracy-bits.png", "loss.png",
     }  # fmt: skip
     assert all(path.stat().st_mode & 0o044 for path in found.iterdir())
 
@@ -60,7 +60,7 @@ def test_a_run_leaves_its_artefacts(tmp_path, capsys):
     }
     for name, array in outcome.arrays.items():
         assert np.array_equal(stored[name], array.numpy())
-    for name in ("accuracy.png", "loss.png"):
+    for name in ("accuracy.png", "accuracy-bits.png", "loss.png"):
         assert (found / name).read_bytes().startswith(b"\x89PNG")
 
     shown = capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_paths():
 
 def test_entry_points(installed):
     assert strategies.load("mine") is Mine
-    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine"]
+    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine", "signsgd", "stc", "topk"]
     assert strategies.load("fedavg") is FedAvg, "an installed package cannot replace ours"
 
 
@@ -85,9 +85,9 @@ def test_an_entry_point_that_cannot_be_imported(installed):
 
 
 def test_unknown_name_names_the_known_ones(installed):
-    with pytest.raises(ValueError, match="broken, fedavg, fedsgd, mine; or package"):
+    with pytest.raises(ValueError, match="mine, signsgd, stc, topk; or package"):
         strategies.load("fedavgg")
-    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine"]
+    assert strategies.known() == ["broken", "fedavg", "fedsgd", "mine", "signsgd", "stc", "topk"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_build_flowers_behind_screening_and_for_the_whole_cohort():
 def test_unknown_argument_lists_those_accepted():
     with pytest.raises(ValueError, match="Mine does not take sise, x; it takes: size, label"):
         strategies.build(f"{__name__}:Mine", {"sise": 1, "label": "y", "x": 2})
-    with pytest.raises(ValueError, match="FedAvg does not take mu; it takes: no arguments"):
+    with pytest.raises(ValueError, match="FedAvg does not take mu; it takes: weights"):
         strategies.build("fedavg", {"mu": 1})
 
 

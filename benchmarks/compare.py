@@ -1,0 +1,90 @@
+"""Draw several runs into one picture: test accuracy against rounds and against bits.
+
+    python -m benchmarks.compare --out picture.png "STC=runs/...-stc-1a2b" "FedAvg=runs/..."
+
+Bits are those sent, per client that takes part (the total of a direction divided by the number of
+participants of a round), which is how the STC paper counts them. With several groups, given as
+"group:label=folder", there is one column of pictures per group.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours; the style repeats the difference for who cannot see it.
+STYLES = [
+    ("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"),
+    ("#E69F00", (0, (5, 1))), ("#56B4E9", (0, (3, 1, 1, 1))), ("#000000", (0, (1, 2))),
+]  # fmt: skip
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Return the tested rounds of a run."""
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    return [record for line in lines if (record := json.loads(line))["accuracy"] is not None]
+
+
+def local_steps(folder: Path) -> int:
+    """Return how many SGD steps a client takes in a round of this run."""
+    return int(json.loads((folder / "config.json").read_text())["local-steps"] or 1)
+
+
+def draw(axes: Axes, runs: dict[str, Path], against: str) -> None:
+    """Draw the runs' accuracy against "iterations", "bytes_up" or "bytes_down"."""
+    for (label, folder), (color, style) in zip(runs.items(), STYLES, strict=False):
+        points = []
+        for record in read(folder):
+            if not record["round"]:
+                continue
+            if against == "iterations":
+                x = record["round"] * local_steps(folder)
+            else:
+                x = 8 * record["total"][against] / record["participants"]
+            points.append((x, record["accuracy"]))
+        axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
+    if against != "iterations":
+        axes.set_xscale("log")
+    axes.grid(alpha=0.3)
+
+
+def main() -> None:
+    """Draw the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+", metavar="[GROUP:]LABEL=FOLDER")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lowest", type=float, default=0.0, help="where the accuracy axis begins")
+    given = parser.parse_args()
+    groups: dict[str, dict[str, Path]] = {}
+    for run in given.runs:
+        name, _, folder = run.rpartition("=")
+        group, _, label = name.rpartition(":")
+        groups.setdefault(group, {})[label] = Path(folder)
+    kinds = {
+        "iterations": "iterations per client",
+        "bytes_up": "bits sent per participant",
+        "bytes_down": "bits received per participant",
+    }
+    figure = Figure(figsize=(4 * len(groups), 3 * len(kinds)), layout="constrained")
+    grid = figure.subplots(len(kinds), len(groups), squeeze=False, sharey=True)
+    for column, (group, runs) in enumerate(groups.items()):
+        for row, (against, label) in enumerate(kinds.items()):
+            axes = grid[row][column]
+            draw(axes, runs, against)
+            axes.set_xlabel(label)
+            axes.set_ylim(bottom=given.lowest)
+            if not row:
+                axes.set_title(group)
+            if not column:
+                axes.set_ylabel("test accuracy")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.savefig(given.out, dpi=110)
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The client's end of every compressed strategy (docs/protocol.md).
+
+A mod around the training handler: it brings the client's copy of the model up to date, lets the
+handler train it, and sends the compressed change. What it keeps lies in the client's
+`context.state`, is changed last, and may be lost at any time: then the client asks for the full
+model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from strategies import synced
+from strategies.compressed import raw_array
+from strategies.compression.feedback import compress_with_feedback
+from strategies.compression.layout import Layout
+from strategies.compression.update import CodecError, Update, Vector
+from strategies.screening import ARRAYS, CONFIG
+from strategies.synced import Entry, Head, Version
+
+# Records of the client's state.
+MODEL, FEEDBACK, VERSION = "synced-model", "feedback", "synced-version"
+
+# The version last built in this process. It is the same model for every client that gets there:
+# clients that share a process build it once.
+_built: dict[Version, ArrayRecord] = {}
+
+# (update, the model's layout, the server's settings) -> what to send.
+Compress = Callable[[Vector, Layout, ConfigRecord], Update]
+# (bytes, the model's layout, the server's settings) -> update.
+Decode = Callable[[bytes, Layout, ConfigRecord], Update]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """What distinguishes one compressed strategy's clients from another's.
+
+    Attributes:
+        compress: Compresses the client's update.
+        decode_up: Decodes what ``compress`` made: an update sent before, to take it back.
+        decode_down: Decodes an update of the global model.
+        error_feedback: Whether what was not sent is added to the next update.
+    """
+
+    compress: Compress
+    decode_up: Decode
+    decode_down: Decode
+    error_feedback: bool = True
+
+
+def train_compressed(
+    message: Message, context: Context, call_next: ClientAppCallable, codec: Codec
+) -> Message:
+    """Handle a message on the client; those that are not for training pass through.
+
+    Raises:
+        CodecError: The server's message cannot be read.
+        ValueError: Training gave NaN or infinite values. The client's state stays as it was.
+    """
+    if not message.metadata.message_type.startswith("train"):
+        return call_next(message, context)
+    config = message.content.config_records[CONFIG]
+    head = Head.decode(_bytes(message.content, synced.SYNC, synced.HEAD))
+    arrays = _synchronise(message, context, head.version, codec)
+    if arrays is None:
+        payload = synced.encode_reply(synced.NEEDS_MODEL, 0)
+        return Message(RecordDict({synced.UPDATE: _payload(payload)}), reply_to=message)
+    named = {name: array.numpy() for name, array in arrays.items()}
+    layout = Layout.of(named)
+
+    message.content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    reply = call_next(message, context)
+    if ARRAYS not in reply.content.array_records:
+        return reply  # nothing to compress; the server will refuse it
+    trained = {name: reply.content.array_records[ARRAYS][name].numpy() for name in layout.names}
+    update = layout.flatten(trained) - layout.flatten(named)
+    if codec.error_feedback:
+        residual = _residual(context, layout, config, head.accepted, codec)
+    else:
+        residual = np.zeros(layout.size, np.float32)
+    sent, residual = compress_with_feedback(
+        update, residual, lambda accumulated: codec.compress(accumulated, layout, config)
+    )
+    data = sent.encode()
+    del reply.content[ARRAYS]
+    payload = synced.encode_reply(synced.HAS_UPDATE, head.version.number, data)
+    reply.content[synced.UPDATE] = _payload(payload)
+
+    context.state[MODEL] = arrays
+    context.state[VERSION] = ConfigRecord(
+        {
+            "number": head.version.number,
+            "fingerprint": head.version.fingerprint,
+            "pending-round": int(_number(config["server-round"])),
+        }
+    )
+    if codec.error_feedback:
+        context.state[FEEDBACK] = ArrayRecord(
+            {"residual": raw_array(residual.tobytes()), "pending": raw_array(data)}
+        )
+    return reply
+
+
+def _synchronise(
+    message: Message, context: Context, version: Version, codec: Codec
+) -> ArrayRecord | None:
+    """Return the global model; None where what came does not lead to it from what is here."""
+    if ARRAYS in message.content.array_records:
+        return message.content.array_records[ARRAYS]
+    chain = synced.decode_chain(_bytes(message.content, synced.SYNC, synced.UPDATES))
+    if MODEL not in context.state or VERSION not in context.state:
+        return None
+    stored = context.state.config_records[VERSION]
+    have = Version(int(_number(stored["number"])), int(_number(stored["fingerprint"])))
+    ahead = synced.missing(have, chain, version)
+    if ahead is None:
+        return None
+    arrays = context.state.array_records[MODEL]
+    if not ahead:
+        return arrays
+    if version not in _built:
+        _built.clear()
+        _built[version] = _follow(arrays, ahead, message, codec)
+    return _built[version]
+
+
+def _follow(
+    arrays: ArrayRecord, ahead: Sequence[Entry], message: Message, codec: Codec
+) -> ArrayRecord:
+    """Return the model that the updates turn the client's into."""
+    named = {name: array.numpy() for name, array in arrays.items()}
+    layout = Layout.of(named)
+    model = layout.flatten(named)
+    config = message.content.config_records[CONFIG]
+    for entry in ahead:
+        model += codec.decode_down(entry.update, layout, config).to_dense()
+    return ArrayRecord({name: Array(array) for name, array in layout.unflatten(model).items()})
+
+
+def _residual(
+    context: Context, layout: Layout, config: ConfigRecord, accepted: int, codec: Codec
+) -> Vector:
+    """Return what was not sent so far, and what was sent in vain.
+
+    The update sent last is pending until the server names it as accepted. It comes back to the
+    residual otherwise: the reply was lost, late or refused.
+    """
+    if FEEDBACK not in context.state:
+        return np.zeros(layout.size, np.float32)
+    stored = context.state.array_records[FEEDBACK]
+    residual = np.frombuffer(stored["residual"].data, np.float32)
+    if len(residual) != layout.size:
+        raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
+    if context.state.config_records[VERSION]["pending-round"] == accepted:
+        return residual
+    return residual + codec.decode_up(stored["pending"].data, layout, config).to_dense()
+
+
+def _bytes(content: RecordDict, record: str, name: str) -> bytes:
+    arrays = content.array_records.get(record, ArrayRecord())
+    if name not in arrays or arrays[name].stype != synced.RAW:
+        raise CodecError(f"no array {name!r} of bytes in an ArrayRecord {record!r}")
+    return arrays[name].data
+
+
+def _payload(data: bytes) -> ArrayRecord:
+    return ArrayRecord({synced.PAYLOAD: raw_array(data)})
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number, got {value!r}")
+    return value

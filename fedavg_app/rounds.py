@@ -107,7 +107,10 @@ def run_rounds(
         new_arrays, metrics = strategy.aggregate_train(server_round, trained.replies)
         rejected = trained.silent | strategy.rejected
         arrays = new_arrays if new_arrays is not None else arrays
-        empty_rounds = 0 if new_arrays is not None else empty_rounds + 1
+        if new_arrays is not None:
+            empty_rounds = 0
+        elif not strategy.recovering:
+            empty_rounds += 1
 
         due = server_round % plan.evaluate_every == 0 or server_round == plan.num_rounds
         client_metrics: dict[str, float] = {}

@@ -50,6 +50,8 @@ class CohortStrategy(Strategy):
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
         sent_arrays: The global model that the round's training messages carry.
         sent_config: The config that they carry.
+        recovering: How many clients of the last `aggregate_train` could not train before they get
+            what they asked for; a round of such clients is no sign that the run has failed.
         theory_bits_down: What the round's training messages cost by the papers' formulas, in bits.
         theory_bits_up: What the accepted training replies cost by them.
     """
@@ -61,6 +63,7 @@ class CohortStrategy(Strategy):
         self.sent_arrays = ArrayRecord()
         self.sent_config = ConfigRecord()
         self.theory_bits_down = self.theory_bits_up = 0.0
+        self.recovering = 0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,26 +21,17 @@ from strategies.base import CohortStrategy
 from strategies.compression import theory
 from strategies.compression.layout import Layout
 from strategies.compression.update import CodecError, Update, Vector
+from strategies.raw import raw_array, raw_bytes
 from strategies.screening import ARRAYS, CONFIG, ReplyError, num_examples
 from strategies.synced import Entry, Head, Version
-
-# No honest update comes near; below it, sums over any number of rounds stay finite.
-LARGEST_CHANGE = 2.0**64
 
 
 @dataclass(frozen=True)
 class _Client:
-    """What the server knows of a client: what it last confirmed.
-
-    Attributes:
-        version: The version its model has.
-        updates_made: How many updates of the model there were by then.
-        accepted: The round whose update of this client was the last to be accepted.
-    """
+    """What a client last confirmed: its version, and how many updates there were by then."""
 
     version: int
     updates_made: int
-    accepted: int
 
 
 class CompressedStrategy(CohortStrategy):
@@ -49,16 +39,10 @@ class CompressedStrategy(CohortStrategy):
 
     Subclasses implement `settings`, `decode_update`, `combine`, the two figures of theory, and
     `client_mod` by means of `strategies.compressed_client`.
-
-    Attributes:
-        sent_update: The last update of the global model; None before the first.
     """
-
-    protocol: ClassVar[int] = synced.PROTOCOL
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent_update: Update | None = None
         self.layout = Layout((), ())
         self._arrays: ArrayRecord | None = None
         self._model: Vector = np.empty(0, np.float32)
@@ -66,6 +50,9 @@ class CompressedStrategy(CohortStrategy):
         self._chain: deque[Entry] = deque()
         self._updates_made = 0
         self._clients: dict[int, _Client] = {}
+        # The round of each node's last accepted update. Never dropped: a client that lost its model
+        # may still hold the update that this settles.
+        self._accepted: dict[int, int] = {}
         self._received: dict[int, Update] = {}
         self._round = 0
 
@@ -88,6 +75,10 @@ class CompressedStrategy(CohortStrategy):
     @abstractmethod
     def theory_update_bits(self) -> tuple[float, float]:
         """Return the papers' figures for one update: (from a client, of the global model)."""
+
+    def theory_download_bits(self, lacking: int) -> float:
+        """Return the papers' figure for a number of updates together: H(P(s)) <= s * H(P(1))."""
+        return lacking * self.theory_update_bits()[1]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -113,6 +104,7 @@ class CompressedStrategy(CohortStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode the replies, and change the model by their combination, compressed."""
         self._received = {}
+        self.recovering = 0
         result = super().aggregate_train(server_round, replies)
         self.theory_bits_up = len(self._received) * self.theory_update_bits()[0]
         self._received = {}
@@ -126,9 +118,11 @@ class CompressedStrategy(CohortStrategy):
         """
         node = reply.metadata.src_node_id
         try:
-            status, number, data = synced.decode_reply(_payload(reply))
+            payload = raw_bytes(reply.content, synced.UPDATE, synced.PAYLOAD)
+            status, number, data = synced.decode_reply(payload)
             if status == synced.NEEDS_MODEL:
                 self._clients.pop(node, None)
+                self.recovering += 1
                 raise ReplyError("it has forgotten its model and gets the full one next time")
             if number != self._version.number:
                 raise ReplyError(f"trained from version {number}, not {self._version.number}")
@@ -136,10 +130,11 @@ class CompressedStrategy(CohortStrategy):
             update = self.decode_update(data)
         except CodecError as error:
             raise ReplyError(f"undecodable update: {error}") from error
-        if update.largest() > LARGEST_CHANGE:
+        if update.largest() > synced.LARGEST_CHANGE:
             raise ReplyError(f"the update changes a weight by {update.largest():g}")
         self._received[node] = update
-        self._clients[node] = _Client(number, self._updates_made, self._round)
+        self._clients[node] = _Client(number, self._updates_made)
+        self._accepted[node] = self._round
 
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
         """Return the model changed by exactly what clients will be sent."""
@@ -147,7 +142,6 @@ class CompressedStrategy(CohortStrategy):
         update = self.combine(received, replies)
         self._model = self._model + update.to_dense()
         self._remember(Entry(self._round, update.encode()))
-        self.sent_update = update
         named = self.layout.unflatten(self._model)
         self._arrays = ArrayRecord({name: Array(array) for name, array in named.items()})
         return self._arrays
@@ -166,14 +160,14 @@ class CompressedStrategy(CohortStrategy):
         self._version = self._version.after(entry.number, entry.update)
         self._updates_made += 1
         self._chain.append(entry)
-        while sum(map(len, self._chain)) >= self._model.nbytes:
+        while self._chain and sum(map(len, self._chain)) >= self._model.nbytes:
             oldest = self._chain.popleft()
             self._base = self._base.after(oldest.number, oldest.update)
 
     def _message(self, node: int, config: ConfigRecord, chains: dict[int, Array]) -> Message:
         """Return a training message; messages to clients of one version share its content."""
         client = self._clients.get(node)
-        head = Head(client.accepted if client else 0, self._version)
+        head = Head(self._accepted.get(node, 0), self._version)
         sync = {synced.HEAD: raw_array(head.encode())}
         content = RecordDict({CONFIG: config})
         if client is None or client.version < self._base.number:
@@ -189,21 +183,9 @@ class CompressedStrategy(CohortStrategy):
         )
 
     def _theory_bits_to(self, node: int) -> float:
-        """Return H(P(s)) <= s * H(P(1)) for the s updates a client lacks, at most the model's."""
+        """Return the papers' figure for the updates a client lacks, at most the full model's."""
         full = theory.dense_bits(self.layout.size)
         if node not in self._clients:
             return full
         lacking = self._updates_made - self._clients[node].updates_made
-        return min(lacking * self.theory_update_bits()[1], full)
-
-
-def raw_array(data: bytes) -> Array:
-    """Return bytes as an `Array` without NumPy's header of 128 bytes."""
-    return Array("uint8", (len(data),), synced.RAW, data)
-
-
-def _payload(reply: Message) -> bytes:
-    record = reply.content.array_records.get(synced.UPDATE, ArrayRecord())
-    if synced.PAYLOAD not in record or record[synced.PAYLOAD].stype != synced.RAW:
-        raise ReplyError(f"no payload in an ArrayRecord {synced.UPDATE!r}")
-    return record[synced.PAYLOAD].data
+        return min(self.theory_download_bits(lacking), full)

@@ -14,10 +14,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies import synced
-from strategies.compressed import raw_array
 from strategies.compression.feedback import compress_with_feedback
 from strategies.compression.layout import Layout
-from strategies.compression.update import CodecError, Update, Vector
+from strategies.compression.update import Update, Vector
+from strategies.raw import raw_array, raw_bytes
 from strategies.screening import ARRAYS, CONFIG
 from strategies.synced import Entry, Head, Version
 
@@ -58,12 +58,19 @@ def train_compressed(
 
     Raises:
         CodecError: The server's message cannot be read.
-        ValueError: Training gave NaN or infinite values. The client's state stays as it was.
+        ValueError: The message is older than the last one handled, or training gave values that are
+            NaN, infinite or beyond `synced.LARGEST_CHANGE`. The client's state stays as it was.
     """
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
     config = message.content.config_records[CONFIG]
-    head = Head.decode(_bytes(message.content, synced.SYNC, synced.HEAD))
+    head = Head.decode(raw_bytes(message.content, synced.SYNC, synced.HEAD))
+    stored = context.state.config_records.get(VERSION, ConfigRecord())
+    server_round, last_round = config["server-round"], stored.get("round", 0)
+    assert isinstance(server_round, int)
+    assert isinstance(last_round, int)
+    if server_round <= last_round:
+        raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
     arrays = _synchronise(message, context, head.version, codec)
     if arrays is None:
         payload = synced.encode_reply(synced.NEEDS_MODEL, 0)
@@ -71,19 +78,27 @@ def train_compressed(
     named = {name: array.numpy() for name, array in arrays.items()}
     layout = Layout.of(named)
 
-    message.content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    # A record of its own: the model is shared with other clients in this process.
+    message.content = RecordDict({ARRAYS: ArrayRecord(dict(arrays)), CONFIG: config})
     reply = call_next(message, context)
     if ARRAYS not in reply.content.array_records:
         return reply  # nothing to compress; the server will refuse it
-    trained = {name: reply.content.array_records[ARRAYS][name].numpy() for name in layout.names}
+    trained = {
+        name: array.numpy().astype(np.float32, copy=False)  # a mod may have made it float64
+        for name, array in reply.content.array_records[ARRAYS].items()
+    }
+    if Layout.of(trained) != layout:
+        raise ValueError("training returned arrays of other names or shapes than the model's")
     update = layout.flatten(trained) - layout.flatten(named)
     if codec.error_feedback:
-        residual = _residual(context, layout, config, head.accepted, codec)
+        residual = _residual(context, layout, config, head.accepted, last_round, codec)
     else:
         residual = np.zeros(layout.size, np.float32)
     sent, residual = compress_with_feedback(
         update, residual, lambda accumulated: codec.compress(accumulated, layout, config)
     )
+    if sent.largest() > synced.LARGEST_CHANGE:
+        raise ValueError(f"the update changes a weight by {sent.largest():g}")
     data = sent.encode()
     del reply.content[ARRAYS]
     payload = synced.encode_reply(synced.HAS_UPDATE, head.version.number, data)
@@ -94,7 +109,7 @@ def train_compressed(
         {
             "number": head.version.number,
             "fingerprint": head.version.fingerprint,
-            "pending-round": int(_number(config["server-round"])),
+            "round": server_round,
         }
     )
     if codec.error_feedback:
@@ -110,7 +125,7 @@ def _synchronise(
     """Return the global model; None where what came does not lead to it from what is here."""
     if ARRAYS in message.content.array_records:
         return message.content.array_records[ARRAYS]
-    chain = synced.decode_chain(_bytes(message.content, synced.SYNC, synced.UPDATES))
+    chain = synced.decode_chain(raw_bytes(message.content, synced.SYNC, synced.UPDATES))
     if MODEL not in context.state or VERSION not in context.state:
         return None
     stored = context.state.config_records[VERSION]
@@ -121,10 +136,12 @@ def _synchronise(
     arrays = context.state.array_records[MODEL]
     if not ahead:
         return arrays
-    if version not in _built:
+    built = _built.get(version)
+    if built is None:
+        built = _follow(arrays, ahead, message, codec)
         _built.clear()
-        _built[version] = _follow(arrays, ahead, message, codec)
-    return _built[version]
+        _built[version] = built
+    return built
 
 
 def _follow(
@@ -141,29 +158,29 @@ def _follow(
 
 
 def _residual(
-    context: Context, layout: Layout, config: ConfigRecord, accepted: int, codec: Codec
+    context: Context,
+    layout: Layout,
+    config: ConfigRecord,
+    accepted: int,
+    last_round: int,
+    codec: Codec,
 ) -> Vector:
     """Return what was not sent so far, and what was sent in vain.
 
     The update sent last is pending until the server names it as accepted. It comes back to the
-    residual otherwise: the reply was lost, late or refused.
+    residual otherwise: the reply was lost, late or refused. Where the server has accepted a later
+    one than this state knows of, the state is an old one that came back: what it holds may have
+    been counted, so it is dropped.
     """
-    if FEEDBACK not in context.state:
+    if FEEDBACK not in context.state or accepted > last_round:
         return np.zeros(layout.size, np.float32)
     stored = context.state.array_records[FEEDBACK]
     residual = np.frombuffer(stored["residual"].data, np.float32)
     if len(residual) != layout.size:
         raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
-    if context.state.config_records[VERSION]["pending-round"] == accepted:
+    if last_round == accepted:
         return residual
     return residual + codec.decode_up(stored["pending"].data, layout, config).to_dense()
-
-
-def _bytes(content: RecordDict, record: str, name: str) -> bytes:
-    arrays = content.array_records.get(record, ArrayRecord())
-    if name not in arrays or arrays[name].stype != synced.RAW:
-        raise CodecError(f"no array {name!r} of bytes in an ArrayRecord {record!r}")
-    return arrays[name].data
 
 
 def _payload(data: bytes) -> ArrayRecord:

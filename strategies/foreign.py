@@ -30,6 +30,7 @@ class Screened(Strategy):
 
     Attributes:
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
+        recovering: 0; see `CohortStrategy`.
         theory_bits_down: 32 bits an entry of the model for every training message of the round.
         theory_bits_up: The same for every accepted reply.
     """
@@ -38,6 +39,7 @@ class Screened(Strategy):
         self.inner = inner
         self.rejected: dict[int, str] = {}
         self.theory_bits_down = self.theory_bits_up = 0.0
+        self.recovering = 0
         self._arrays = ArrayRecord()
 
     def configure_train(

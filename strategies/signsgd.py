@@ -4,6 +4,7 @@ J. Bernstein, Y.-X. Wang, K. Azizzadenesheli, A. Anandkumar: signSGD: Compressed
 Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et al. 2020.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,8 @@ class SignSGD(CompressedStrategy):
     """SignSGD: clients send the signs of their update; the majority moves each weight one step.
 
     No error feedback. Votes that tie, and weights nobody moves, leave the weight as it is. The
-    clients' learning rate does not matter with one local step: only the sign of it is sent.
+    clients' learning rate hardly matters with one local step: only the sign of it is sent, which
+    is 0 where the step is lost in the weight's rounding.
 
     Args:
         step_size: delta, how far a weight moves in a round (the authors' experiments: 0.0002).
@@ -62,6 +64,10 @@ class SignSGD(CompressedStrategy):
     def theory_update_bits(self) -> tuple[float, float]:
         """Return one bit an entry, up and down."""
         return sign_bits(self.layout.size), sign_bits(self.layout.size)
+
+    def theory_download_bits(self, lacking: int) -> float:
+        """Return log2(2s + 1) bits an entry: a sum of s signs has so many values."""
+        return self.layout.size * math.log2(2 * lacking + 1)
 
     @staticmethod
     def client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

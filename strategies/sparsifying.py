@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message
 from strategies.compressed import CompressedStrategy
 from strategies.compression.feedback import compress_with_feedback
 from strategies.compression.layout import Layout, check_scope
-from strategies.compression.topk import check_sparsity
+from strategies.compression.topk import check_sparsity, most_kept
 from strategies.compression.update import Update, Vector, mean
 from strategies.weighting import check_weights, reply_weights
 
@@ -55,6 +55,10 @@ class SparsifyingStrategy(CompressedStrategy):
     def settings(self) -> dict[str, float | str]:
         """Return p and the scope, for the clients."""
         return {SPARSITY_UP: self.sparsity_up, SCOPE: self.scope}
+
+    def most_from_client(self) -> int:
+        """Return how many entries a client's update may have."""
+        return most_kept(self.sparsity_up, self.layout.blocks(self.scope))
 
     def combine(self, updates: Sequence[Update], replies: Sequence[Message]) -> Update:
         """Return the clients' mean plus the server's residual, compressed; keep the rest of it."""

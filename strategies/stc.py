@@ -41,7 +41,7 @@ class STC(SparsifyingStrategy):
         Raises:
             CodecError: The bytes are none.
         """
-        return Ternary.decode(data, self.layout.blocks(self.scope))
+        return Ternary.decode(data, self.layout.blocks(self.scope), self.most_from_client())
 
     def theory_update_bits(self) -> tuple[float, float]:
         """Return the expected Golomb code of n * p positions with a sign each, up and down."""

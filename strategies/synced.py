@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from strategies.compression.update import CodecError
 
 PROTOCOL = 1
-# Records and arrays of the messages, and how arrays of raw bytes call their serialisation.
+# Records and arrays of the messages.
 SYNC, HEAD, UPDATES = "sync", "head", "updates"
 UPDATE, PAYLOAD = "update", "payload"
-RAW = "fedavg_app.bytes"
+# No honest update comes near; below it, sums over any number of rounds stay finite.
+LARGEST_CHANGE = 2.0**64
 
 _HEAD = struct.Struct("<BIII")
 _ENTRY = struct.Struct("<II")

@@ -44,7 +44,7 @@ class TopK(SparsifyingStrategy):
         Raises:
             CodecError: The bytes are none.
         """
-        return Sparse.decode(data, self.layout.size)
+        return Sparse.decode(data, self.layout.size, self.most_from_client())
 
     def theory_update_bits(self) -> tuple[float, float]:
         """Return n * p positions with a float32 each; downstream that, or n float32."""

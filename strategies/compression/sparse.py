@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from strategies.compression import golomb
 from strategies.compression.bits import check_end, pack, unpack
-from strategies.compression.topk import top_k_of_blocks
+from strategies.compression.topk import MAGNITUDE, top_k_of_blocks
 from strategies.compression.update import CodecError, Positions, Vector
 
 HEAD = struct.Struct("<BI")
@@ -54,8 +54,8 @@ class Sparse:
         return HEAD.pack(b, len(self.positions)) + self.values.astype("<f4").tobytes() + bits
 
     @classmethod
-    def decode(cls, data: bytes, size: int) -> "Sparse":
-        """Return the update of a vector of ``size`` entries that the bytes encode.
+    def decode(cls, data: bytes, size: int, most: int | None = None) -> "Sparse":
+        """Return the update of a vector of ``size`` entries, at most ``most`` of them not 0.
 
         Raises:
             CodecError: The bytes are not the code of such an update.
@@ -64,10 +64,14 @@ class Sparse:
             raise CodecError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
         b, count = HEAD.unpack_from(data)
         start = HEAD.size + 4 * count
-        if b > golomb.MAX_PARAMETER or count > size or len(data) < start:
+        if (
+            b > golomb.MAX_PARAMETER
+            or count > (size if most is None else most)
+            or len(data) < start
+        ):
             raise CodecError(f"b = {b} and k = {count} do not fit {size} entries or the bytes")
         values = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
-        if not (np.isfinite(values).all() and values.all()):
+        if not (np.isfinite(values).all() and (values.view(np.int32) & MAGNITUDE).all()):
             raise CodecError("a value is zero, NaN or infinite")
         bits = unpack(data[start:], golomb.most_bits(count, b, size))
         positions, used = golomb.decode_positions(bits, count, b, size)

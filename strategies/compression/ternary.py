@@ -68,12 +68,13 @@ class Ternary:
         return HEAD.pack(b, len(self.positions)) + self.magnitudes.astype("<f4").tobytes() + bits
 
     @classmethod
-    def decode(cls, data: bytes, blocks: Sequence[int]) -> "Ternary":
+    def decode(cls, data: bytes, blocks: Sequence[int], most: int | None = None) -> "Ternary":
         """Return the update that the bytes encode.
 
         Args:
             data: Bytes from anywhere.
             blocks: The sizes of the blocks that the update must have.
+            most: The most entries that it may have; None for no limit.
 
         Raises:
             CodecError: The bytes are not the code of such an update.
@@ -83,14 +84,15 @@ class Ternary:
         if len(data) < start:
             raise CodecError(f"{len(data)} bytes, the head alone takes {start}")
         b, count = HEAD.unpack_from(data)
-        if b > golomb.MAX_PARAMETER or count > size:
+        if b > golomb.MAX_PARAMETER or count > (size if most is None else most):
             raise CodecError(f"b = {b} and k = {count} do not fit a vector of {size} entries")
         magnitudes = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
         bits = unpack(data[start:], golomb.most_bits(count, b, size) + count)
         positions, used = golomb.decode_positions(bits, count, b, size)
         check_end(bits, used + count)
         counts = _counts(positions, blocks)
-        fitting = np.where(counts > 0, magnitudes > 0, magnitudes == 0)
+        as_bits = magnitudes.view(np.int32)  # a denormal counts, whatever the processor's settings
+        fitting = np.where(counts > 0, as_bits > 0, as_bits == 0)
         if not (np.isfinite(magnitudes).all() and fitting.all()):
             raise CodecError("a magnitude is not a positive number, or stands for no entry")
         negative = bits[used : used + count].astype(np.bool_)

@@ -40,6 +40,11 @@ def keep_count(size: int, sparsity: float) -> int:
     return min(max(nearest if exact else math.ceil(product), 1), size)
 
 
+def most_kept(sparsity: float, blocks: Sequence[int]) -> int:
+    """Return how many entries of these blocks together are kept at the most."""
+    return sum(keep_count(size, sparsity) for size in blocks)
+
+
 def top_k(values: Vector, count: int) -> Positions:
     """Return the sorted positions of the ``count`` entries largest in magnitude.
 

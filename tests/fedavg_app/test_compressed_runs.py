@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 
 from benchmarks.stc_disturbed import compare
+from tests.fedavg_app import test_rounds
+from tests.fedavg_app.local_grid import LocalGrid
 from tests.fedavg_app.test_rounds import model, same, train
 
 HERE = "tests.fedavg_app.test_mods"
@@ -76,6 +79,25 @@ def test_clipping_inside_stc_bounds_what_is_compressed():
     # |x|_1 <= sqrt(n) |x|_2, and the clipping norm is 0.01.
     assert clipped < 0.01 * np.sqrt(SIZE) * 1.001
     assert clipped < movements[""] / 2
+
+
+def test_a_run_outlives_that_all_clients_forget(monkeypatch):
+    """One client a round: more rounds in a row than end a run go into asking for the model."""
+
+    class Forgetful(LocalGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            if any(m.content["config"].get("server-round") == 60 for m in messages if m.content):
+                for context in self.contexts.values():
+                    context.state = RecordDict()
+            return super().push_messages(messages)
+
+    monkeypatch.setattr(test_rounds, "LocalGrid", Forgetful)
+    keys = {"fraction_train": 0.0, "num_server_rounds": 80, "local_steps": 1, "evaluate_every": 80}
+    _, outcome = train(strategy="stc", num_clients=10, partition="iid", **keys)
+    asked = [record.round for record in outcome.records if record.rejected]
+    assert asked[:4] == [60, 61, 62, 63]
+    assert len(outcome.records) == 81
 
 
 @pytest.mark.slow

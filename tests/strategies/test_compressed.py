@@ -5,9 +5,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import strategies
-from strategies.compression.ternary import Ternary
+from strategies.compression.ternary import Ternary, ternarise
 from strategies.synced import encode_reply
-from tests.strategies.network import SHAPES, SIZE, Network, flat
+from tests.strategies.network import SHAPES, SIZE, Network, flat, record
 from tests.strategies.replies import cohort
 
 ALL = ["stc", "topk", "signsgd"]
@@ -221,6 +221,83 @@ def test_a_failed_training_leaves_the_clients_memory_alone():
     assert dict(network.contexts[0].state["synced-version"]) == version
 
 
+def test_an_update_that_the_server_would_refuse_is_not_kept():
+    """It would come back to the residual, and be refused for ever."""
+    network = Network("stc", clients=1, **ARGUMENTS["stc"])
+    network.step({0: network.draw()})
+    (message,) = network.send(0)
+    with pytest.raises(ValueError, match="changes a weight by"):
+        network.answer(message, np.full(SIZE, 1e22, np.float32))
+    network.step({0: network.draw()})
+    assert not network.strategy.rejected
+
+
+def test_a_message_that_comes_late_changes_nothing():
+    network = Network("stc", clients=1, **ARGUMENTS["stc"])
+    (late,) = network.send(0)
+    network.step({0: network.draw()})
+    with pytest.raises(ValueError, match="a message of round 1, after one of round 2"):
+        network.answer(late, network.draw())
+
+
+def test_a_state_from_the_past_counts_nothing_twice():
+    """Two messages at once: the older one's state is written last."""
+    network = Network("stc", clients=1, **ARGUMENTS["stc"])
+    network.step({0: network.draw()})
+    past = dict(network.contexts[0].state)
+    network.step({0: network.draw()})
+    network.contexts[0].state = RecordDict(past)
+    network.step({0: network.draw()})  # its model is an old one too: it asks for the full one
+    (message,) = network.send(0)
+    change = network.draw()
+    sent = decoded(network, network.answer(message, change))
+    np.testing.assert_allclose(sent + network.residual(0), change, atol=1e-6)
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_the_acknowledgement_outlives_the_version(forget):
+    network = Network("stc", clients=1, **ARGUMENTS["stc"])
+    change = network.draw()
+    first = decoded(network, network.step({0: change})[0])
+    if forget:  # only the model; the residual is still there
+        del network.contexts[0].state["synced-model"]
+        (message,) = network.send(0)
+        network.receive([network.answer(message, change)])
+    else:  # an equal model, made by somebody else
+        network.model = record(flat(network.model))
+    (message,) = network.send(0)
+    second = decoded(network, network.answer(message, np.zeros(SIZE, np.float32)))
+    np.testing.assert_allclose(first + second + network.residual(0), change, atol=1e-6)
+
+
+def test_a_handler_that_writes_into_its_message_spoils_no_other_clients_model():
+    network = Network("stc", clients=2, **ARGUMENTS["stc"])
+    network.step({0: network.draw(), 1: network.draw()})
+    before = flat(network.model)
+    messages = network.send(0, 1)
+
+    def vandal(message, _):
+        reply = Message(RecordDict(dict(message.content)), reply_to=message)
+        message.content["arrays"]["weight"] = Array(np.zeros((9, 13), np.float32))
+        return reply
+
+    network.mod(messages[0], network.contexts[0], vandal)
+    network.answer(messages[1], network.draw())
+    assert np.array_equal(network.trained_from[1], before)
+
+
+def test_training_that_returns_another_shape_is_named():
+    network = Network("stc", clients=1, **ARGUMENTS["stc"])
+    (message,) = network.send(0)
+
+    def transposed(message, _):
+        arrays = {name: Array(a.numpy().T.copy()) for name, a in message.content["arrays"].items()}
+        return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
+
+    with pytest.raises(ValueError, match="other names or shapes"):
+        network.mod(message, network.contexts[0], transposed)
+
+
 def raw(data, stype="fedavg_app.bytes"):
     return Array("uint8", (len(data),), stype, data)
 
@@ -228,18 +305,19 @@ def raw(data, stype="fedavg_app.bytes"):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda reply: reply.content.pop("update"), "no payload"),
+        (lambda reply: reply.content.pop("update"), "no array 'payload'"),
         (lambda reply: reply.content.pop("metrics"), "no MetricRecord"),
-        (lambda reply: reply.content["update"].pop("payload"), "no payload"),
+        (lambda reply: reply.content["update"].pop("payload"), "no array 'payload'"),
         (lambda reply: replace(reply, b""), "its head alone takes 6"),
         (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2"),
         (lambda reply: replace(reply, b"\x01\x07" + bytes(20)), "unknown status 7"),
         (lambda reply: replace(reply, encode_reply(0, 99, b"")), "trained from version 99"),
         (lambda reply: replace(reply, encode_reply(0, 0, bytes(9))), "undecodable update"),
-        (lambda reply: replace(reply, payload(reply), "numpy.ndarray"), "no payload"),
+        (lambda reply: replace(reply, payload(reply), "numpy.ndarray"), "no array 'payload'"),
         (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
         (lambda reply: replace(reply, payload(reply) + b"\0"), "undecodable update"),
         (lambda reply: replace(reply, huge(reply)), "changes a weight by"),
+        (lambda reply: replace(reply, whole()), "k = 131 do not fit"),
     ],
 )
 def test_bad_replies_are_refused_and_the_rest_counts(spoil, reason):
@@ -260,6 +338,13 @@ def payload(reply):
 
 def replace(reply, data, stype="fedavg_app.bytes"):
     reply.content["update"] = ArrayRecord({"payload": raw(data, stype)})
+
+
+def whole():
+    """An update of all entries, where a share of 0.05 was asked for."""
+    blocks = (117, 13, 1)
+    update = ternarise(np.arange(1, SIZE + 1, dtype=np.float32), 1.0, blocks)
+    return encode_reply(0, 0, update.encode())
 
 
 def huge(reply):

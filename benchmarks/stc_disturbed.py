@@ -9,6 +9,7 @@ model plus the server's residual.
 """
 
 import argparse
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    logging.getLogger("fedavg_app").setLevel(logging.ERROR)  # thousands of lost replies
     figures = compare(given.rounds, **{"data-dir": given.data_dir, "seed": given.seed})
     for name, values in figures.items():
         print(name)

@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test lint format clean
+.PHONY: help run flwr-run test lint format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -39,6 +39,9 @@ lint: $(READY)  ## check style and types
 
 format: $(READY)  ## reformat the code
 	$(BIN)/ruff format .
+
+bench: $(READY)  ## time the codec of compressed updates, next to memcpy, zlib and zstd
+	$(BIN)/python benchmarks/codec.py $(ARGS)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,11 +19,11 @@ from rich.table import Table
 import tasks
 from fedavg_app.internals import identify_server
 from fedavg_app.wire import count_bytes
-from strategies.compressed import raw_array
 from strategies.compression.golomb import parameter
 from strategies.compression.ternary import ternarise
 from strategies.compression.theory import ternary_bits
 from strategies.compression.topk import keep_count
+from strategies.raw import raw_array
 from strategies.synced import HAS_UPDATE, PAYLOAD, UPDATE, encode_reply
 
 CHANNELS = (3, 32, 64, 128, 128, 128, 128, 128, 128)

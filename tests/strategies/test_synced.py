@@ -18,6 +18,7 @@ from strategies.synced import (
     encode_reply,
     missing,
 )
+from tests.strategies.compression.reference import UNHURRIED
 
 uint32 = st.integers(0, 2**32 - 1)
 chains = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(
@@ -40,6 +41,7 @@ def encode(chain):
     return b"".join(entry.encode() for entry in chain)
 
 
+@UNHURRIED
 @given(st.binary(max_size=30), chains)
 def test_a_fingerprint_is_the_crc_of_all_bytes_since_the_model_was_whole(model, chain):
     base = Version(4, 0).after(4, model)
@@ -53,6 +55,7 @@ def test_a_fingerprint_by_hand():
     assert Version(0, 0).after(1, b"1234").after(2, b"56789") == Version(2, 0xCBF43926)
 
 
+@UNHURRIED
 @given(st.binary(max_size=30), chains, st.data())
 def test_missing_are_the_entries_after_ones_own(model, chain, data):
     every = versions(Version(0, zlib.crc32(model)), chain)
@@ -62,6 +65,7 @@ def test_missing_are_the_entries_after_ones_own(model, chain, data):
     assert missing(every[have], chain[have:], every[-1]) == ahead  # the older need not be there
 
 
+@UNHURRIED
 @given(st.binary(max_size=30), chains, uint32, st.data())
 def test_missing_refuses_what_leads_elsewhere(model, chain, fingerprint, data):
     every = versions(Version(0, zlib.crc32(model)), chain)
@@ -87,6 +91,7 @@ def test_missing_refuses_gaps_changes_and_the_future():
     assert missing(every[2], [], every[3]) is None
 
 
+@UNHURRIED
 @given(chains)
 def test_chains_and_back(chain):
     data = encode(chain)
@@ -100,6 +105,7 @@ def test_a_chain_by_hand():
     assert decode_chain(b"") == []
 
 
+@UNHURRIED
 @given(chains, st.data())
 def test_chains_cut_within_an_entry_are_refused(chain, data):
     encoded = encode(chain)
@@ -127,6 +133,7 @@ def test_other_chains_are_refused(data, reason):
         decode_chain(data)
 
 
+@UNHURRIED
 @given(uint32, uint32, uint32)
 def test_heads_and_back(accepted, number, fingerprint):
     head = Head(accepted, Version(number, fingerprint))
@@ -151,6 +158,7 @@ def test_another_protocol_is_refused(protocol):
         decode_reply(bytes([protocol]) + bytes(5))
 
 
+@UNHURRIED
 @given(st.sampled_from([synced.HAS_UPDATE, synced.NEEDS_MODEL]), uint32, st.binary())
 def test_replies_and_back(status, version, update):
     data = encode_reply(status, version, update)

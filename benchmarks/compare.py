@@ -81,7 +81,7 @@ def main() -> None:
             if not column:
                 axes.set_ylabel("test accuracy")
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(groups))
     figure.savefig(given.out, dpi=110)
     print(given.out)
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.stc_disturbed import DisturbedGrid
 from fedavg_app.config import RunConfig
@@ -70,7 +68,7 @@ def accuracy(operator: str, up: float, down: float, rounds: int, **keys: Any) ->
     """Return the best test accuracy of one run, tested ten times."""
     values = {
         "task": "mnist-2nn", "num-clients": 5, "fraction-train": 1.0, "local-steps": 1,
-        "batch-size": 20, "learning-rate": 0.05, "num-server-rounds": rounds,
+        "batch-size": 20, "num-server-rounds": rounds,
         "evaluate-every": max(rounds // 10, 1), "target-accuracy": 0.0, **keys,
     }  # fmt: skip
     config = RunConfig(**values)
@@ -88,31 +86,32 @@ def accuracy(operator: str, up: float, down: float, rounds: int, **keys: Any) ->
 
 
 def main() -> None:
-    """Print a table of accuracies."""
+    """Print a table of accuracies, each row when it is done."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="", help="canonical MNIST files; else the default")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument("--learning-rate", type=float, default=0.05)
     given = parser.parse_args()
     splits = {
-        "IID": {"partition": "iid"},
         "2 classes": {"partition": "classes", "partition-args": "classes-per-client = 2"},
+        "IID": {"partition": "iid"},
     }
-    table = Table(title=f"Best accuracy in {given.rounds} rounds, MNIST-2NN, 5 clients")
-    for column in ("partition", "up", "down", *OPERATORS):
-        table.add_column(column, justify="right")
+    print(f"best accuracy in {given.rounds} rounds, MNIST-2NN, 5 clients", flush=True)
+    row = "{:>10} {:>6} {:>6}" + " {:>10}" * len(OPERATORS)
+    print(row.format("partition", "up", "down", *OPERATORS), flush=True)
     for split, keys in splits.items():
         for up, down in ((0.001, 0.04), (0.002, 0.04), (0.001, 0.01)):
             found = [
                 accuracy(
                     operator, up, down, given.rounds,
                     **{"data-dir": given.data_dir, "momentum": given.momentum,
+                       "learning-rate": given.learning_rate,
                        "strategy": "topk" if operator == "sparse" else "stc", **keys},
                 )
                 for operator in OPERATORS
             ]  # fmt: skip
-            table.add_row(split, f"{up:g}", f"{down:g}", *(f"{value:.4f}" for value in found))
-    Console().print(table)
+            print(row.format(split, up, down, *(f"{value:.4f}" for value in found)), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 Sattler et al. 2020, section V and VI, for sparsity p and n parameters.
 """
 
-import math
-
 from strategies.compression.golomb import parameter
 
 FLOAT_BITS = 32
@@ -37,10 +35,3 @@ def sign_bits(size: int) -> float:
 def dense_bits(size: int) -> float:
     """Return the bits of an uncompressed message: 32 an entry."""
     return float(FLOAT_BITS * size)
-
-
-def entropy(sparsity: float) -> float:
-    """Return -p log2 p - (1 - p) log2(1 - p), the bits an entry of the least code of a mask."""
-    if not 0 < sparsity < 1:
-        return 0.0
-    return -sparsity * math.log2(sparsity) - (1 - sparsity) * math.log2(1 - sparsity)

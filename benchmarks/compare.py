@@ -33,9 +33,10 @@ def local_steps(folder: Path) -> int:
     return int(json.loads((folder / "config.json").read_text())["local-steps"] or 1)
 
 
-def draw(axes: Axes, runs: dict[str, Path], against: str) -> None:
+def draw(axes: Axes, runs: dict[str, Path], labels: list[str], against: str) -> None:
     """Draw the runs' accuracy against "iterations", "bytes_up" or "bytes_down"."""
-    for (label, folder), (color, style) in zip(runs.items(), STYLES, strict=False):
+    for label, folder in runs.items():
+        color, style = STYLES[labels.index(label) % len(STYLES)]
         points = []
         for record in read(folder):
             if not record["round"]:
@@ -68,20 +69,26 @@ def main() -> None:
         "bytes_up": "bits sent per participant",
         "bytes_down": "bits received per participant",
     }
+    labels = list(dict.fromkeys(label for runs in groups.values() for label in runs))
     figure = Figure(figsize=(4 * len(groups), 3 * len(kinds)), layout="constrained")
     grid = figure.subplots(len(kinds), len(groups), squeeze=False, sharey=True)
     for column, (group, runs) in enumerate(groups.items()):
         for row, (against, label) in enumerate(kinds.items()):
             axes = grid[row][column]
-            draw(axes, runs, against)
+            draw(axes, runs, labels, against)
             axes.set_xlabel(label)
             axes.set_ylim(bottom=given.lowest)
             if not row:
                 axes.set_title(group)
             if not column:
                 axes.set_ylabel("test accuracy")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(groups))
+    lines = {line.get_label(): line for axes in grid[0] for line in axes.lines}
+    figure.legend(
+        [lines[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=2 * len(groups),
+    )
     figure.savefig(given.out, dpi=110)
     print(given.out)
 

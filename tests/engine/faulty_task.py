@@ -13,14 +13,22 @@ DRIVER = "FAULTY_TASK_DRIVER"
 
 def prepare_or_die(images):
     flag = Path(os.environ.get(FLAG, "/nonexistent"))
-    if flag.is_file() and os.environ[DRIVER] != str(os.getpid()):
-        what = flag.read_text()
-        flag.unlink()
+    if os.environ.get(DRIVER) != str(os.getpid()) and (what := take(flag)):
         if what == "raise":
             raise ValueError("this client's disk is broken")
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
     return prepare(images)
+
+
+def take(flag):
+    """Return what the flag says to the one process that gets hold of it, None to all others."""
+    taken = flag.with_name(f"taken-by-{os.getpid()}")
+    try:
+        flag.rename(taken)
+    except FileNotFoundError:
+        return None
+    return taken.read_text()
 
 
 TASK = dataclasses.replace(MNIST_LOGISTIC, name="faulty", prepare=prepare_or_die)

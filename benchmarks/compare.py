@@ -1,19 +1,23 @@
-"""Draw several runs into one picture: test accuracy against rounds and against bits.
+"""Compare runs: a table of accuracy and traffic, and a picture of one against the other.
 
     python -m benchmarks.compare --out picture.png "STC=runs/...-stc-1a2b" "FedAvg=runs/..."
 
-Bits are those sent, per client that takes part (the total of a direction divided by the number of
-participants of a round), which is how the STC paper counts them. With several groups, given as
-"group:label=folder", there is one column of pictures per group.
+Traffic is that of one participant in every round: the total of a direction divided by the number of
+participants of a round, which is how the STC paper counts it. "Last fifth" is the mean accuracy of
+the last fifth of the tests. With several groups, given as "group:label=folder", there is one column
+of pictures per group.
 """
 
 import argparse
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
 
 # Okabe and Ito's colours; the style repeats the difference for who cannot see it.
 STYLES = [
@@ -31,6 +35,28 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def local_steps(folder: Path) -> int:
     """Return how many SGD steps a client takes in a round of this run."""
     return int(json.loads((folder / "config.json").read_text())["local-steps"] or 1)
+
+
+def describe(folder: Path, until: int | None) -> list[str]:
+    """Return the table's cells for a run, up to an iteration (None: all of it)."""
+    steps = local_steps(folder)
+    tested = [
+        record
+        for record in read(folder)
+        if record["round"] and (until is None or record["round"] * steps <= until)
+    ]
+    accuracies = [record["accuracy"] for record in tested]
+    last_fifth = accuracies[-max(1, len(accuracies) // 5) :]
+    last = tested[-1]
+    traffic = [
+        last["total"][key] * bits / last["participants"] / 1e6
+        for key, bits in (("bytes_up", 8), ("theory_bits_up", 1), ("bytes_down", 8))
+    ]
+    return [
+        str(last["round"] * steps),
+        *(f"{value:.4f}" for value in (accuracies[-1], fmean(last_fifth), max(accuracies))),
+        *(f"{value:,.2f}" for value in traffic),
+    ]
 
 
 def draw(axes: Axes, runs: dict[str, Path], labels: list[str], against: str) -> None:
@@ -53,10 +79,11 @@ def draw(axes: Axes, runs: dict[str, Path], labels: list[str], against: str) -> 
 
 
 def main() -> None:
-    """Draw the picture."""
+    """Print the table; draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", nargs="+", metavar="[GROUP:]LABEL=FOLDER")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="where the picture goes; none without")
+    parser.add_argument("--until", type=int, help="the iteration at which the table is read")
     parser.add_argument("--lowest", type=float, default=0.0, help="where the accuracy axis begins")
     given = parser.parse_args()
     groups: dict[str, dict[str, Path]] = {}
@@ -64,6 +91,22 @@ def main() -> None:
         name, _, folder = run.rpartition("=")
         group, _, label = name.rpartition(":")
         groups.setdefault(group, {})[label] = Path(folder)
+    table = Table()
+    for column in (
+        "group", "run", "iterations", "accuracy", "last fifth", "best",
+        "Mbit up", "by formula", "Mbit down",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+    for group, runs in groups.items():
+        for label, folder in runs.items():
+            table.add_row(group, label, *describe(folder, given.until))
+    Console(width=150).print(table)
+    if given.out:
+        draw_all(groups, given.lowest, given.out)
+
+
+def draw_all(groups: dict[str, dict[str, Path]], lowest: float, out: Path) -> None:
+    """Write the picture: a column per group, a row per kind of x axis."""
     kinds = {
         "iterations": "iterations per client",
         "bytes_up": "bits sent per participant",
@@ -77,7 +120,7 @@ def main() -> None:
             axes = grid[row][column]
             draw(axes, runs, labels, against)
             axes.set_xlabel(label)
-            axes.set_ylim(bottom=given.lowest)
+            axes.set_ylim(bottom=lowest)
             if not row:
                 axes.set_title(group)
             if not column:
@@ -89,8 +132,8 @@ def main() -> None:
         loc="outside lower center",
         ncols=2 * len(groups),
     )
-    figure.savefig(given.out, dpi=110)
-    print(given.out)
+    figure.savefig(out, dpi=110)
+    print(out)
 
 
 if __name__ == "__main__":

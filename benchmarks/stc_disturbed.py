@@ -21,6 +21,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.internals import BaseGrid, error_reply, identify_server, stamp
 from fedavg_app.rounds import Outcome, run_rounds
 from fedavg_app.server_app import central_evaluation, client_config, load_parts, make_plan
+from strategies.base import CohortStrategy
 from strategies.compression.update import Update, mean
 from strategies.stc import STC
 from strategies.weighting import reply_weights
@@ -85,17 +86,23 @@ class BookkeepingSTC(STC):
         return super().combine(updates, replies)
 
 
-def run(grid: DisturbedGrid) -> tuple[Outcome, float]:
-    """Return the outcome, and by how much the books are off in their worst entry."""
+def train(grid: DisturbedGrid, strategy: CohortStrategy) -> tuple[ArrayRecord, Outcome]:
+    """Return the initial model and the outcome of the run of ``grid.config``."""
     config = grid.config
     task, _ = load_parts(config)
-    strategy = BookkeepingSTC()
     data = task.dataset(config.data_options)
     initial = ArrayRecord(task.initial_model(config.seed).state_dict())
     outcome = run_rounds(
         grid, strategy, initial, grid.get_node_ids(), make_plan(config, task),
         client_config(config, data), central_evaluation(task, data, config), lambda _: None,
     )  # fmt: skip
+    return initial, outcome
+
+
+def run(grid: DisturbedGrid) -> tuple[Outcome, float]:
+    """Return the outcome, and by how much the books are off in their worst entry."""
+    strategy = BookkeepingSTC()
+    initial, outcome = train(grid, strategy)
     moved = _flat(outcome.arrays) - _flat(initial)
     assert strategy.residual is not None
     return outcome, float(np.abs(strategy.accepted - moved - strategy.residual).max())

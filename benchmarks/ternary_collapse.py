@@ -15,12 +15,9 @@ import argparse
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 
-from benchmarks.stc_disturbed import DisturbedGrid
+from benchmarks.stc_disturbed import DisturbedGrid, train
 from fedavg_app.config import RunConfig
-from fedavg_app.rounds import run_rounds
-from fedavg_app.server_app import central_evaluation, client_config, load_parts, make_plan
 from strategies.compression.dense import Dense
 from strategies.compression.topk import keep_count
 from strategies.compression.update import Update, Vector
@@ -72,16 +69,9 @@ def accuracy(operator: str, up: float, down: float, rounds: int, **keys: Any) ->
         "evaluate-every": max(rounds // 10, 1), "target-accuracy": 0.0, **keys,
     }  # fmt: skip
     config = RunConfig(**values)
-    task, _ = load_parts(config)
-    data = task.dataset(config.data_options)
     grid = DisturbedGrid(config, dropped=0.0, forgetting=0.0)
     strategy = OPERATORS[operator](sparsity_up=up, sparsity_down=down)
-    # The clients' end: what their mod reads of the server's updates is what this server sends.
-    outcome = run_rounds(
-        grid, strategy, ArrayRecord(task.initial_model(config.seed).state_dict()),
-        grid.get_node_ids(), make_plan(config, task), client_config(config, data),
-        central_evaluation(task, data, config), lambda _: None,
-    )  # fmt: skip
+    _, outcome = train(grid, strategy)
     return max(record.accuracy or 0.0 for record in outcome.records[1:])
 
 

@@ -83,7 +83,7 @@ class CohortStrategy(Strategy):
         """
         accepted, self.rejected = screen(replies, self.check_reply)
         log_rejected(server_round, self.rejected)
-        self.theory_bits_up = len(accepted) * model_bits(self.sent_arrays)
+        self.theory_bits_up = len(accepted) * self.theory_reply_bits()
         if not accepted:
             return None, None
         return self.aggregate(accepted), mean_metrics(accepted)
@@ -101,6 +101,10 @@ class CohortStrategy(Strategy):
         accepted, self.rejected = screen(replies, check_metrics)
         log_rejected(server_round, self.rejected)
         return mean_metrics(accepted) if accepted else None
+
+    def theory_reply_bits(self) -> float:
+        """Return what one training reply costs by the papers' formulas: here a model as it is."""
+        return model_bits(self.sent_arrays)
 
     def check_reply(self, reply: Message) -> None:
         """Check one training reply against the model that was sent.

@@ -46,8 +46,9 @@ class CompressedStrategy(CohortStrategy):
         self.layout = Layout((), ())
         self._arrays: ArrayRecord | None = None
         self._model: Vector = np.empty(0, np.float32)
-        self._base = self._version = Version(0, 0)
+        self._version = Version(0, 0)
         self._chain: deque[Entry] = deque()
+        self._base = 0  # the number of the oldest version that the chain leads on from
         self._updates_made = 0
         self._clients: dict[int, _Client] = {}
         # The round of each node's last accepted update. Never dropped: a client that lost its model
@@ -75,6 +76,10 @@ class CompressedStrategy(CohortStrategy):
     @abstractmethod
     def theory_update_bits(self) -> tuple[float, float]:
         """Return the papers' figures for one update: (from a client, of the global model)."""
+
+    def theory_reply_bits(self) -> float:
+        """Return the papers' figure for one client's update."""
+        return self.theory_update_bits()[0]
 
     def theory_download_bits(self, lacking: int) -> float:
         """Return the papers' figure for a number of updates together: H(P(s)) <= s * H(P(1))."""
@@ -106,7 +111,6 @@ class CompressedStrategy(CohortStrategy):
         self._received = {}
         self.recovering = 0
         result = super().aggregate_train(server_round, replies)
-        self.theory_bits_up = len(self._received) * self.theory_update_bits()[0]
         self._received = {}
         return result
 
@@ -151,7 +155,8 @@ class CompressedStrategy(CohortStrategy):
         named = {name: array.numpy() for name, array in arrays.items()}
         self.layout = Layout.of(named)
         self._arrays, self._model = arrays, self.layout.flatten(named)
-        self._base = self._version = Version(number, 0).after(number, self._model.tobytes())
+        self._version = Version(number, 0).after(number, self._model.tobytes())
+        self._base = number
         self._chain.clear()
         self._clients.clear()
 
@@ -161,8 +166,7 @@ class CompressedStrategy(CohortStrategy):
         self._updates_made += 1
         self._chain.append(entry)
         while self._chain and sum(map(len, self._chain)) >= self._model.nbytes:
-            oldest = self._chain.popleft()
-            self._base = self._base.after(oldest.number, oldest.update)
+            self._base = self._chain.popleft().number
 
     def _message(self, node: int, config: ConfigRecord, chains: dict[int, Array]) -> Message:
         """Return a training message; messages to clients of one version share its content."""
@@ -170,7 +174,7 @@ class CompressedStrategy(CohortStrategy):
         head = Head(self._accepted.get(node, 0), self._version)
         sync = {synced.HEAD: raw_array(head.encode())}
         content = RecordDict({CONFIG: config})
-        if client is None or client.version < self._base.number:
+        if client is None or client.version < self._base:
             content[ARRAYS] = self.sent_arrays
         else:
             if client.version not in chains:

@@ -40,14 +40,12 @@ class Codec:
 
     Attributes:
         compress: Compresses the client's update.
-        decode_up: Decodes what ``compress`` made: an update sent before, to take it back.
-        decode_down: Decodes an update of the global model.
+        decode: Decodes an update: the server's, and one that ``compress`` made, to take it back.
         error_feedback: Whether what was not sent is added to the next update.
     """
 
     compress: Compress
-    decode_up: Decode
-    decode_down: Decode
+    decode: Decode
     error_feedback: bool = True
 
 
@@ -65,13 +63,12 @@ def train_compressed(
         return call_next(message, context)
     config = message.content.config_records[CONFIG]
     head = Head.decode(raw_bytes(message.content, synced.SYNC, synced.HEAD))
-    stored = context.state.config_records.get(VERSION, ConfigRecord())
-    server_round, last_round = config["server-round"], stored.get("round", 0)
+    server_round = config["server-round"]
     assert isinstance(server_round, int)
-    assert isinstance(last_round, int)
+    have, last_round = _last_handled(context)
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    arrays = _synchronise(message, context, head.version, codec)
+    arrays = _synchronise(message, context, have, head.version, codec)
     if arrays is None:
         payload = synced.encode_reply(synced.NEEDS_MODEL, 0)
         return Message(RecordDict({synced.UPDATE: _payload(payload)}), reply_to=message)
@@ -119,17 +116,27 @@ def train_compressed(
     return reply
 
 
+def _last_handled(context: Context) -> tuple[Version | None, int]:
+    """Return the version that the client has, None for none, and the round it last answered."""
+    if VERSION not in context.state:
+        return None, 0
+    stored = context.state.config_records[VERSION]
+    number, fingerprint, last_round = (stored[key] for key in ("number", "fingerprint", "round"))
+    assert isinstance(number, int)
+    assert isinstance(fingerprint, int)
+    assert isinstance(last_round, int)
+    return Version(number, fingerprint), last_round
+
+
 def _synchronise(
-    message: Message, context: Context, version: Version, codec: Codec
+    message: Message, context: Context, have: Version | None, version: Version, codec: Codec
 ) -> ArrayRecord | None:
     """Return the global model; None where what came does not lead to it from what is here."""
     if ARRAYS in message.content.array_records:
         return message.content.array_records[ARRAYS]
     chain = synced.decode_chain(raw_bytes(message.content, synced.SYNC, synced.UPDATES))
-    if MODEL not in context.state or VERSION not in context.state:
+    if have is None or MODEL not in context.state:
         return None
-    stored = context.state.config_records[VERSION]
-    have = Version(int(_number(stored["number"])), int(_number(stored["fingerprint"])))
     ahead = synced.missing(have, chain, version)
     if ahead is None:
         return None
@@ -153,7 +160,7 @@ def _follow(
     model = layout.flatten(named)
     config = message.content.config_records[CONFIG]
     for entry in ahead:
-        model += codec.decode_down(entry.update, layout, config).to_dense()
+        model += codec.decode(entry.update, layout, config).to_dense()
     return ArrayRecord({name: Array(array) for name, array in layout.unflatten(model).items()})
 
 
@@ -180,14 +187,8 @@ def _residual(
         raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
     if last_round == accepted:
         return residual
-    return residual + codec.decode_up(stored["pending"].data, layout, config).to_dense()
+    return residual + codec.decode(stored["pending"].data, layout, config).to_dense()
 
 
 def _payload(data: bytes) -> ArrayRecord:
     return ArrayRecord({synced.PAYLOAD: raw_array(data)})
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"expected a number, got {value!r}")
-    return value

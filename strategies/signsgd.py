@@ -85,4 +85,4 @@ def _decode(data: bytes, layout: Layout, config: ConfigRecord) -> Signs:
     return Signs.decode(data, layout.size)
 
 
-CODEC = Codec(_compress, decode_up=_decode, decode_down=_decode, error_feedback=False)
+CODEC = Codec(_compress, _decode, error_feedback=False)

@@ -75,6 +75,5 @@ def client_settings(layout: Layout, config: ConfigRecord) -> tuple[float, tuple[
     Raises:
         ValueError: They are missing or out of their range.
     """
-    sparsity, scope = config.get(SPARSITY_UP), config.get(SCOPE)
-    assert isinstance(sparsity, int | float)
-    return check_sparsity(SPARSITY_UP, sparsity), layout.blocks(check_scope(str(scope)))
+    sparsity = check_sparsity(SPARSITY_UP, config.get(SPARSITY_UP))
+    return sparsity, layout.blocks(check_scope(str(config.get(SCOPE))))

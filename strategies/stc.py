@@ -62,4 +62,4 @@ def _decode(data: bytes, layout: Layout, config: ConfigRecord) -> Ternary:
     return Ternary.decode(data, client_settings(layout, config)[1])
 
 
-CODEC = Codec(_compress, decode_up=_decode, decode_down=_decode)
+CODEC = Codec(_compress, _decode)

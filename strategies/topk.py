@@ -68,4 +68,4 @@ def _decode(data: bytes, layout: Layout, config: ConfigRecord) -> Sparse:
     return Sparse.decode(data, layout.size)
 
 
-CODEC = Codec(_compress, decode_up=_decode, decode_down=_decode)
+CODEC = Codec(_compress, _decode)

@@ -18,7 +18,7 @@ MAGNITUDE = np.int32(0x7FFFFFFF)
 SAMPLED_FROM, SAMPLE = 1 << 16, 1 << 14
 
 
-def check_sparsity(name: str, sparsity: float) -> float:
+def check_sparsity(name: str, sparsity: object) -> float:
     """Return the sparsity p.
 
     Raises:

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import RecordDict
 
 from benchmarks.stc_disturbed import compare
-from tests.fedavg_app import test_rounds
+from tests.fedavg_app import test_mods, test_rounds
 from tests.fedavg_app.local_grid import LocalGrid
 from tests.fedavg_app.test_rounds import model, same, train
 
@@ -56,8 +56,11 @@ def test_flowers_mods_work_inside_the_strategys(name):
     keys = {"strategy": name, "local_steps": 1, "num_server_rounds": 3}
     _, plain = train(**keys)
     sizes = "flwr.clientapp.mod:arrays_size_mod,flwr.clientapp.mod:message_size_mod"
-    _, sized = train(**keys, client_mods=sizes)
+    test_mods.seen.clear()
+    _, sized = train(**keys, client_mods=f"{sizes},{HERE}:inner")
     assert same(plain, sized)
+    # They ran, for 5 clients in 3 rounds, and saw a plain model go in and come out.
+    assert test_mods.seen == [("train", "arrays", "config"), ("metrics", "arrays")] * 15
 
 
 def test_clipping_inside_stc_bounds_what_is_compressed():

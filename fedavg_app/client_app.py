@@ -7,28 +7,29 @@ its own mod around these handlers; they never know.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import nn
+from torch import Tensor, nn
 
 import tasks
 from fedavg_app.config import RunConfig, arguments, parse_config
 from fedavg_app.mods import with_mods
 from fedavg_app.nodes import PARTITION_ID
 from fedavg_app.partitions import partition
+from strategies.arrays import from_record, to_record
 from strategies.screening import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
-from tasks.base import Examples, Parameters
+from tasks.base import Examples, Parameters, Task
 from tasks.client import Config, TaskClient, Velocity
-from tasks.data.store import DataOptions, Dataset
+from tasks.data.store import DataOptions
 
 app = ClientApp()
 
-# Clients whose prepared examples one process keeps; the rest are prepared again when needed.
-KEPT_CLIENTS = 128
 # Where a client's state keeps its momentum from one round to the next.
 MOMENTUM = "momentum"
 
@@ -47,32 +48,32 @@ def query(message: Message, context: Context) -> Message:
 @with_mods
 def train(message: Message, context: Context) -> Message:
     """Train the received model on the local examples."""
-    client, arrays, config = _open(message, context)
+    client, names, parameters, config = _open(message, context)
     with _velocity(context, config) as velocity:
-        return _reply(message, arrays, *client.fit(arrays.to_numpy_ndarrays(), config, velocity))
+        return _reply(message, names, *client.fit(parameters, config, velocity))
 
 
 @app.train("gradient")
 @with_mods
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
-    client, arrays, config = _open(message, context)
+    client, names, parameters, config = _open(message, context)
     with _velocity(context, config) as velocity:
-        found = client.gradient(arrays.to_numpy_ndarrays(), config, velocity)
-        return _reply(message, arrays, *found)
+        found = client.gradient(parameters, config, velocity)
+        return _reply(message, names, *found)
 
 
 @app.evaluate()
 @with_mods
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model on the local test examples."""
-    client, arrays, config = _open(message, context)
-    loss, count, metrics = client.evaluate(arrays.to_numpy_ndarrays(), config)
-    return _reply(message, arrays, None, count, {"loss": loss, **metrics})
+    client, names, parameters, config = _open(message, context)
+    loss, count, metrics = client.evaluate(parameters, config)
+    return _reply(message, names, None, count, {"loss": loss, **metrics})
 
 
-def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, Config]:
-    """Return this node's task client, and what the message carries for it."""
+def _open(message: Message, context: Context) -> tuple[TaskClient, list[str], Parameters, Config]:
+    """Return this node's task client, and what the message carries: named arrays, and config."""
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
     torch.set_num_threads(int(context.node_config.get("threads", 1)))
@@ -82,9 +83,10 @@ def _open(message: Message, context: Context) -> tuple[TaskClient, ArrayRecord, 
         if not isinstance(value, list)
     }
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
-    number = int(context.node_config[PARTITION_ID])
-    client = _client(parse_config(context.run_config), options, number)
-    return client, message.content.array_records[ARRAYS], config
+    problem = _problem(_run_config(tuple(context.run_config.items())), options)
+    client = problem.client(int(context.node_config[PARTITION_ID]))
+    arrays = from_record(message.content.array_records[ARRAYS])
+    return client, list(arrays), list(arrays.values()), config
 
 
 @contextmanager
@@ -99,10 +101,10 @@ def _velocity(context: Context, config: Config) -> Iterator[Velocity | None]:
         yield None
         return
     kept = context.state.array_records.get(MOMENTUM, ArrayRecord())
-    velocity = {name: array.numpy() for name, array in kept.items()}
+    velocity = from_record(kept)
     yield velocity
     finite = {name: buffer for name, buffer in velocity.items() if np.isfinite(buffer).all()}
-    context.state[MOMENTUM] = ArrayRecord({name: Array(buffer) for name, buffer in finite.items()})
+    context.state[MOMENTUM] = to_record(finite)
 
 
 def _reply(
@@ -116,48 +118,60 @@ def _reply(
     scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
     if updated is not None:
-        named = {name: Array(array) for name, array in zip(names, updated, strict=True)}
-        content[ARRAYS] = ArrayRecord(named)
+        named = dict(zip(names, updated, strict=True))
+        content[ARRAYS] = to_record(named)
     return Message(content, reply_to=message)
 
 
-@lru_cache(maxsize=KEPT_CLIENTS)
-def _client(config: RunConfig, options: DataOptions, number: int) -> TaskClient:
-    """Return the task client of one partition: its examples prepared, on its device."""
+@dataclass(frozen=True)
+class _Problem:
+    """What all clients of a run share in one process: nothing in here is a client's own.
+
+    Attributes:
+        task: The learning problem.
+        model: The one model that all of them take turns on.
+        splits: Training and test examples as stored, on the device, with every client's rows among
+            them; None for test examples that the run has no use for.
+    """
+
+    task: Task
+    model: nn.Module
+    splits: tuple[tuple[Examples, list[Tensor]] | None, ...]
+
+    def client(self, number: int) -> TaskClient:
+        """Return the task client of one partition."""
+        train, test = (split and replace(split[0], rows=split[1][number]) for split in self.splits)
+        return TaskClient(self.task, self.model, train, test, partition=number)
+
+
+@lru_cache(maxsize=2)
+def _problem(config: RunConfig, options: DataOptions) -> _Problem:
     task = tasks.load(config.task)
-    data = _dataset(config.task, options)
+    data = task.dataset(options)
     device = pick_device(config.device)
-    splits: list[Examples | None] = []
+    splits: list[tuple[Examples, list[Tensor]] | None] = []
     for name, split in (("train", data.train), ("test", data.test)):
         if name == "test" and config.fraction_evaluate == 0:
             splits.append(None)
             continue
         # The same seed cuts both splits alike: a client's test examples have the classes of its
         # training examples.
-        chosen = partition(
+        parts = partition(
             split.targets,
             f"{data.fingerprint}-{name}",
             config.partition,
             arguments("partition-args", config.partition_args),
             config.num_clients,
             config.seed,
-        )[number]
-        inputs = task.prepare(split.inputs[chosen]).to(device)
-        targets = torch.from_numpy(np.array(split.targets[chosen])).to(device)
-        splits.append(Examples(inputs, targets))
-    return TaskClient(task, _model(config.task, str(device)), *splits, partition=number)
+        )
+        rows = [torch.from_numpy(part).to(device) for part in parts]
+        splits.append((Examples.stored(task, split, device), rows))
+    return _Problem(task, task.model().to(device), tuple(splits))
 
 
 @lru_cache(maxsize=2)
-def _dataset(task: str, options: DataOptions) -> Dataset:
-    """Return the data set, read and checked once in this process."""
-    return tasks.load(task).dataset(options)
-
-
-@lru_cache(maxsize=2)
-def _model(task: str, device: str) -> nn.Module:
-    """Return the one model that all clients of this process take turns on."""
-    return tasks.load(task).model().to(device)
+def _run_config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
+    return parse_config(dict(items))
 
 
 def pick_device(name: str) -> torch.device:

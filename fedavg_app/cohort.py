@@ -4,11 +4,13 @@ Flower's strategies pick nodes at random among all that the grid names. Shown on
 `fedavg_app.sampling` drew, and told to take all, they follow the same seeded participation as ours.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedavg_app.exchange import Waiting
 from fedavg_app.internals import BaseGrid, NodeInfo
 
 
@@ -26,6 +28,13 @@ class CohortGrid(BaseGrid):
     def get_nodes(self) -> Iterable[NodeInfo]:
         """Return what the grid knows of the cohort's nodes."""
         return [node for node in self._grid.get_nodes() if node.node_id in set(self._node_ids)]
+
+    def wait(self, seconds: float) -> None:
+        """Wait for replies as the grid does."""
+        if isinstance(self._grid, Waiting):
+            self._grid.wait(seconds)
+        else:
+            time.sleep(seconds)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages through the grid."""

@@ -1,7 +1,8 @@
 """Messages out, replies back."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -11,6 +12,14 @@ from flwr.serverapp import Grid
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.002, 0.5, 1.5
 
 
+@runtime_checkable
+class Waiting(Protocol):
+    """A grid that knows when replies come, so that nobody has to look for them again and again."""
+
+    def wait(self, seconds: float) -> None:
+        """Return as soon as there are new replies, after ``seconds`` at the latest."""
+
+
 def exchange(
     grid: Grid, messages: Iterable[Message], timeout: float | None = None
 ) -> list[Message]:
@@ -18,17 +27,24 @@ def exchange(
 
     Error replies count as replies. The order is that of arrival.
     """
-    waiting = set(grid.push_messages(messages))
+    return list(stream(grid, messages, timeout))
+
+
+def stream(
+    grid: Grid, messages: Iterable[Message], timeout: float | None = None
+) -> Iterator[Message]:
+    """Send the messages; yield the replies as they come, as `exchange` returns them."""
+    wait = grid.wait if isinstance(grid, Waiting) else time.sleep
     deadline = None if timeout is None else time.monotonic() + timeout
-    replies: list[Message] = []
+    waiting = set(grid.push_messages(messages))
     pause = FIRST_PAUSE
     while waiting:
         arrived = list(grid.pull_messages(waiting))
-        replies += arrived
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        if not waiting or (deadline is not None and time.monotonic() >= deadline):
-            break
+        yield from arrived
+        if deadline is not None and time.monotonic() >= deadline:
+            return
         pause = FIRST_PAUSE if arrived else min(pause * GROWTH, LONGEST_PAUSE)
-        left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
-        time.sleep(min(pause, left))
-    return replies
+        if waiting:
+            left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
+            wait(min(pause, left))

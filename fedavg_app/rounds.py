@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.cohort import CohortGrid
 from fedavg_app.errors import RunError
-from fedavg_app.exchange import exchange
+from fedavg_app.exchange import stream
 from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
 from fedavg_app.sampling import sample
 from fedavg_app.wire import count_bytes
@@ -47,21 +47,6 @@ class Outcome:
     arrays: ArrayRecord
     records: list[RoundRecord]
     rounds_to_target: float | None
-
-
-@dataclass(frozen=True)
-class _Exchanged:
-    """What went out and came back for one half of a round, replies in the order of sending."""
-
-    sent: list[Message]
-    replies: list[Message]
-
-    @property
-    def silent(self) -> dict[int, str]:
-        """The nodes that did not answer."""
-        answered = {reply.metadata.src_node_id for reply in self.replies}
-        asked = (message.metadata.dst_node_id for message in self.sent)
-        return {node: "no reply in time" for node in asked if node not in answered}
 
 
 def run_rounds(
@@ -101,10 +86,11 @@ def run_rounds(
         rate = plan.learning_rate * plan.learning_rate_decay ** (server_round - 1)
         config = ConfigRecord({**client_config, "learning-rate": rate})
         cohort = _cohort(grid, nodes, plan, server_round, "train")
-        trained = _exchange(
+        trained = _Exchange(
             cohort, strategy.configure_train(server_round, arrays, config, cohort), plan
         )
-        new_arrays, metrics = strategy.aggregate_train(server_round, trained.replies)
+        bytes_down = sum(map(count_bytes, trained.sent))
+        new_arrays, metrics = strategy.aggregate_train(server_round, trained.replies())
         rejected = trained.silent | strategy.rejected
         arrays = new_arrays if new_arrays is not None else arrays
         if new_arrays is not None:
@@ -116,10 +102,12 @@ def run_rounds(
         client_metrics: dict[str, float] = {}
         if plan.fraction_evaluate > 0 and due:
             cohort = _cohort(grid, nodes, plan, server_round, "evaluate")
-            evaluated = _exchange(
+            evaluated = _Exchange(
                 cohort, strategy.configure_evaluate(server_round, arrays, config, cohort), plan
             )
-            client_metrics = _scalars(strategy.aggregate_evaluate(server_round, evaluated.replies))
+            client_metrics = _scalars(
+                strategy.aggregate_evaluate(server_round, evaluated.replies())
+            )
             rejected |= evaluated.silent | strategy.rejected
         test_loss, accuracy_now = evaluate(arrays) if due else (None, None)
         record = RoundRecord(
@@ -131,8 +119,8 @@ def run_rounds(
             test_loss=test_loss,
             accuracy=accuracy_now,
             client_metrics=client_metrics,
-            bytes_down=sum(map(count_bytes, trained.sent)),
-            bytes_up=sum(map(count_bytes, trained.replies)),
+            bytes_down=bytes_down,
+            bytes_up=trained.bytes_up,
             theory_bits_down=strategy.theory_bits_down,
             theory_bits_up=strategy.theory_bits_up,
             seconds=time.monotonic() - started,
@@ -159,17 +147,48 @@ def _cohort(
     return CohortGrid(grid, [nodes[client] for client in clients])
 
 
-def _exchange(cohort: CohortGrid, messages: Iterable[Message], plan: Plan) -> _Exchanged:
-    """Send the messages; return the replies in the clients' order.
+class _Exchange:
+    """One half of a round: messages out, and the replies to them in the clients' order.
 
     Replies arrive in any order, and sums of floats depend on it: in the clients' order the same
-    replies give the same model.
+    replies give the same model. Each is passed on as soon as those before it are there, so that
+    decoding and adding it up go on while others still train.
+
+    Attributes:
+        sent: The messages.
+        bytes_up: The bytes of the replies passed on so far.
     """
-    sent = list(messages)
-    replies = exchange(cohort, sent, plan.round_timeout)
-    place = {node: number for number, node in enumerate(cohort.get_node_ids())}
-    replies.sort(key=lambda reply: place.get(reply.metadata.src_node_id, len(place)))
-    return _Exchanged(sent, replies)
+
+    def __init__(self, cohort: CohortGrid, messages: Iterable[Message], plan: Plan) -> None:
+        self.sent = list(messages)
+        self.bytes_up = 0
+        self._cohort, self._timeout = cohort, plan.round_timeout
+        place = {node: number for number, node in enumerate(cohort.get_node_ids())}
+        asked = [message.metadata.dst_node_id for message in self.sent]
+        self._missing = sorted(asked, key=lambda node: place.get(node, len(place)))
+
+    def replies(self) -> Iterator[Message]:
+        """Send the messages; yield the replies that come in time."""
+        early: dict[int, list[Message]] = {node: [] for node in self._missing}
+        for reply in stream(self._cohort, self.sent, self._timeout):
+            early.setdefault(reply.metadata.src_node_id, []).append(reply)
+            while self._missing and early[self._missing[0]]:
+                yield self._pass(early[self._missing.pop(0)])
+        # The deadline is over: those that did not come are passed by.
+        for node in list(self._missing):
+            if early[node]:
+                self._missing.remove(node)
+                yield self._pass(early[node])
+
+    def _pass(self, came: list[Message]) -> Message:
+        reply = came.pop(0)
+        self.bytes_up += count_bytes(reply)
+        return reply
+
+    @property
+    def silent(self) -> dict[int, str]:
+        """The nodes that did not answer."""
+        return dict.fromkeys(self._missing, "no reply in time")
 
 
 def _scalars(metrics: MetricRecord | None) -> dict[str, float]:

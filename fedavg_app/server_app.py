@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -24,6 +23,7 @@ from fedavg_app.plots import plot_run
 from fedavg_app.progress import RoundProgress
 from fedavg_app.rounds import Evaluate, Outcome, Plan, run_rounds
 from fedavg_app.summary import describe, report, summarise
+from strategies.arrays import from_record
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
 from tasks.base import Examples, Task, evaluate, load_arrays
@@ -170,13 +170,10 @@ def central_evaluation(task: Task, data: Dataset, config: RunConfig) -> Evaluate
     """Return the function that tests a global model on the data set's test examples."""
     device = pick_device(config.device)
     model = task.model().to(device)
-    examples = Examples(
-        task.prepare(data.test.inputs).to(device),
-        torch.from_numpy(np.array(data.test.targets)).to(device),
-    )
+    examples = Examples.stored(task, data.test, device)
 
     def test(arrays: ArrayRecord) -> tuple[float, float]:
-        load_arrays(model, arrays.to_numpy_ndarrays())
+        load_arrays(model, list(from_record(arrays).values()))
         return evaluate(task, model, examples)
 
     return test

@@ -8,14 +8,52 @@ from numpy.typing import NDArray
 Arrays = dict[str, NDArray[np.generic]]
 
 
+class RunningMean:
+    """sum_k n_k * w_k / n, with n the sum of the n_k added so far (McMahan et al., Alg. 1).
+
+    The sums run in the order of adding, in float64; the result has the dtypes of the first update.
+    (The paper's footnote 4 corrects earlier versions that summed over all clients instead of the
+    round's.)
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._dtypes: dict[str, np.dtype[np.generic]] = {}
+        self._total = 0.0
+
+    def add(self, update: Mapping[str, NDArray[np.generic]], weight: float) -> None:
+        """Add one client's arrays, the same names and shapes every time.
+
+        Raises:
+            ValueError: ``weight`` is not positive and finite.
+        """
+        if not (np.isfinite(weight) and weight > 0):
+            raise ValueError(f"weights must be positive and finite, got {weight}")
+        if not self._sums:
+            self._sums = {name: np.zeros(array.shape) for name, array in update.items()}
+            self._dtypes = {name: array.dtype for name, array in update.items()}
+        for name, total in self._sums.items():
+            total += np.multiply(update[name], weight, dtype=np.float64)
+        self._total += weight
+
+    def result(self) -> Arrays:
+        """Return the mean, as new arrays.
+
+        Raises:
+            ValueError: Nothing was added.
+        """
+        if not self._sums:
+            raise ValueError("no update and no weight: there is nothing to average")
+        return {
+            name: cast_like(total / self._total, self._dtypes[name])
+            for name, total in self._sums.items()
+        }
+
+
 def weighted_mean(
     updates: Sequence[Mapping[str, NDArray[np.generic]]], weights: Sequence[float]
 ) -> Arrays:
-    """Return sum_k (n_k / n) * w_k, with n the sum of the weights given (McMahan et al., Alg. 1).
-
-    The sum runs over the updates given, in their order, in float64; the result has the dtypes of
-    the first update. (The paper's footnote 4 corrects earlier versions that summed over all
-    clients instead of the round's.)
+    """Return sum_k n_k * w_k / n as `RunningMean` does.
 
     Args:
         updates: One mapping per client, array name to array; same names and shapes in all.
@@ -24,18 +62,12 @@ def weighted_mean(
     Raises:
         ValueError: No update, a different number of weights, or a weight that is not positive.
     """
-    if not updates or len(updates) != len(weights):
+    if len(updates) != len(weights):
         raise ValueError(f"need one weight per update, got {len(updates)} and {len(weights)}")
-    if not all(np.isfinite(weight) and weight > 0 for weight in weights):
-        raise ValueError(f"weights must be positive and finite, got {list(weights)}")
-    total = float(sum(weights))
-    mean: Arrays = {}
-    for name, first in updates[0].items():
-        total_array = np.zeros(first.shape, dtype=np.float64)
-        for update, weight in zip(updates, weights, strict=True):
-            total_array += (weight / total) * update[name].astype(np.float64, copy=False)
-        mean[name] = cast_like(total_array, first.dtype)
-    return mean
+    mean = RunningMean()
+    for update, weight in zip(updates, weights, strict=True):
+        mean.add(update, weight)
+    return mean.result()
 
 
 def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:

@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 
 from strategies import synced
+from strategies.arrays import from_record, to_record
 from strategies.base import CohortStrategy
 from strategies.compression import theory
 from strategies.compression.layout import Layout
@@ -147,12 +148,12 @@ class CompressedStrategy(CohortStrategy):
         self._model = self._model + update.to_dense()
         self._remember(Entry(self._round, update.encode()))
         named = self.layout.unflatten(self._model)
-        self._arrays = ArrayRecord({name: Array(array) for name, array in named.items()})
+        self._arrays = to_record(named)
         return self._arrays
 
     def _start_from(self, arrays: ArrayRecord, number: int) -> None:
         """Take a model that no update of ours led to: nobody has it yet."""
-        named = {name: array.numpy() for name, array in arrays.items()}
+        named = from_record(arrays)
         self.layout = Layout.of(named)
         self._arrays, self._model = arrays, self.layout.flatten(named)
         self._version = Version(number, 0).after(number, self._model.tobytes())

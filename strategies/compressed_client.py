@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies import synced
+from strategies.arrays import from_array, from_record, to_record
 from strategies.compression.feedback import compress_with_feedback
 from strategies.compression.layout import Layout
 from strategies.compression.update import Update, Vector
@@ -72,7 +73,7 @@ def train_compressed(
     if arrays is None:
         payload = synced.encode_reply(synced.NEEDS_MODEL, 0)
         return Message(RecordDict({synced.UPDATE: _payload(payload)}), reply_to=message)
-    named = {name: array.numpy() for name, array in arrays.items()}
+    named = from_record(arrays)
     layout = Layout.of(named)
 
     # A record of its own: the model is shared with other clients in this process.
@@ -81,7 +82,7 @@ def train_compressed(
     if ARRAYS not in reply.content.array_records:
         return reply  # nothing to compress; the server will refuse it
     trained = {
-        name: array.numpy().astype(np.float32, copy=False)  # a mod may have made it float64
+        name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
         for name, array in reply.content.array_records[ARRAYS].items()
     }
     if Layout.of(trained) != layout:
@@ -155,13 +156,13 @@ def _follow(
     arrays: ArrayRecord, ahead: Sequence[Entry], message: Message, codec: Codec
 ) -> ArrayRecord:
     """Return the model that the updates turn the client's into."""
-    named = {name: array.numpy() for name, array in arrays.items()}
+    named = from_record(arrays)
     layout = Layout.of(named)
     model = layout.flatten(named)
     config = message.content.config_records[CONFIG]
     for entry in ahead:
         model += codec.decode(entry.update, layout, config).to_dense()
-    return ArrayRecord({name: Array(array) for name, array in layout.unflatten(model).items()})
+    return to_record(layout.unflatten(model))
 
 
 def _residual(

@@ -6,16 +6,15 @@ data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batc
 
 from typing import ClassVar
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from strategies.aggregation import gradient_step, weighted_mean
-from strategies.base import CohortStrategy
-from strategies.screening import read_arrays
-from strategies.weighting import check_weights, reply_weights
+from strategies.aggregation import gradient_step
+from strategies.arrays import from_record, to_record
+from strategies.averaging import AveragingStrategy
 
 
-class FedSGD(CohortStrategy):
+class FedSGD(AveragingStrategy):
     """FedSGD: clients send the gradient of their whole local loss; the server takes the step.
 
     w <- w - eta * sum_k (n_k / n) g_k, with eta the round's "learning-rate". The config's local
@@ -31,10 +30,6 @@ class FedSGD(CohortStrategy):
 
     train_type: ClassVar[str] = "train.gradient"
 
-    def __init__(self, weights: str = "samples") -> None:
-        super().__init__()
-        self._weights = check_weights(weights)
-
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
@@ -49,12 +44,9 @@ class FedSGD(CohortStrategy):
 
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
         """Return the model after one step along the mean gradient, weighted as told."""
-        gradient = weighted_mean(
-            [read_arrays(reply, self.sent_arrays) for reply in replies],
-            reply_weights(replies, self._weights),
-        )
+        del replies  # their sum is there
         learning_rate = self.sent_config["learning-rate"]
         assert isinstance(learning_rate, int | float)
-        model = {name: array.numpy() for name, array in self.sent_arrays.items()}
-        stepped = gradient_step(model, gradient, learning_rate)
-        return ArrayRecord({name: Array(array) for name, array in stepped.items()})
+        model = from_record(self.sent_arrays)
+        stepped = gradient_step(model, self.mean(), learning_rate)
+        return to_record(stepped)

@@ -5,16 +5,15 @@ time and memory bounded by the *model's* size (never by what a header claims), a
 is wrong into one `ReplyError` with a one-line reason.
 """
 
-import math
 import sys
 from collections.abc import Callable, Iterable
-from io import BytesIO
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays
+from strategies.arrays import read_header, read_values
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -110,31 +109,15 @@ def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
 
 def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
     """Return one array without allocating what its header claims before that is checked."""
-    if array.stype != like.stype:
-        raise ReplyError(f"array {name!r} is serialised as {array.stype!r}, not {like.stype!r}")
     shape, dtype = tuple(like.shape), np.dtype(like.dtype)
-    stream = BytesIO(array.data)
     try:
-        version = np.lib.format.read_magic(stream)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        found_shape, fortran, found_dtype = read_header(stream)
-    except Exception as error:  # whatever a malformed header makes NumPy raise
-        raise ReplyError(f"array {name!r} has an unreadable header") from error
-    if found_dtype != dtype or tuple(found_shape) != shape:
-        raise ReplyError(
-            f"array {name!r} is {found_dtype}{list(found_shape)}, expected {dtype}{list(shape)}"
-        )
-    body = memoryview(array.data)[stream.tell() :]
-    if len(body) != dtype.itemsize * math.prod(shape):
-        raise ReplyError(
-            f"array {name!r} holds {len(body)} bytes, not those of {dtype}{list(shape)}"
-        )
-    values: NDArray[np.generic] = np.frombuffer(body, dtype=dtype).reshape(
-        shape, order="F" if fortran else "C"
-    )
+        header = read_header(array)
+        if header.dtype != dtype or header.shape != shape:
+            found = f"{header.dtype}{list(header.shape)}"
+            raise ValueError(f"is {found}, expected {dtype}{list(shape)}")
+        values = read_values(array, header)
+    except ValueError as error:
+        raise ReplyError(f"array {name!r} {error}") from error
     if not np.isfinite(values).all():
         raise ReplyError(f"array {name!r} has NaN or infinite values")
     return values

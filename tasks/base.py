@@ -4,8 +4,8 @@ A task knows nothing of federation: it names a model, a data set, a loss and sen
 `tasks.client.TaskClient` is written once and serves every task.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch.nn import functional
 from tasks.seeds import integer
 
 if TYPE_CHECKING:
-    from tasks.data.store import DataOptions, Dataset
+    from tasks.data.store import DataOptions, Dataset, Split
 
 Parameters = list[NDArray[np.generic]]
 EVALUATION_BATCH = 1000
@@ -36,8 +36,8 @@ class Task:
         name: The short name, as in the config key "task".
         model: Makes the network, freshly initialised from torch's global random state.
         dataset: Returns the training and the test set, from the sources that the options allow.
-        prepare: Turns stored inputs (a NumPy array, first dimension the examples) into the
-            model's input tensor.
+        prepare: Turns a copy of some stored inputs (a tensor on the device to compute on, the first
+            dimension the examples) into the model's input tensor.
         learning_rate: Default learning rate eta for local SGD.
         target_accuracy: The test accuracy that the paper counts rounds to; None where it has none.
         loss: Mean loss of (logits, targets) over the predictions.
@@ -48,7 +48,7 @@ class Task:
     name: str
     model: Callable[[], nn.Module]
     dataset: "Callable[[DataOptions], Dataset]"
-    prepare: Callable[[NDArray[np.generic]], Tensor]
+    prepare: Callable[[Tensor], Tensor]
     learning_rate: float
     target_accuracy: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
@@ -64,24 +64,55 @@ class Task:
 
 @dataclass(frozen=True)
 class Examples:
-    """Prepared examples on a device: ``inputs`` and ``targets`` of the same first dimension."""
+    """Examples on a device, as they are stored or prepared for the model.
+
+    Attributes:
+        inputs: Inputs as stored or prepared, the first dimension the examples.
+        targets: Their targets.
+        prepare: Turns stored inputs into the model's, when they are needed; None where they are
+            prepared already.
+        rows: Which of the examples these are, int64; None means all.
+    """
 
     inputs: Tensor
     targets: Tensor = field(repr=False)
+    prepare: Callable[[Tensor], Tensor] | None = None
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.targets if self.rows is None else self.rows)
 
-    def batches(self, size: int) -> list[tuple[Tensor, Tensor]]:
-        """Return consecutive batches of ``size`` (the last may be smaller); 0 means all in one."""
+    @classmethod
+    def stored(cls, task: "Task", split: "Split", device: torch.device) -> "Examples":
+        """Return a data set's split on the device; on the CPU that is the mapped file itself."""
+        inputs, targets = map(torch.from_numpy, (split.inputs, split.targets))
+        return cls(inputs.to(device), targets.to(device), task.prepare)
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield consecutive batches of ``size`` (the last may be smaller); 0 means all in one.
+
+        Stored examples are prepared one batch at a time.
+        """
         size = size or len(self)
-        pairs = zip(torch.split(self.inputs, size), torch.split(self.targets, size), strict=True)
-        return list(pairs)
+        for start in range(0, len(self), size):
+            part: slice | Tensor = slice(start, start + size)
+            if self.rows is not None:
+                part = self.rows[part]
+            inputs = self.inputs[part]
+            if self.prepare is not None:
+                inputs = self.prepare(inputs.clone() if self.rows is None else inputs)
+            yield inputs, self.targets[part]
 
     def shuffled(self, generator: torch.Generator, limit: int | None = None) -> "Examples":
         """Return the examples in an order drawn from ``generator``; only the first ``limit``."""
         order = torch.randperm(len(self), generator=generator)[:limit].to(self.targets.device)
-        return Examples(self.inputs[order], self.targets[order])
+        rows = order if self.rows is None else self.rows[order]
+        return replace(self, rows=rows)
+
+    def prepared(self) -> "Examples":
+        """Return these examples prepared, in memory of their own."""
+        inputs, targets = next(self.batches(0))
+        return Examples(inputs, targets)
 
 
 def load_arrays(model: nn.Module, parameters: Parameters) -> None:

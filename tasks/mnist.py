@@ -5,9 +5,7 @@ The networks' default learning rates are the best of small grids on full MNIST (
 "Results"); that of logistic regression is the STC paper's base setting (arXiv 1903.02891).
 """
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
@@ -16,9 +14,9 @@ from tasks.data.mnist import load_mnist
 MEAN, STD = 0.1307, 0.3081
 
 
-def prepare(images: NDArray[np.generic]) -> Tensor:
+def prepare(images: Tensor) -> Tensor:
     """Turn uint8 images (n, 28, 28) into standardised float32 (n, 1, 28, 28)."""
-    pixels = torch.from_numpy(np.array(images)).to(torch.float32)
+    pixels = images.to(torch.float32)
     return pixels.div_(255).sub_(MEAN).div_(STD).unsqueeze(1)
 
 

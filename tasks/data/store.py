@@ -99,8 +99,9 @@ def load(
             _write(folder, train, test)
     try:
         fingerprint = json.loads((folder / META).read_text())["fingerprint"]
+        # Copy on write: processes share the pages, and torch takes arrays that can be written to.
         train, test = (
-            Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="r") for part in PARTS))
+            Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="c") for part in PARTS))
             for split in ("train", "test")
         )
     except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss

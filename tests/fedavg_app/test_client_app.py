@@ -51,7 +51,7 @@ def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
         for number in (3, 8):
             found = ask(contexts[number], kind, server_round)
             examples = Examples(
-                TASK.prepare(data.train.inputs[parts[number]]),
+                TASK.prepare(torch.from_numpy(data.train.inputs[parts[number]])),
                 torch.from_numpy(np.array(data.train.targets[parts[number]])),
             )
             client = TaskClient(TASK, TASK.model(), examples, partition=number)

@@ -70,7 +70,7 @@ def test_fedavg_is_the_papers_algorithm():
         mean = [np.zeros(array.shape) for array in weights]
         for k in sample(1, server_round, "train", 0.25, 20):
             examples = Examples(
-                task.prepare(data.train.inputs[parts[k]]),
+                task.prepare(torch.from_numpy(data.train.inputs[parts[k]])),
                 torch.from_numpy(np.array(data.train.targets[parts[k]])),
             )
             client = TaskClient(task, task.model(), examples, partition=k)

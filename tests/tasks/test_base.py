@@ -31,13 +31,36 @@ def test_batches():
     assert [len(y) for _, y in EXAMPLES.batches(10)] == [10, 10, 3]
     assert [len(y) for _, y in EXAMPLES.batches(0)] == [23]
     assert [len(y) for _, y in EXAMPLES.batches(100)] == [23]
-    shuffled = EXAMPLES.shuffled(torch.Generator().manual_seed(0))
-    pairs = {
-        (x.sum().item(), y.item()) for x, y in zip(*dataclasses.astuple(EXAMPLES), strict=True)
-    }
-    assert pairs == {(x.sum().item(), y.item())
-                     for x, y in zip(*dataclasses.astuple(shuffled), strict=True)}  # fmt: skip
+    shuffled = EXAMPLES.shuffled(torch.Generator().manual_seed(0)).prepared()
+    assert pairs(shuffled) == pairs(EXAMPLES)
     assert not torch.equal(shuffled.targets, EXAMPLES.targets)
+
+
+def pairs(examples):
+    return {
+        (x.sum().item(), y.item())
+        for inputs, targets in examples.batches(1)
+        for x, y in zip(inputs, targets, strict=True)
+    }
+
+
+def test_stored_examples_are_prepared_when_needed_and_stay_as_they_are():
+    def prepare(inputs):
+        prepared.append(len(inputs))
+        return inputs.mul_(2)
+
+    prepared = []
+    stored = Examples(torch.arange(6.0), torch.arange(6), prepare)
+    some = dataclasses.replace(stored, rows=torch.tensor([5, 1, 3]))
+    assert (len(stored), len(some), prepared) == (6, 3, [])
+    assert [(x.tolist(), y.tolist()) for x, y in some.batches(2)] == [
+        ([10.0, 2.0], [5, 1]), ([6.0], [3]),
+    ]  # fmt: skip
+    assert [x.tolist() for x, _ in stored.batches(0)] == [[0, 2, 4, 6, 8, 10]]
+    assert prepared == [2, 1, 6]
+    first = some.shuffled(torch.Generator().manual_seed(0), limit=1).prepared()
+    assert first.inputs.item() == 2 * first.targets.item()
+    assert stored.inputs.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_arrays_that_do_not_fit_the_model_are_refused():

@@ -185,10 +185,10 @@ def test_two_fits_are_one_run_of_torchs_sgd(task):
 
     model = task.model()
     load_arrays(model, start)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=True)
     for server_round in (1, 2):
         generator = torch_stream(1, "batches", 0, server_round)
-        batches = EXAMPLES.shuffled(generator).batches(10)
+        batches = list(EXAMPLES.shuffled(generator).batches(10))
         for inputs, targets in [*batches, batches[0]]:
             optimizer.zero_grad()
             task.loss(model(inputs), targets).backward()
@@ -275,8 +275,8 @@ def test_few_steps_gather_few_examples_and_give_the_same_bits(steps, size, seed)
 
 
 def test_the_few_are_the_first_of_all():
-    whole = EXAMPLES.shuffled(torch.Generator().manual_seed(0))
-    few = EXAMPLES.shuffled(torch.Generator().manual_seed(0), 7)
+    whole = EXAMPLES.shuffled(torch.Generator().manual_seed(0)).prepared()
+    few = EXAMPLES.shuffled(torch.Generator().manual_seed(0), 7).prepared()
     assert len(few) == 7
     assert torch.equal(few.inputs, whole.inputs[:7])
     assert torch.equal(few.targets, whole.targets[:7])

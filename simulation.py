@@ -1,10 +1,7 @@
 """Federated learning simulations from Python, without a SuperLink: see `simulation.py --help`."""
 
 import logging
-import math
-import os
 import sys
-import warnings
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -23,10 +20,14 @@ class Run(RunConfig):
     )
     ray_address: str = Field("", description="join this Ray cluster instead of starting Ray here")
 
+    state_memory: float = Field(
+        1024, gt=0, description="MiB of clients' states a worker keeps in memory; more go to disk"
+    )
+
     def cli_cmd(self) -> None:
         """Run it."""
         check_config(self)
-        simulate(self, self.num_workers, self.gpus_per_worker, self.ray_address)
+        simulate(self, self.num_workers, self.gpus_per_worker, self.ray_address, self.state_memory)
 
 
 class Simulation(BaseModel):
@@ -44,6 +45,7 @@ def simulate(
     num_workers: int = 0,
     gpus_per_worker: float | Literal["auto"] = "auto",
     ray_address: str = "",
+    state_memory: float = 1024,
 ) -> None:
     """Run the app on virtual clients; results go to a new folder in the config's run-dir.
 
@@ -53,6 +55,7 @@ def simulate(
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
+        state_memory: MiB of clients' states that each actor keeps in memory.
 
     Raises:
         ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
@@ -61,32 +64,21 @@ def simulate(
 
     load_parts(config)  # a wrong name must not cost the start of Ray
 
-    import ray
-
+    from fedavg_app.engine.cluster import cluster
     from fedavg_app.engine.grid import RayGrid
 
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    # Ray's own tip about a default that will change; here an actor without a share sees no GPU.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-    ray.init(
-        address=ray_address or "local",
-        num_cpus=None if ray_address else num_workers or None,
-        include_dashboard=None if ray_address else False,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-    )
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    workers = num_workers or int(resources.get("CPU", 1))
-    # The share that puts equally many workers on every GPU.
-    gpus = 0 if config.device == "cpu" else int(resources.get("GPU", 0))
-    even_share = 1 / math.ceil(workers / gpus) if gpus else 0.0
-    share = even_share if gpus_per_worker == "auto" else gpus_per_worker
-    try:
-        with RayGrid(run_config, config.num_clients, workers, share) as grid:
-            run(grid, run_config)
-    finally:
-        ray.shutdown()
+    with (
+        cluster(ray_address, num_workers, gpus_per_worker, config.device) as share,
+        RayGrid(
+            run_config,
+            config.num_clients,
+            share.workers,
+            share.gpus_per_worker,
+            int(state_memory * 2**20),
+        ) as grid,
+    ):
+        run(grid, run_config, grid.evaluation)
 
 
 class _StderrHandler(logging.Handler):

@@ -18,9 +18,10 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
+from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import BaseGrid, error_reply, identify_server, stamp
 from fedavg_app.rounds import Outcome, run_rounds
-from fedavg_app.server_app import central_evaluation, client_config, load_parts, make_plan
+from fedavg_app.server_app import client_config, load_parts, make_plan
 from strategies.base import CohortStrategy
 from strategies.compression.update import Update, mean
 from strategies.stc import STC
@@ -94,7 +95,7 @@ def train(grid: DisturbedGrid, strategy: CohortStrategy) -> tuple[ArrayRecord, O
     initial = ArrayRecord(task.initial_model(config.seed).state_dict())
     outcome = run_rounds(
         grid, strategy, initial, grid.get_node_ids(), make_plan(config, task),
-        client_config(config, data), central_evaluation(task, data, config), lambda _: None,
+        client_config(config, data), CentralTest(task, data, config), lambda _: None,
     )  # fmt: skip
     return initial, outcome
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import tasks
 from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.evaluation import pick_device
 from fedavg_app.mods import with_mods
 from fedavg_app.nodes import PARTITION_ID
 from fedavg_app.partitions import partition
@@ -172,10 +173,3 @@ def _problem(config: RunConfig, options: DataOptions) -> _Problem:
 @lru_cache(maxsize=2)
 def _run_config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     return parse_config(dict(items))
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device for "auto" (the GPU if this process sees one), "cpu" or "cuda"."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

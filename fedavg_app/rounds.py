@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.cohort import CohortGrid
 from fedavg_app.errors import RunError
+from fedavg_app.evaluation import Evaluate
 from fedavg_app.exchange import stream
 from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
 from fedavg_app.sampling import sample
@@ -19,8 +20,6 @@ from strategies.foreign import Screened
 
 logger = logging.getLogger("fedavg_app.rounds")
 
-# Evaluates the global model: arrays -> (mean loss, accuracy).
-Evaluate = Callable[[ArrayRecord], tuple[float, float]]
 # After this many rounds in a row without one usable reply a run fails instead of going on.
 MAX_EMPTY_ROUNDS = 3
 

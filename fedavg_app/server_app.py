@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,21 +12,20 @@ from flwr.serverapp import Grid, ServerApp
 import strategies
 import tasks
 from fedavg_app.artifacts import RunDirectory
-from fedavg_app.client_app import pick_device
 from fedavg_app.config import RunConfig, arguments, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.evaluation import CentralTest, Evaluate
 from fedavg_app.history import RoundRecord
 from fedavg_app.mods import load_mods
 from fedavg_app.nodes import find_nodes
 from fedavg_app.partitions import check_partition
 from fedavg_app.plots import plot_run
 from fedavg_app.progress import RoundProgress
-from fedavg_app.rounds import Evaluate, Outcome, Plan, run_rounds
+from fedavg_app.rounds import Outcome, Plan, run_rounds
 from fedavg_app.summary import describe, report, summarise
-from strategies.arrays import from_record
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
-from tasks.base import Examples, Task, evaluate, load_arrays
+from tasks.base import Task
 from tasks.data.store import Dataset
 
 app = ServerApp()
@@ -43,8 +42,17 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
+def run(
+    grid: Grid,
+    run_config: Mapping[str, Any],
+    evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralTest,
+) -> Outcome:
     """Run the whole experiment that the run config describes; its results are on disk afterwards.
+
+    Args:
+        grid: Reaches the clients.
+        run_config: See `RunConfig`.
+        evaluation: Returns what tests the global model.
 
     Raises:
         ConfigError: A value that cannot be used.
@@ -82,7 +90,7 @@ def run(grid: Grid, run_config: Mapping[str, Any]) -> Outcome:
                 nodes,
                 plan,
                 client_config(config, data),
-                central_evaluation(task, data, config),
+                evaluation(task, data, config),
                 on_round,
             )
         folder.write_model(outcome.arrays)
@@ -164,16 +172,3 @@ def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:
             **directory,
         }
     )
-
-
-def central_evaluation(task: Task, data: Dataset, config: RunConfig) -> Evaluate:
-    """Return the function that tests a global model on the data set's test examples."""
-    device = pick_device(config.device)
-    model = task.model().to(device)
-    examples = Examples.stored(task, data.test, device)
-
-    def test(arrays: ArrayRecord) -> tuple[float, float]:
-        load_arrays(model, list(from_record(arrays).values()))
-        return evaluate(task, model, examples)
-
-    return test

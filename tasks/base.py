@@ -4,7 +4,7 @@ A task knows nothing of federation: it names a model, a data set, a loss and sen
 `tasks.client.TaskClient` is written once and serves every task.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tasks.data.store import DataOptions, Dataset, Split
 
 Parameters = list[NDArray[np.generic]]
+# Of one batch: the sum of the losses, the number of correct predictions, that of predictions.
+BatchResult = tuple[float, float, int]
 EVALUATION_BATCH = 1000
 
 
@@ -95,13 +97,17 @@ class Examples:
         """
         size = size or len(self)
         for start in range(0, len(self), size):
-            part: slice | Tensor = slice(start, start + size)
-            if self.rows is not None:
-                part = self.rows[part]
-            inputs = self.inputs[part]
-            if self.prepare is not None:
-                inputs = self.prepare(inputs.clone() if self.rows is None else inputs)
-            yield inputs, self.targets[part]
+            yield self.part(start, start + size)
+
+    def part(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return the prepared inputs and the targets of some consecutive examples."""
+        part: slice | Tensor = slice(start, end)
+        if self.rows is not None:
+            part = self.rows[part]
+        inputs = self.inputs[part]
+        if self.prepare is not None:
+            inputs = self.prepare(inputs.clone() if self.rows is None else inputs)
+        return inputs, self.targets[part]
 
     def shuffled(self, generator: torch.Generator, limit: int | None = None) -> "Examples":
         """Return the examples in an order drawn from ``generator``; only the first ``limit``."""
@@ -111,8 +117,7 @@ class Examples:
 
     def prepared(self) -> "Examples":
         """Return these examples prepared, in memory of their own."""
-        inputs, targets = next(self.batches(0))
-        return Examples(inputs, targets)
+        return Examples(*self.part(0, len(self)))
 
 
 def load_arrays(model: nn.Module, parameters: Parameters) -> None:
@@ -132,13 +137,26 @@ def load_arrays(model: nn.Module, parameters: Parameters) -> None:
 
 
 @torch.inference_mode()
+def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor) -> BatchResult:
+    """Return the sum of the losses, the number of correct predictions, and that of predictions."""
+    model.eval()
+    logits = model(inputs)
+    loss = task.loss(logits, targets).item() * targets.numel()
+    return loss, task.correct(logits, targets).item(), targets.numel()
+
+
+def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
+    """Return (mean loss, share of correct predictions), added up in the order given."""
+    loss = correct = 0.0
+    predictions = 0
+    for batch in results:
+        loss += batch[0]
+        correct += batch[1]
+        predictions += batch[2]
+    return loss / predictions, correct / predictions
+
+
 def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float]:
     """Return (mean loss, share of correct predictions) of the model over the examples."""
-    model.eval()
-    loss = correct = predictions = 0.0
-    for inputs, targets in examples.batches(EVALUATION_BATCH):
-        logits = model(inputs)
-        loss += task.loss(logits, targets).item() * targets.numel()
-        correct += task.correct(logits, targets).item()
-        predictions += targets.numel()
-    return loss / predictions, correct / predictions
+    batches = examples.batches(EVALUATION_BATCH)
+    return combine(evaluate_batch(task, model, *batch) for batch in batches)

@@ -10,12 +10,13 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 import tasks
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
+from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import error_reply
 from fedavg_app.nodes import find_nodes
 from fedavg_app.partitions import partition
 from fedavg_app.rounds import run_rounds
 from fedavg_app.sampling import sample
-from fedavg_app.server_app import central_evaluation, client_config, load_parts, make_plan
+from fedavg_app.server_app import client_config, load_parts, make_plan
 from tasks.base import Examples
 from tasks.client import TaskClient
 from tests.fedavg_app.local_grid import LocalGrid
@@ -43,7 +44,7 @@ def train(tamper=None, on_round=None, **changes):
         find_nodes(grid, config.num_clients),
         make_plan(config, task),
         client_config(config, data),
-        central_evaluation(task, data, config),
+        CentralTest(task, data, config),
         on_round or (lambda record: None),
     )
     return grid, outcome

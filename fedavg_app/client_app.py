@@ -24,6 +24,7 @@ from fedavg_app.mods import with_mods
 from fedavg_app.nodes import PARTITION_ID
 from fedavg_app.partitions import partition
 from strategies.arrays import from_record, to_record
+from strategies.records import find, get
 from strategies.screening import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from tasks.base import Examples, Parameters, Task
 from tasks.client import Config, TaskClient, Velocity
@@ -80,13 +81,13 @@ def _open(message: Message, context: Context) -> tuple[TaskClient, list[str], Pa
     torch.set_num_threads(int(context.node_config.get("threads", 1)))
     config: Config = {
         key: value
-        for key, value in message.content.config_records[CONFIG].items()
+        for key, value in get(message.content, CONFIG, ConfigRecord).items()
         if not isinstance(value, list)
     }
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     problem = _problem(_run_config(tuple(context.run_config.items())), options)
     client = problem.client(int(context.node_config[PARTITION_ID]))
-    arrays = from_record(message.content.array_records[ARRAYS])
+    arrays = from_record(get(message.content, ARRAYS, ArrayRecord))
     return client, list(arrays), list(arrays.values()), config
 
 
@@ -101,7 +102,7 @@ def _velocity(context: Context, config: Config) -> Iterator[Velocity | None]:
     if not config.get("momentum"):
         yield None
         return
-    kept = context.state.array_records.get(MOMENTUM, ArrayRecord())
+    kept = find(context.state, MOMENTUM, ArrayRecord) or ArrayRecord()
     velocity = from_record(kept)
     yield velocity
     finite = {name: buffer for name, buffer in velocity.items() if np.isfinite(buffer).all()}

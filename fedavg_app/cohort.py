@@ -20,6 +20,7 @@ class CohortGrid(BaseGrid):
     def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
         self._grid = grid
         self._node_ids = list(node_ids)
+        self._wait = grid.wait if isinstance(grid, Waiting) else time.sleep
 
     def get_node_ids(self) -> list[int]:
         """Return the cohort's node ids."""
@@ -31,10 +32,7 @@ class CohortGrid(BaseGrid):
 
     def wait(self, seconds: float) -> None:
         """Wait for replies as the grid does."""
-        if isinstance(self._grid, Waiting):
-            self._grid.wait(seconds)
-        else:
-            time.sleep(seconds)
+        self._wait(seconds)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages through the grid."""

@@ -17,6 +17,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from strategies.records import array_record
+
 NUMPY = "numpy.ndarray"
 # Format versions by their two bytes: (where the header's length is stored, in how many bytes,
 # what parses the header).
@@ -56,7 +58,7 @@ def from_array(array: Array) -> NDArray[np.generic]:
 
 def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     """Return the named arrays as a record."""
-    return ArrayRecord({name: to_array(array) for name, array in arrays.items()})
+    return array_record({name: to_array(array) for name, array in arrays.items()})
 
 
 def from_record(record: ArrayRecord) -> dict[str, NDArray[np.generic]]:

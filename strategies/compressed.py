@@ -23,6 +23,7 @@ from strategies.compression import theory
 from strategies.compression.layout import Layout
 from strategies.compression.update import CodecError, Update, Vector
 from strategies.raw import raw_array, raw_bytes
+from strategies.records import array_record
 from strategies.screening import ARRAYS, CONFIG, ReplyError, num_examples
 from strategies.synced import Entry, Head, Version
 
@@ -182,7 +183,7 @@ class CompressedStrategy(CohortStrategy):
                 ahead = (entry for entry in self._chain if entry.number > client.version)
                 chains[client.version] = raw_array(b"".join(entry.encode() for entry in ahead))
             sync[synced.UPDATES] = chains[client.version]
-        content[synced.SYNC] = ArrayRecord(sync)
+        content[synced.SYNC] = array_record(sync)
         return Message(
             content, dst_node_id=node, message_type=self.train_type, group_id=str(self._round)
         )

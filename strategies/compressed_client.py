@@ -19,6 +19,7 @@ from strategies.compression.feedback import compress_with_feedback
 from strategies.compression.layout import Layout
 from strategies.compression.update import Update, Vector
 from strategies.raw import raw_array, raw_bytes
+from strategies.records import array_record, find, get
 from strategies.screening import ARRAYS, CONFIG
 from strategies.synced import Entry, Head, Version
 
@@ -26,7 +27,7 @@ from strategies.synced import Entry, Head, Version
 MODEL, FEEDBACK, VERSION = "synced-model", "feedback", "synced-version"
 
 # The version last built in this process. It is the same model for every client that gets there:
-# clients that share a process build it once.
+# clients that share a process build it once, and the next one from there.
 _built: dict[Version, ArrayRecord] = {}
 
 # (update, the model's layout, the server's settings) -> what to send.
@@ -62,7 +63,7 @@ def train_compressed(
     """
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
-    config = message.content.config_records[CONFIG]
+    config = get(message.content, CONFIG, ConfigRecord)
     head = Head.decode(raw_bytes(message.content, synced.SYNC, synced.HEAD))
     server_round = config["server-round"]
     assert isinstance(server_round, int)
@@ -77,13 +78,14 @@ def train_compressed(
     layout = Layout.of(named)
 
     # A record of its own: the model is shared with other clients in this process.
-    message.content = RecordDict({ARRAYS: ArrayRecord(dict(arrays)), CONFIG: config})
+    message.content = RecordDict({ARRAYS: array_record(arrays), CONFIG: config})
     reply = call_next(message, context)
-    if ARRAYS not in reply.content.array_records:
+    answer = find(reply.content, ARRAYS, ArrayRecord)
+    if answer is None:
         return reply  # nothing to compress; the server will refuse it
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in reply.content.array_records[ARRAYS].items()
+        for name, array in answer.items()
     }
     if Layout.of(trained) != layout:
         raise ValueError("training returned arrays of other names or shapes than the model's")
@@ -111,7 +113,7 @@ def train_compressed(
         }
     )
     if codec.error_feedback:
-        context.state[FEEDBACK] = ArrayRecord(
+        context.state[FEEDBACK] = array_record(
             {"residual": raw_array(residual.tobytes()), "pending": raw_array(data)}
         )
     return reply
@@ -121,7 +123,7 @@ def _last_handled(context: Context) -> tuple[Version | None, int]:
     """Return the version that the client has, None for none, and the round it last answered."""
     if VERSION not in context.state:
         return None, 0
-    stored = context.state.config_records[VERSION]
+    stored = get(context.state, VERSION, ConfigRecord)
     number, fingerprint, last_round = (stored[key] for key in ("number", "fingerprint", "round"))
     assert isinstance(number, int)
     assert isinstance(fingerprint, int)
@@ -133,23 +135,27 @@ def _synchronise(
     message: Message, context: Context, have: Version | None, version: Version, codec: Codec
 ) -> ArrayRecord | None:
     """Return the global model; None where what came does not lead to it from what is here."""
-    if ARRAYS in message.content.array_records:
-        return message.content.array_records[ARRAYS]
+    whole = find(message.content, ARRAYS, ArrayRecord)
+    if whole is not None:
+        return whole
     chain = synced.decode_chain(raw_bytes(message.content, synced.SYNC, synced.UPDATES))
     if have is None or MODEL not in context.state:
         return None
     ahead = synced.missing(have, chain, version)
     if ahead is None:
         return None
-    arrays = context.state.array_records[MODEL]
+    arrays = get(context.state, MODEL, ArrayRecord)
     if not ahead:
         return arrays
-    built = _built.get(version)
-    if built is None:
-        built = _follow(arrays, ahead, message, codec)
+    if version not in _built:
+        for near, built in _built.items():
+            from_near = synced.missing(near, chain, version)
+            if from_near is not None and len(from_near) < len(ahead):
+                ahead, arrays = from_near, built
+        arrays = _follow(arrays, ahead, message, codec)
         _built.clear()
-        _built[version] = built
-    return built
+        _built[version] = arrays
+    return _built[version]
 
 
 def _follow(
@@ -159,7 +165,7 @@ def _follow(
     named = from_record(arrays)
     layout = Layout.of(named)
     model = layout.flatten(named)
-    config = message.content.config_records[CONFIG]
+    config = get(message.content, CONFIG, ConfigRecord)
     for entry in ahead:
         model += codec.decode(entry.update, layout, config).to_dense()
     return to_record(layout.unflatten(model))
@@ -182,7 +188,7 @@ def _residual(
     """
     if FEEDBACK not in context.state or accepted > last_round:
         return np.zeros(layout.size, np.float32)
-    stored = context.state.array_records[FEEDBACK]
+    stored = get(context.state, FEEDBACK, ArrayRecord)
     residual = np.frombuffer(stored["residual"].data, np.float32)
     if len(residual) != layout.size:
         raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
@@ -192,4 +198,4 @@ def _residual(
 
 
 def _payload(data: bytes) -> ArrayRecord:
-    return ArrayRecord({synced.PAYLOAD: raw_array(data)})
+    return array_record({synced.PAYLOAD: raw_array(data)})

@@ -3,6 +3,7 @@
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from strategies.compression.update import CodecError
+from strategies.records import find
 
 RAW = "fedavg_app.bytes"
 
@@ -18,7 +19,7 @@ def raw_bytes(content: RecordDict, record: str, name: str) -> bytes:
     Raises:
         CodecError: There is no such array, or it is serialised in another way.
     """
-    arrays = content.array_records.get(record, ArrayRecord())
-    if name not in arrays or arrays[name].stype != RAW:
+    arrays = find(content, record, ArrayRecord)
+    if arrays is None or name not in arrays or arrays[name].stype != RAW:
         raise CodecError(f"no array {name!r} of bytes in an ArrayRecord {record!r}")
     return arrays[name].data

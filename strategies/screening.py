@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays
 from strategies.arrays import read_header, read_values
+from strategies.records import find, get
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -81,7 +82,7 @@ def num_examples(reply: Message) -> float:
     Raises:
         ReplyError: See `check_metrics`.
     """
-    record = reply.content.metric_records.get(METRICS)
+    record = find(reply.content, METRICS, MetricRecord)
     if record is None:
         raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_names(reply)})")
     value = record.get(NUM_EXAMPLES)
@@ -98,7 +99,7 @@ def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
     Raises:
         ReplyError: See `check_update`.
     """
-    record = reply.content.array_records.get(ARRAYS)
+    record = find(reply.content, ARRAYS, ArrayRecord)
     if record is None:
         raise ReplyError(f"no ArrayRecord {ARRAYS!r} (has: {_names(reply)})")
     if set(record) != set(expected):
@@ -141,7 +142,7 @@ def mean_metrics(replies: Iterable[Message]) -> MetricRecord:
 
 def common_metrics(reply: Message) -> dict[str, float]:
     """Return the reply's finite scalar metrics by name (lists and NaN are left out)."""
-    record = reply.content.metric_records[METRICS]
+    record = get(reply.content, METRICS, MetricRecord)
     return {
         key: float(value)
         for key, value in record.items()

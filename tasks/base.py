@@ -120,8 +120,8 @@ class Examples:
         return Examples(*self.part(0, len(self)))
 
 
-def load_arrays(model: nn.Module, parameters: Parameters) -> None:
-    """Copy the arrays, in the order of the model's state dict, into the model.
+def load_arrays(model: nn.Module, parameters: Parameters) -> dict[str, Tensor]:
+    """Copy the arrays, in the order of the model's state dict, into the model; return that dict.
 
     Raises:
         ValueError: Another number of arrays, or another shape.
@@ -134,6 +134,7 @@ def load_arrays(model: nn.Module, parameters: Parameters) -> None:
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
             target.copy_(torch.tensor(array))
+    return state
 
 
 @torch.inference_mode()

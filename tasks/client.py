@@ -65,7 +65,7 @@ class TaskClient(NumPyClient):
             batch loss over the local steps}.
         """
         examples = _required(self._train, "train")
-        self._load(parameters)
+        state = load_arrays(self.model, parameters)
         size, limit = int(config["batch-size"]), int(config.get("local-steps", 0))
         order = torch_stream(
             int(config["seed"]), "batches", self.partition, int(config["server-round"])
@@ -79,7 +79,9 @@ class TaskClient(NumPyClient):
             config,
             {} if velocity is None else velocity,
         )
-        return self._arrays(), len(examples), {"train-loss": loss}
+        # Copied: the model's memory is used again by the next client.
+        trained = [array.cpu().numpy().copy() for array in state.values()]
+        return trained, len(examples), {"train-loss": loss}
 
     def gradient(
         self, parameters: Parameters, config: Config, velocity: Velocity | None = None
@@ -96,8 +98,8 @@ class TaskClient(NumPyClient):
             parameter), n_k, and {"train-loss": the loss at ``parameters``}.
         """
         examples = _required(self._train, "train")
-        self._load(parameters)
-        self.model.train()
+        state = load_arrays(self.model, parameters)
+        self._train_mode()
         self.model.zero_grad(set_to_none=True)
         total = torch.zeros((), device=examples.targets.device)
         for inputs, targets in examples.batches(GRADIENT_BATCH):
@@ -113,7 +115,7 @@ class TaskClient(NumPyClient):
             _accelerate(found, momentum, {} if velocity is None else velocity)
         gradient = [
             found[name] if name in found else torch.zeros_like(array)
-            for name, array in self.model.state_dict().items()
+            for name, array in state.items()
         ]
         arrays = [array.cpu().numpy() for array in gradient]
         return arrays, len(examples), {"train-loss": total.item()}
@@ -122,7 +124,7 @@ class TaskClient(NumPyClient):
         """Return the loss, the number of test examples, and {"accuracy": share correct}."""
         del config
         examples = _required(self._test, "test")
-        self._load(parameters)
+        load_arrays(self.model, parameters)
         loss, accuracy = evaluate(self.task, self.model, examples)
         return loss, len(examples), {"accuracy": accuracy}
 
@@ -132,7 +134,7 @@ class TaskClient(NumPyClient):
         """Take one SGD step per batch; return the mean of the batches' losses."""
         # torch.optim.SGD takes the same steps, to the last bit; but making one for every client and
         # round costs more than a small model's step, and the first imports torch's compiler (2 s).
-        self.model.train()
+        self._train_mode()
         named = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         weights: list[Tensor] = list(named.values())
         rate, momentum = float(config["learning-rate"]), float(config.get("momentum", 0.0))
@@ -156,12 +158,9 @@ class TaskClient(NumPyClient):
         velocity.update(zip(named, (v.cpu().numpy() for v in moving), strict=False))
         return total.item() / len(batches)
 
-    def _load(self, parameters: Parameters) -> None:
-        load_arrays(self.model, parameters)
-
-    def _arrays(self) -> Parameters:
-        """Copy the weights out: the model's memory is used again by the next client."""
-        return [array.cpu().numpy().copy() for array in self.model.state_dict().values()]
+    def _train_mode(self) -> None:
+        if not self.model.training:  # it is asked for at every step of some protocols
+            self.model.train()
 
 
 def _moving(velocity: Velocity, name: str, weight: Tensor) -> Tensor:

@@ -1,14 +1,16 @@
 """Flower's `Grid` on Ray actors that live as long as the run (docs/engine.md).
 
-The workers are handed the messages of a round in as few Ray calls as keep all of them at work. A
-client that remembers something belongs to the worker that has its state; the others are anyone's.
+A client that remembers something belongs to the worker that has its state; the others are anyone's.
 """
 
 import logging
 import math
+import secrets
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable
+from multiprocessing import connection
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +18,11 @@ import ray
 from flwr.app import ArrayRecord, Message, UserConfig
 
 from fedavg_app.config import RunConfig
-from fedavg_app.engine.jobs import Batch, Hand, Job
-from fedavg_app.engine.parcel import pack, shared_records, unpack
-from fedavg_app.engine.schedule import call_size, moves, shares
-from fedavg_app.engine.worker import Setting, Worker
+from fedavg_app.engine.jobs import Batch, Job
+from fedavg_app.engine.link import Link, WorkerDiedError
+from fedavg_app.engine.parcel import shared_records
+from fedavg_app.engine.schedule import moves, shares, window
+from fedavg_app.engine.worker import Setting
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import Evaluate, batch_count
 from fedavg_app.internals import FIRST_NODE_ID, BaseGrid, error_reply, identify_server, stamp
@@ -30,10 +33,13 @@ logger = logging.getLogger("fedavg_app.engine")
 
 RUN_ID = 1
 STATE_MEMORY = 2**30
-# Calls that a worker has at a time: it begins the second while the first one's replies travel.
-CALLS = 2
-# A worker that has not come back this long after the round's deadline hangs, and is replaced.
+# Clients stop this long before a round's deadline (or a tenth of the time, if that is less), so
+# that what was done by then arrives in time.
+MARGIN_SECONDS = 0.25
+# A worker that has not come back this long after the deadline hangs, and is replaced.
 GRACE_SECONDS = 2.0
+# How often Ray is asked whether silent workers are alive, and new ones have started.
+CHECK_SECONDS = 0.1
 # Workers that die before they have started are replaced this often.
 MOST_FAILED_STARTS = 3
 
@@ -63,16 +69,21 @@ class RayGrid(BaseGrid):
         identify_server(RUN_ID)
         self._num_clients = num_clients
         self._timeout = float(run_config["round-timeout"]) or math.inf
-        self._actor = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus_per_worker)
-        self._setting = Setting(RUN_ID, run_config, num_clients, state_memory, gpus_per_worker)
-        # The references of calls that go on, with their workers and jobs (none: it starts).
-        self._calls: dict[Any, tuple[Hand, list[Job]]] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-grid-")
+        self._setting = Setting(
+            RUN_ID, run_config, num_clients, state_memory, gpus_per_worker,
+            self._folder.name, secrets.token_bytes(32),
+        )  # fmt: skip
         self._failed_starts = 0
-        self._workers = [self._start(number) for number in range(num_workers)]
-        self._owner: dict[int, Hand] = {}
-        self._moved: dict[int, Any] = {}  # states on their way from one worker to another
+        self._links = [
+            Link(number, self._setting, gpus_per_worker) for number in range(num_workers)
+        ]
+        self._owner: dict[int, Link] = {}
+        # Clients whose state is on its way to another worker: their job, and that worker.
+        self._moving: dict[int, tuple[Job, Link]] = {}
         self._free: deque[Job] = deque()
         self._replies: dict[str, Message] = {}
+        self._results: dict[Link, list[BatchResult]] = {}
         # What a message of each type took lately, in seconds.
         self._seconds: dict[str, float] = {}
 
@@ -87,47 +98,56 @@ class RayGrid(BaseGrid):
         traceback: TracebackType | None,
     ) -> None:
         """End the actors, and delete what they have on disk."""
-        idle = [worker.actor for worker in self._workers if worker.ready and not worker.calls]
-        if idle:
-            ray.wait([actor.close.remote() for actor in idle], num_returns=len(idle), timeout=1)
-        for worker in self._workers:
-            ray.kill(worker.actor)
+        for link in self._links:
+            link.kill()
+        self._folder.cleanup()
 
     def get_node_ids(self) -> list[int]:
         """Return one node id per virtual client."""
         return list(range(FIRST_NODE_ID, FIRST_NODE_ID + self._num_clients))
 
     def worker_process_ids(self) -> list[int]:
-        """Return the actors' process ids."""
-        return [ray.get(worker.actor.process_id.remote()) for worker in self._workers]
+        """Return the actors' process ids, once all have started."""
+        while not all(link.ready for link in self._links):
+            self.wait(CHECK_SECONDS)
+        return [link.process_id for link in self._links]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Hand the messages to the workers; return the messages' ids."""
         pushed = list(messages)
         ids = [stamp(message) for message in pushed]
-        shared = shared_records(pushed)
-        batch = Batch(time.monotonic() + self._timeout, shared, ray.put(shared) if shared else [])
+        due = time.monotonic() + self._timeout
+        margin = min(MARGIN_SECONDS, self._timeout / 10)
+        batch = Batch(due - margin, due, shared_records(pushed))
         for message in pushed:
             job = Job(message, batch)
             owner = self._owner.get(job.partition)
             (self._free if owner is None else owner.queue).append(job)
-        self._collect()
         self._even_out()
         self._hand_out()
         return ids
 
     def wait(self, seconds: float) -> None:
         """Return as soon as a worker has answered, after ``seconds`` at the latest."""
-        if self._calls:
-            ray.wait(list(self._calls), num_returns=1, timeout=seconds)
-        else:
-            time.sleep(seconds)
+        starting = [link for link in self._links if not link.ready]
+        if starting:
+            seconds = min(seconds, CHECK_SECONDS)
+            done, _ = ray.wait([link.call for link in starting], timeout=0)
+            for link in starting:
+                if link.call in done:
+                    self._try(link, link.connect)
+        answering = [link for link in self._links if link.ready]
+        came = connection.wait([link.fileno() for link in answering], seconds)
+        if not came and seconds >= CHECK_SECONDS:
+            for link in answering:
+                self._try(link, link.check)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return those replies that have come."""
         self._collect()
         self._hand_out()
-        found = [message_id for message_id in message_ids if message_id in self._replies]
+        wanted = set(message_ids)
+        found = [message_id for message_id in self._replies if message_id in wanted]
         return [self._replies.pop(message_id) for message_id in found]
 
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
@@ -136,174 +156,149 @@ class RayGrid(BaseGrid):
         numbers = range(batch_count(len(data.test)))
 
         def test(arrays: ArrayRecord) -> tuple[float, float]:
-            model = ray.put(arrays)
             found: dict[int, BatchResult] = {}
             while lacking := [number for number in numbers if number not in found]:
                 idle = self._idle()
-                parts = [lacking[place :: len(idle)] for place in range(len(idle))]
-                calls = [
-                    worker.actor.evaluate.remote(data.options, model, part)
-                    for worker, part in zip(idle, parts, strict=True)
-                ]
-                for worker, part, call in zip(idle, parts, calls, strict=True):
-                    try:
-                        found |= zip(part, ray.get(call), strict=True)
-                    except ray.exceptions.RayActorError as error:
-                        self._replace(worker, error)
+                parts = {link: lacking[n :: len(idle)] for n, link in enumerate(idle)}
+                for link, part in parts.items():
+                    self._try(link, link.ask, "evaluate", data.options, arrays, part)
+                while waiting := [
+                    link for link in parts if link in self._links and link not in self._results
+                ]:
+                    del waiting
+                    self.wait(CHECK_SECONDS)
+                    self._collect()
+                for link, part in parts.items():
+                    found |= zip(part, self._results.pop(link, []), strict=False)
             return combine(found[number] for number in numbers)
 
         return test
 
-    def _idle(self) -> list[Hand]:
+    def _idle(self) -> list[Link]:
         """Return the workers that have nothing to do; wait until there is one."""
         while True:
             self._collect()
-            self._kill_hanging()
-            idle = [worker for worker in self._workers if worker.ready and not worker.calls]
+            self._replace_hanging()
+            idle = [link for link in self._links if link.ready and not link.waiting]
             if idle:
                 return idle
-            self.wait(GRACE_SECONDS)
+            self.wait(CHECK_SECONDS)
 
     def _even_out(self) -> None:
-        """Move clients from workers that have too many of the pushed jobs, where it pays.
-
-        Only while no worker is at work: none ever waits for another.
-        """
-        if any(worker.calls for worker in self._workers):
-            return
-        loads = [len(worker.queue) for worker in self._workers]
-        seconds = self._expect(job for worker in self._workers for job in worker.queue)
+        """Move clients from workers that have too many of the jobs, where it pays."""
+        loads = [len(link.waiting) + len(link.queue) for link in self._links]
+        owned = [job for link in self._links for job in link.queue]
+        seconds = self._expect(owned[0]) if owned else 0.0
         for source, target in moves(loads, len(self._free), seconds):
-            job = self._workers[source].queue.pop()
-            release = self._workers[source].actor.release
-            self._moved[job.partition] = release.remote(job.partition)
-            self._owner[job.partition] = self._workers[target]
-            self._workers[target].queue.append(job)
+            owner, heir = self._links[source], self._links[target]
+            if not owner.queue or not heir.ready:
+                continue
+            job = owner.queue.pop()
+            self._moving[job.partition] = (job, heir)
+            self._try(owner, owner.ask, "release", job.partition)
 
     def _hand_out(self) -> None:
-        """Give the workers what there is to do."""
-        self._kill_hanging()
-        for depth in range(CALLS):
-            ready = [worker for worker in self._workers if worker.ready]
-            free = shares(len(self._free), [len(worker.queue) for worker in ready])
-            for worker, extra in zip(ready, free, strict=True):
-                if len(worker.calls) <= depth and (worker.queue or extra):
-                    self._call(worker, extra)
-
-    def _call(self, worker: Hand, extra: int) -> None:
-        """Hand a worker the next of its jobs, and of ``extra`` free ones."""
-        waiting = [*worker.queue, *list(self._free)[:extra]]
-        size = call_size(len(waiting), self._expect(waiting))
-        batch = waiting[0].batch
-        jobs = [job for job in waiting[:size] if job.batch is batch]
-        for job in jobs:
-            (worker.queue if worker.queue and worker.queue[0] is job else self._free).popleft()
-        moved = {
-            job.partition: self._moved.pop(job.partition)
-            for job in jobs
-            if job.partition in self._moved
-        }
-        left = batch.deadline - time.monotonic() - self._margin()
-        try:
-            call = worker.actor.handle.remote(
-                pack([job.message for job in jobs], batch.shared),
-                batch.reference,
-                moved,
-                None if math.isinf(left) else left,
-            )
-        except ray.exceptions.RayError as error:  # the object store is full
-            self._answer(jobs, error)
+        """Send the workers as much as they should have at a time."""
+        self._replace_hanging()
+        ready = [link for link in self._links if link.ready]
+        if not self._free and not any(link.queue for link in ready):
             return
-        worker.calls.append(call)
-        self._calls[call] = (worker, jobs)
+        free = shares(len(self._free), [len(link.waiting) + len(link.queue) for link in ready])
+        for link, extra in zip(ready, free, strict=True):
+            jobs: list[Job] = []
+            for queue, most in ((link.queue, len(link.queue)), (self._free, extra)):
+                room = window(self._expect(queue[0])) - len(link.waiting) if queue else 0
+                while most and len(jobs) < room and queue:
+                    if jobs and queue[0].batch is not jobs[0].batch:
+                        break
+                    jobs.append(queue.popleft())
+                    most -= 1
+            if jobs:
+                self._try(link, link.hand, jobs, time.monotonic())
 
-    def _expect(self, jobs: Iterable[Job]) -> float:
-        """Return what one of the jobs takes by experience; infinity where there is none."""
-        return max(
-            (self._seconds.get(kind, math.inf) for kind in {j.kind for j in jobs}), default=0
-        )
-
-    def _margin(self) -> float:
-        """Return how long before a deadline the workers stop, so that their answers are in time."""
-        return min(0.1 * self._timeout, 0.25)
+    def _expect(self, job: Job) -> float:
+        """Return what a job takes by experience with its kind; infinity where there is none."""
+        return self._seconds.get(job.kind, math.inf)
 
     def _collect(self) -> None:
-        """Take in what workers have answered, and replace those that have died."""
-        if not self._calls:
-            return
-        done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
-        for call in done:
-            if call not in self._calls:
-                continue  # an earlier one showed that this worker has died
-            worker, jobs = self._calls[call]
-            try:
-                answer = ray.get(call)
-            except ray.exceptions.RayActorError as error:
-                self._replace(worker, error)
-                continue
-            except ray.exceptions.RayError as error:
-                self._answer(jobs, error)
+        """Take in what workers have answered."""
+        for link in list(self._links):
+            if link.ready:
+                for request, answer in self._try(link, link.answers) or []:
+                    self._take_in(link, request, answer)
+
+    def _take_in(self, link: Link, request: Any, answer: tuple[bool, Any]) -> None:
+        done, value = answer
+        if isinstance(request, Job):
+            if done:
+                reply, stateful, seconds = value
+                self._learn(request.kind, seconds)
+                self._owner.pop(request.partition, None)
+                if stateful:
+                    self._owner[request.partition] = link
             else:
-                self._take_in(worker, jobs, answer)
-            del self._calls[call]
-            worker.calls.remove(call)
-
-    def _take_in(self, worker: Hand, jobs: list[Job], answer: Any) -> None:
-        if not jobs:
-            worker.ready = True
+                reply = error_reply(request.message, value)
+            self._keep(request, reply)
             return
-        data, stateful, seconds = answer
-        for job, reply in zip(jobs, unpack(data), strict=True):
-            stamp(reply)
-            self._keep(job, reply)
-            self._owner.pop(job.partition, None)
-        self._owner |= dict.fromkeys(stateful, worker)
-        kind, each = jobs[0].kind, seconds / len(jobs)
-        self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
+        name, arguments = request
+        if not done:
+            raise RunError(f"worker {link.number} cannot {name}: {value}")
+        if name == "evaluate":
+            self._results[link] = value
+        elif name == "release":
+            job, heir = self._moving.pop(arguments[0])
+            if heir not in self._links:
+                heir = link
+            self._owner[job.partition] = heir
+            heir.queue.append(job)
+            self._try(heir, heir.ask, "adopt", job.partition, value)
 
-    def _answer(self, jobs: list[Job], error: Exception) -> None:
-        """Answer jobs that failed as a whole."""
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        logger.warning("%d messages failed: %s", len(jobs), reason)
-        for job in jobs:
-            self._keep(job, error_reply(job.message, reason))
+    def _learn(self, kind: str, seconds: float) -> None:
+        self._seconds[kind] = (self._seconds.get(kind, seconds) + seconds) / 2
 
     def _keep(self, job: Job, reply: Message) -> None:
-        """Keep a reply until it is pulled; nobody pulls one that comes after its deadline."""
-        if time.monotonic() <= job.batch.deadline:
+        """Keep a reply until it is pulled; nobody pulls one that comes too late."""
+        stamp(reply)
+        if time.monotonic() <= job.batch.due:
             self._replies[job.message_id] = reply
 
-    def _kill_hanging(self) -> None:
-        now = time.monotonic()
-        for worker, jobs in self._calls.values():
-            if jobs and now > jobs[0].batch.deadline + GRACE_SECONDS:
-                ray.kill(worker.actor)
+    def _replace_hanging(self) -> None:
+        for link in list(self._links):
+            first = link.waiting[0] if link.waiting else None
+            if isinstance(first, Job) and time.monotonic() > first.batch.due + GRACE_SECONDS:
+                self._replace(link, WorkerDiedError("a client hung beyond the round's deadline"))
 
-    def _replace(self, worker: Hand, error: Exception) -> None:
-        """Start a worker in the place of one that has died, whose clients have forgotten.
+    def _try(self, link: Link, action: Any, *arguments: Any) -> Any:
+        """Do something with a worker; replace it where it turns out to be dead."""
+        try:
+            return action(*arguments)
+        except WorkerDiedError as error:
+            self._replace(link, error)
+            return None
 
-        What it was at is answered with an error; what it had not begun goes to others.
+    def _replace(self, link: Link, error: WorkerDiedError) -> None:
+        """Start a worker in the place of a dead one, whose clients have forgotten.
+
+        The message it was at is answered with an error; those it had not begun go to others.
 
         Raises:
             RunError: Workers die as they start, again and again.
         """
-        reason = f"worker {worker.number} died ({str(error).splitlines()[0]})"
-        if not worker.ready:
+        if not link.ready:
             self._failed_starts += 1
             if self._failed_starts > MOST_FAILED_STARTS:
                 raise RunError(f"no worker can start: {error}")
+        reason = f"worker {link.number} died: {error}"
         logger.warning("%s; it is replaced and its clients forget their state", reason)
-        begun, *others = [self._calls.pop(call)[1] for call in worker.calls] or [[]]
-        for job in begun:
-            self._keep(job, error_reply(job.message, reason))
-        for jobs in (*others, worker.queue):
-            self._free.extend(jobs)
-        self._owner = {client: hand for client, hand in self._owner.items() if hand is not worker}
-        self._workers[worker.number] = self._start(worker.number)
-
-    def _start(self, number: int) -> Hand:
-        worker = Hand(number, self._actor.remote(self._setting))
-        call = worker.actor.process_id.remote()
-        worker.calls.append(call)
-        self._calls[call] = (worker, [])
-        return worker
+        link.kill()
+        self._links[link.number] = Link(link.number, self._setting, self._setting.gpu_share)
+        self._owner = {client: owner for client, owner in self._owner.items() if owner is not link}
+        jobs = [request for request in link.waiting if isinstance(request, Job)]
+        if jobs:
+            self._keep(jobs[0], error_reply(jobs[0].message, reason))
+        released = [
+            self._moving.pop(request[1][0])[0]
+            for request in link.waiting
+            if not isinstance(request, Job) and request[0] == "release"
+        ]
+        self._free.extend([*jobs[1:], *released, *link.queue])

@@ -1,8 +1,7 @@
-"""What the driver keeps of the messages on their way, and of the workers they go to."""
+"""What the driver keeps of the messages on their way."""
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Message
 
@@ -14,14 +13,18 @@ class Batch:
     """What messages that were pushed together have in common.
 
     Attributes:
-        deadline: When their answers are due, on the monotonic clock; infinity for never.
-        shared: The records that several of them hold, which travel apart from them.
-        reference: Where Ray's object store has these records, or an empty list where it has none.
+        deadline: When the clients must be done, on the monotonic clock; infinity for never.
+        due: When the replies must have come: a little later.
+        shared: The records that several of the messages hold.
     """
 
     deadline: float
+    due: float
     shared: list[ArrayRecord]
-    reference: Any
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the time until the clients must be done, None for no limit."""
+        return None if math.isinf(self.deadline) else self.deadline - now
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,22 +48,3 @@ class Job:
     def message_id(self) -> str:
         """The message's id."""
         return self.message.metadata.message_id
-
-
-@dataclass(eq=False)
-class Hand:
-    """One worker, as the driver sees it.
-
-    Attributes:
-        number: Its place among the workers; the one that replaces it has the same.
-        actor: The Ray actor.
-        ready: Whether it has started.
-        calls: The references of what it was asked to do and has not answered yet, oldest first.
-        queue: Jobs for clients whose state it has.
-    """
-
-    number: int
-    actor: Any
-    ready: bool = False
-    calls: deque[Any] = field(default_factory=deque)
-    queue: deque[Job] = field(default_factory=deque)

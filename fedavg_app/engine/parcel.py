@@ -1,44 +1,58 @@
-"""Messages as bytes, with the large records that several of them share kept apart.
+"""What goes over a connection: Python objects as bytes, with shared records sent only once.
 
-A round's messages carry the same model to every client. It is pickled once and put into Ray's
-object store once; the bytes of a message only name it.
+A round's messages carry the same model to every client. Each worker is sent it once; the bytes of a
+message only name it.
 """
 
+import os
 import pickle
+import socket
 from collections.abc import Sequence
 from io import BytesIO
+from multiprocessing.connection import Connection
 from typing import Any
 
 from flwr.app import ArrayRecord, Message
 
-# Ray sends arguments below this size along with the call, which is faster than its object store.
-INLINE_BYTES = 100_000
+LARGE_BYTES = 2**18
 
 
 def shared_records(messages: Sequence[Message]) -> list[ArrayRecord]:
-    """Return the records that more than one message holds; none where they are small."""
-    seen: dict[int, ArrayRecord] = {}
+    """Return the array records that more than one message holds, if they are large.
+
+    Small ones are pickled once for each worker, along with the messages to it.
+    """
+    seen: set[int] = set()
     shared: dict[int, ArrayRecord] = {}
     for message in messages:
-        for record in message.content.array_records.values():
-            (shared if id(record) in seen else seen)[id(record)] = record
+        for record in message.content.values():
+            if not isinstance(record, ArrayRecord):
+                continue
+            if id(record) in seen:
+                shared[id(record)] = record
+            seen.add(id(record))
     size = sum(len(array.data) for record in shared.values() for array in record.values())
-    return list(shared.values()) if size >= INLINE_BYTES else []
+    return list(shared.values()) if size >= LARGE_BYTES else []
 
 
-def pack(messages: Sequence[Message], shared: Sequence[ArrayRecord] = ()) -> bytes:
-    """Return the messages as bytes that `unpack` reads, given records equal to ``shared``."""
+def pack(content: Any, shared: Sequence[ArrayRecord] = ()) -> bytes:
+    """Return ``content`` as bytes that `unpack` reads, given records equal to ``shared``."""
     if not shared:
-        return pickle.dumps(messages, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL)
     file = BytesIO()
-    _Pickler(file, shared).dump(messages)
+    _Pickler(file, shared).dump(content)
     return file.getvalue()
 
 
-def unpack(data: bytes, shared: Sequence[ArrayRecord] = ()) -> list[Message]:
-    """Return the messages; they come from this run's own processes, so unpickling is safe."""
-    messages: list[Message] = _Unpickler(BytesIO(data), shared).load()
-    return messages
+def unpack(data: bytes, shared: Sequence[ArrayRecord] = ()) -> Any:
+    """Return the content. It comes from this run's own processes: unpickling it is safe."""
+    return _Unpickler(BytesIO(data), shared).load()
+
+
+def at_once(connection: Connection) -> None:
+    """Let the system send what is written to a TCP connection at once, however little it is."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class _Pickler(pickle.Pickler):
@@ -47,7 +61,7 @@ class _Pickler(pickle.Pickler):
         self._numbers = {id(record): number for number, record in enumerate(shared)}
 
     def persistent_id(self, obj: Any) -> int | None:
-        """Return the record's number instead of its content."""
+        """Return a shared record's number, to be written in its place."""
         return self._numbers.get(id(obj))
 
 
@@ -57,5 +71,5 @@ class _Unpickler(pickle.Unpickler):
         self._shared = shared
 
     def persistent_load(self, pid: int) -> ArrayRecord:
-        """Return the record of that number."""
+        """Return the shared record of that number."""
         return self._shared[pid]

@@ -3,11 +3,9 @@
 import math
 from collections.abc import Sequence
 
-# A worker's share that takes no longer than this goes to it in one call; longer ones in parts, of
-# which none is meant to be shorter.
-CALL_SECONDS = 0.05
+WINDOW_SECONDS = 0.05
 # A state that moves from worker to worker costs about this much; it moves where that gains more.
-MOVE_SECONDS = 0.02
+MOVE_SECONDS = 0.002
 
 
 def shares(free: int, owned: Sequence[int]) -> list[int]:
@@ -17,25 +15,28 @@ def shares(free: int, owned: Sequence[int]) -> list[int]:
         free: Messages that anyone may handle.
         owned: How many messages each worker has that only it can handle.
     """
-    loads = list(owned)
-    for _ in range(free if loads else 0):
-        loads[loads.index(min(loads))] += 1
-    return [load - own for load, own in zip(loads, owned, strict=True)]
+    order = sorted(range(len(owned)), key=lambda worker: owned[worker])
+    given = [0] * len(owned)
+    for count in range(len(order), 0, -1):
+        # Bring the ``count`` least loaded to one level, if none of them is above it already.
+        level, left = divmod(free + sum(owned[worker] for worker in order[:count]), count)
+        if level >= owned[order[count - 1]]:
+            for place, worker in enumerate(order[:count]):
+                given[worker] = level - owned[worker] + (place < left)
+            break
+    return given
 
 
-def call_size(share: int, seconds: float) -> int:
-    """Return how many messages of its share a worker is handed at once.
+def window(seconds: float) -> int:
+    """Return how many messages a worker has at a time: work for `WINDOW_SECONDS`, at least two.
 
-    All where they are short. Otherwise half of them, so that a worker that turns out to be slow
-    leaves the rest to others (guided self-scheduling, Polychronopoulos and Kuck 1987).
+    It begins one while the reply to the one before travels. What it does not have yet, another may
+    take: a worker that turns out to be slow holds up one message of those that take long.
 
     Args:
-        share: How many of the messages not handed out yet are the worker's share.
         seconds: What one message takes.
     """
-    if share * seconds <= CALL_SECONDS:
-        return share
-    return min(share, max(math.ceil(share / 2), math.ceil(CALL_SECONDS / seconds)))
+    return max(2, math.ceil(WINDOW_SECONDS / seconds)) if seconds else 2
 
 
 def moves(owned: Sequence[int], free: int, seconds: float) -> list[tuple[int, int]]:

@@ -1,8 +1,6 @@
 """What a worker's clients remember: in memory up to a limit, on disk beyond it."""
 
 import pickle
-import shutil
-import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,19 +11,19 @@ class ClientStates:
     """The states of one worker's clients, by partition.
 
     The states used last stay in memory. Once their arrays take more than ``memory_limit`` bytes,
-    the others are written to a temporary directory. (A record that several clients share, such as a
+    the others are written to files. (A record that several clients share, such as a
     version of the model, counts for each of them.)
 
     Args:
         memory_limit: In bytes.
+        folder: Where the files go; whoever made it deletes it.
     """
 
-    def __init__(self, memory_limit: int) -> None:
-        self._limit = memory_limit
+    def __init__(self, memory_limit: int, folder: Path) -> None:
+        self._limit, self._folder = memory_limit, folder
         self._in_memory: OrderedDict[int, RecordDict] = OrderedDict()
         self._bytes = 0
         self._on_disk: set[int] = set()
-        self._folder: Path | None = None
 
     def take(self, partition: int) -> RecordDict:
         """Return the client's state, an empty one where it has none, and forget it."""
@@ -57,17 +55,7 @@ class ClientStates:
             self._bytes -= state_bytes(self._in_memory.pop(oldest))
             self._on_disk.add(oldest)
 
-    def __contains__(self, partition: int) -> bool:
-        return partition in self._in_memory or partition in self._on_disk
-
-    def close(self) -> None:
-        """Delete what is on disk."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
     def _file(self, partition: int) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="fedavg-app-states-"))
         return self._folder / f"{partition}.pickle"
 
 

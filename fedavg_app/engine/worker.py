@@ -1,26 +1,31 @@
 """One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
 
-Imported by the actor's process only: the driver has no use for the ClientApp.
+Ray starts it, places it and notices its death. Requests come over a connection of its own, which
+takes 0.1 ms where a Ray call takes 1 ms and more; `fedavg_app.engine.link` is its other end.
 """
 
 import os
-import pickle
+import queue
 import signal
+import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
 from typing import Any
 
 import ray
 import torch
-from flwr.app import ArrayRecord, Context, Message, UserConfig
+from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
 
 import tasks
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
-from fedavg_app.engine.parcel import pack, unpack
+from fedavg_app.engine.parcel import at_once, pack, unpack
 from fedavg_app.engine.states import ClientStates
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import FIRST_NODE_ID, error_reply
@@ -28,9 +33,12 @@ from fedavg_app.nodes import PARTITION_ID
 from tasks.base import BatchResult
 from tasks.data.store import DataOptions
 
+# Answers that follow each other faster than this travel together.
+FLUSH_SECONDS = 0.003
+
 
 class DeadlineError(Exception):
-    """A client was still at work when the round's deadline came."""
+    """A client was not done when the round's deadline came."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Setting:
         num_clients: K.
         state_memory: Bytes of clients' states that the worker keeps in memory.
         gpu_share: The share of a GPU that it has; it may use that share of its memory.
+        folder: Where files of its own go, if it is on the driver's machine.
+        key: Who knows it may connect.
     """
 
     run_id: int
@@ -50,53 +60,113 @@ class Setting:
     num_clients: int
     state_memory: int
     gpu_share: float
+    folder: str
+    key: bytes
 
 
 class Worker:
-    """Handles messages, and keeps the states of the clients it handled last."""
+    """Answers requests one after the other, and keeps the states of clients between them."""
 
     def __init__(self, setting: Setting) -> None:
         torch.set_num_threads(1)
         if setting.gpu_share and torch.cuda.is_available():
             torch.cuda.set_per_process_memory_fraction(min(setting.gpu_share, 1.0))
         self._setting = setting
-        self._states = ClientStates(setting.state_memory)
+        # The driver deletes its folder also where this process has no more chance to.
+        parent = setting.folder if Path(setting.folder).is_dir() else None
+        self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-", dir=parent)
+        self._states = ClientStates(setting.state_memory, Path(self._folder.name))
+        self._listener: Listener | None = None
+        self._shared: Sequence[ArrayRecord] = ()
         self._test: CentralTest | None = None
 
+    def listen(self, driver_node: str) -> tuple[int, Any]:
+        """Open the door; return this process's id and where to connect."""
+        here = ray.get_runtime_context().get_node_id() == driver_node
+        host = "127.0.0.1" if here else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._listener = Listener((host, 0), authkey=self._setting.key)
+        return os.getpid(), self._listener.address
+
+    def serve(self) -> None:
+        """Answer requests until the driver hangs up."""
+        assert self._listener is not None
+        with self._folder, self._listener, self._listener.accept() as connection:
+            at_once(connection)
+            requests: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+            # Read at once, whatever this worker is at: the driver never waits to get rid of one.
+            threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+            while True:
+                received, data = requests.get()
+                if not data:
+                    return
+                answers: list[tuple[bool, Any]] = []
+                sent = time.monotonic()
+                for name, *arguments in unpack(data, self._shared):
+                    answers.append(self._answer(name, arguments, received))
+                    if time.monotonic() - sent > FLUSH_SECONDS:
+                        connection.send_bytes(pack(answers))
+                        answers, sent = [], time.monotonic()
+                if answers:
+                    connection.send_bytes(pack(answers))
+
+    def _answer(self, name: str, arguments: list[Any], received: float) -> tuple[bool, Any]:
+        """Return (True, what the method of that name returns), or (False, why it could not)."""
+        try:
+            if name == "handle":
+                message, seconds = arguments
+                return True, self.handle(message, seconds, received)
+            return True, getattr(self, name)(*arguments)
+        except Exception as error:
+            return False, "".join(traceback.format_exception_only(error)).strip()
+
+    def share(self, records: Sequence[ArrayRecord]) -> None:
+        """Take the records that the requests from now on refer to by number."""
+        self._shared = records
+
+    def adopt(self, partition: int, state: RecordDict) -> None:
+        """Take the state of a client that was another worker's."""
+        self._states.put(partition, state)
+
+    def release(self, partition: int) -> RecordDict:
+        """Return a client's state, for the worker that is to have it, and forget it."""
+        return self._states.take(partition)
+
     def handle(
-        self,
-        data: bytes,
-        shared: Sequence[ArrayRecord],
-        moved: Mapping[int, Any],
-        seconds: float | None,
-    ) -> tuple[bytes, list[int], float]:
-        """Run the ClientApp on every message.
+        self, message: Message, seconds: float | None, received: float
+    ) -> tuple[Message, bool, float]:
+        """Run the ClientApp on a message.
 
         Args:
-            data: The messages, packed.
-            shared: The records kept apart from them.
-            moved: Where the states of clients are that another worker had until now.
-            seconds: Until the round's deadline, None for none.
+            message: For the client whose node it names.
+            seconds: From the time it was received to the round's deadline, None for none.
+            received: That time, on the monotonic clock.
 
         Returns:
-            The replies, packed; the partitions among them that have a state; the seconds it took.
+            The reply, whether the client has a state now, and the seconds it took.
         """
         started = time.monotonic()
-        for partition, state in moved.items():
-            with suppress(ray.exceptions.RayError):  # the other worker died, and the state with it
-                self._states.put(partition, pickle.loads(ray.get(state)))  # noqa: S301 - ours
-        messages = unpack(data, shared)
-        replies = []
-        for message in messages:
-            left = None if seconds is None else started + seconds - time.monotonic()
-            replies.append(self._handle(message, left))
-        partitions = [message.metadata.dst_node_id - FIRST_NODE_ID for message in messages]
-        stateful = [partition for partition in partitions if partition in self._states]
-        return pack(replies), stateful, time.monotonic() - started
-
-    def release(self, partition: int) -> bytes:
-        """Return a client's state, for the worker that is to have it, and forget it."""
-        return pickle.dumps(self._states.take(partition))
+        partition = message.metadata.dst_node_id - FIRST_NODE_ID
+        state = self._states.take(partition)
+        context = Context(
+            run_id=self._setting.run_id,
+            node_id=message.metadata.dst_node_id,
+            node_config={PARTITION_ID: partition, "num-partitions": self._setting.num_clients},
+            state=state.copy(),
+            run_config=self._setting.run_config,
+        )
+        try:
+            with _deadline(None if seconds is None else received + seconds - started):
+                reply = app(message, context)
+            state = context.state
+        except DeadlineError as error:
+            # It may have been amid changing its state, which is therefore what it was before.
+            reply = error_reply(message, str(error))
+        except Exception as error:
+            state = context.state  # a SuperNode keeps it, too
+            reason = "".join(traceback.format_exception_only(error)).strip()
+            reply = error_reply(message, reason)
+        self._states.put(partition, state)
+        return reply, bool(state), time.monotonic() - started
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[int]
@@ -108,37 +178,17 @@ class Worker:
             self._test = CentralTest(task, task.dataset(options), config)
         return self._test.results(arrays, batches)
 
-    def process_id(self) -> int:
-        """Return this actor's process id; once it is there, the worker is ready."""
-        return os.getpid()
 
-    def close(self) -> None:
-        """Delete what this worker has on disk."""
-        self._states.close()
-
-    def _handle(self, message: Message, seconds: float | None) -> Message:
-        partition = message.metadata.dst_node_id - FIRST_NODE_ID
-        state = self._states.take(partition)
-        context = Context(
-            run_id=self._setting.run_id,
-            node_id=message.metadata.dst_node_id,
-            node_config={PARTITION_ID: partition, "num-partitions": self._setting.num_clients},
-            state=state.copy(),
-            run_config=self._setting.run_config,
-        )
+def _read(connection: Connection, requests: "queue.SimpleQueue[tuple[float, bytes]]") -> None:
+    """Put what comes into the queue, nothing (b"") once the driver has hung up."""
+    while True:
         try:
-            with _deadline(seconds):
-                reply = app(message, context)
-            state = context.state
-        except DeadlineError as error:
-            # It may have been amid changing its state, which is therefore what it was before.
-            reply = error_reply(message, str(error))
-        except Exception as error:
-            state = context.state  # a SuperNode keeps it, too
-            reason = "".join(traceback.format_exception_only(error)).strip()
-            reply = error_reply(message, reason)
-        self._states.put(partition, state)
-        return reply
+            data = connection.recv_bytes()
+        except (EOFError, OSError):
+            data = b""
+        requests.put((time.monotonic(), data))
+        if not data:
+            return
 
 
 @contextmanager

@@ -38,6 +38,8 @@ STATE_MEMORY = 2**30
 MARGIN_SECONDS = 0.25
 # A worker that has not come back this long after the deadline hangs, and is replaced.
 GRACE_SECONDS = 2.0
+# A worker that has said nothing for so long is at something that takes long.
+LONG_SECONDS = 0.02
 # How often Ray is asked whether silent workers are alive, and new ones have started.
 CHECK_SECONDS = 0.1
 # Workers that die before they have started are replaced this often.
@@ -102,6 +104,11 @@ class RayGrid(BaseGrid):
             link.kill()
         self._folder.cleanup()
 
+    @property
+    def folder(self) -> str:
+        """Where the workers on this machine have their files, each in a folder of its own."""
+        return self._folder.name
+
     def get_node_ids(self) -> list[int]:
         """Return one node id per virtual client."""
         return list(range(FIRST_NODE_ID, FIRST_NODE_ID + self._num_clients))
@@ -123,6 +130,7 @@ class RayGrid(BaseGrid):
             job = Job(message, batch)
             owner = self._owner.get(job.partition)
             (self._free if owner is None else owner.queue).append(job)
+        self._collect()  # one that died meanwhile is not handed anything
         self._even_out()
         self._hand_out()
         return ids
@@ -202,6 +210,7 @@ class RayGrid(BaseGrid):
         self._replace_hanging()
         ready = [link for link in self._links if link.ready]
         if not self._free and not any(link.queue for link in ready):
+            self._ask_back()
             return
         free = shares(len(self._free), [len(link.waiting) + len(link.queue) for link in ready])
         for link, extra in zip(ready, free, strict=True):
@@ -214,7 +223,21 @@ class RayGrid(BaseGrid):
                     jobs.append(queue.popleft())
                     most -= 1
             if jobs:
-                self._try(link, link.hand, jobs, time.monotonic())
+                self._try(link, link.hand, jobs)
+
+    def _ask_back(self) -> None:
+        """Ask a worker that is at something long for what an idle one could do."""
+        busy = [
+            link
+            for link in self._links
+            if len(link.waiting) > 1 and time.monotonic() - link.heard > LONG_SECONDS
+        ]
+        if not busy or all(link.waiting for link in self._links if link.ready):
+            return
+        link = max(busy, key=lambda link: len(link.waiting))
+        last = link.waiting[-1]
+        if isinstance(last, Job) and last.partition not in self._owner and not link.asked_back:
+            self._try(link, link.ask_back)
 
     def _expect(self, job: Job) -> float:
         """Return what a job takes by experience with its kind; infinity where there is none."""
@@ -226,6 +249,8 @@ class RayGrid(BaseGrid):
             if link.ready:
                 for request, answer in self._try(link, link.answers) or []:
                     self._take_in(link, request, answer)
+                while link.queue and link.queue[-1].partition not in self._owner:
+                    self._free.append(link.queue.pop())  # it was given back
 
     def _take_in(self, link: Link, request: Any, answer: tuple[bool, Any]) -> None:
         done, value = answer

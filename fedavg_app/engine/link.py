@@ -1,11 +1,15 @@
 """The driver's end of one worker: its Ray actor, and the connection that requests go over."""
 
+import time
 from collections import deque
+from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import ray
+from flwr.app import ArrayRecord
 
+from fedavg_app.engine.inbox import Answer
 from fedavg_app.engine.jobs import Batch, Job
 from fedavg_app.engine.parcel import at_once, pack, unpack
 from fedavg_app.engine.worker import Setting, Worker
@@ -29,6 +33,9 @@ class Link:
         queue: Jobs for clients whose state it has, not sent yet.
         waiting: What it was sent and has not answered yet, the oldest first: jobs, and the names
             and arguments of other requests.
+        process_id: Its process, once it is ready.
+        heard: When it was last sent something, or answered, on the monotonic clock.
+        asked_back: Whether it is to say if the job sent last is begun.
     """
 
     def __init__(self, number: int, setting: Setting, gpus: float) -> None:
@@ -41,6 +48,8 @@ class Link:
         self._batch: Batch | None = None
         self._connection: Connection | None = None
         self.process_id = 0
+        self.heard = 0.0
+        self.asked_back = False
         here = ray.get_runtime_context().get_node_id()
         # A reference: to where the worker listens, and once it does, to the end of its service.
         self.call = self._actor.listen.remote(here)
@@ -69,8 +78,8 @@ class Link:
         except (ray.exceptions.RayError, OSError, EOFError) as error:
             raise WorkerDiedError(_first_line(error)) from error
 
-    def hand(self, jobs: list[Job], now: float) -> None:
-        """Send jobs, all of one batch; ``now`` is the time on the monotonic clock.
+    def hand(self, jobs: list[Job]) -> None:
+        """Send jobs, all of one batch.
 
         Raises:
             WorkerDiedError: It is not there any more.
@@ -78,11 +87,11 @@ class Link:
         batch = jobs[0].batch
         if batch.shared and batch is not self._batch:
             self._batch = batch
-            self.ask("share", batch.shared)
-        left = batch.seconds_left(now)
-        requests = [("handle", job.message, left) for job in jobs]
+            self._send("share", batch.shared)
+        left = batch.seconds_left(time.monotonic())
         self.waiting += jobs
-        self._send(pack(requests, batch.shared))
+        requests = [("handle", job.message, left) for job in jobs]
+        self._send("requests", requests, batch.shared)
 
     def ask(self, name: str, *arguments: Any) -> None:
         """Send the request to call another of the worker's methods.
@@ -91,10 +100,19 @@ class Link:
             WorkerDiedError: It is not there any more.
         """
         self.waiting.append((name, arguments))
-        self._send(pack([(name, *arguments)]))
+        self._send("requests", [(name, *arguments)])
 
-    def answers(self) -> list[tuple[Request, tuple[bool, Any]]]:
-        """Return what was answered since, with the answers: (True, value) or (False, reason).
+    def ask_back(self) -> None:
+        """Ask for the job that was sent last, if it is not begun.
+
+        Raises:
+            WorkerDiedError: It is not there any more.
+        """
+        self.asked_back = True
+        self._send("give back", None)
+
+    def answers(self) -> list[tuple[Request, Answer]]:
+        """Return what was answered since, with the answers; a job given back is in the queue.
 
         Raises:
             WorkerDiedError: It has died before it could answer.
@@ -103,9 +121,18 @@ class Link:
         try:
             if not self._connection.poll():
                 return []
-            answers = unpack(self._connection.recv_bytes())
+            name, content = unpack(self._connection.recv_bytes())
         except (OSError, EOFError):
             raise WorkerDiedError(self._cause()) from None
+        self.heard = time.monotonic()
+        if name == "given back":
+            self.asked_back = False
+            for job in list(self.waiting):
+                if isinstance(job, Job) and job.message_id == content:
+                    self.waiting.remove(job)
+                    self.queue.append(job)
+            return []
+        answers: list[Answer] = content
         return [(self.waiting.popleft(), answer) for answer in answers]
 
     def check(self) -> None:
@@ -123,10 +150,11 @@ class Link:
             self._connection.close()
         ray.kill(self._actor)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, name: str, content: Any, shared: Sequence[ArrayRecord] = ()) -> None:
         assert self._connection is not None
+        self.heard = time.monotonic()
         try:
-            self._connection.send_bytes(data)
+            self._connection.send_bytes(pack((name, content), shared))
         except OSError:
             raise WorkerDiedError(self._cause()) from None
 

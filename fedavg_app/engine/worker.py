@@ -5,16 +5,14 @@ takes 0.1 ms where a Ray call takes 1 ms and more; `fedavg_app.engine.link` is i
 """
 
 import os
-import queue
 import signal
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
 import tasks
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
-from fedavg_app.engine.parcel import at_once, pack, unpack
+from fedavg_app.engine.inbox import Answer, Inbox
 from fedavg_app.engine.states import ClientStates
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import FIRST_NODE_ID, error_reply
@@ -77,7 +75,6 @@ class Worker:
         self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-", dir=parent)
         self._states = ClientStates(setting.state_memory, Path(self._folder.name))
         self._listener: Listener | None = None
-        self._shared: Sequence[ArrayRecord] = ()
         self._test: CentralTest | None = None
 
     def listen(self, driver_node: str) -> tuple[int, Any]:
@@ -91,25 +88,21 @@ class Worker:
         """Answer requests until the driver hangs up."""
         assert self._listener is not None
         with self._folder, self._listener, self._listener.accept() as connection:
-            at_once(connection)
-            requests: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-            # Read at once, whatever this worker is at: the driver never waits to get rid of one.
-            threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+            inbox = Inbox(connection)
             while True:
-                received, data = requests.get()
-                if not data:
-                    return
-                answers: list[tuple[bool, Any]] = []
+                requests = inbox.take()
+                answers: list[Answer] = []
                 sent = time.monotonic()
-                for name, *arguments in unpack(data, self._shared):
+                for received, (name, *arguments) in requests:
                     answers.append(self._answer(name, arguments, received))
                     if time.monotonic() - sent > FLUSH_SECONDS:
-                        connection.send_bytes(pack(answers))
+                        inbox.send(answers)
                         answers, sent = [], time.monotonic()
-                if answers:
-                    connection.send_bytes(pack(answers))
+                if inbox.closed:
+                    return
+                inbox.send(answers)
 
-    def _answer(self, name: str, arguments: list[Any], received: float) -> tuple[bool, Any]:
+    def _answer(self, name: str, arguments: list[Any], received: float) -> Answer:
         """Return (True, what the method of that name returns), or (False, why it could not)."""
         try:
             if name == "handle":
@@ -118,10 +111,6 @@ class Worker:
             return True, getattr(self, name)(*arguments)
         except Exception as error:
             return False, "".join(traceback.format_exception_only(error)).strip()
-
-    def share(self, records: Sequence[ArrayRecord]) -> None:
-        """Take the records that the requests from now on refer to by number."""
-        self._shared = records
 
     def adopt(self, partition: int, state: RecordDict) -> None:
         """Take the state of a client that was another worker's."""
@@ -177,18 +166,6 @@ class Worker:
             task = tasks.load(config.task)
             self._test = CentralTest(task, task.dataset(options), config)
         return self._test.results(arrays, batches)
-
-
-def _read(connection: Connection, requests: "queue.SimpleQueue[tuple[float, bytes]]") -> None:
-    """Put what comes into the queue, nothing (b"") once the driver has hung up."""
-    while True:
-        try:
-            data = connection.recv_bytes()
-        except (EOFError, OSError):
-            data = b""
-        requests.put((time.monotonic(), data))
-        if not data:
-            return
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""Logistic regression whose clients raise, or kill their process, on demand."""
+"""Logistic regression whose clients raise, hang, or kill their process, on demand."""
 
 import dataclasses
+import hashlib
 import os
 import signal
+import time
 from pathlib import Path
 
 from tasks.mnist import MNIST_LOGISTIC, prepare
@@ -16,6 +18,10 @@ def prepare_or_die(images):
     if os.environ.get(DRIVER) != str(os.getpid()) and (what := take(flag)):
         if what == "raise":
             raise ValueError("this client's disk is broken")
+        if what == "sleep":
+            time.sleep(600)
+        if what == "compute":  # in C, where no signal is looked at
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
     return prepare(images)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import CliApp, CliSubCommand
 
-from fedavg_app.config import RunConfig, check_config, config_error
+from fedavg_app.config import RunConfig, check_config, check_names, config_error
 from fedavg_app.errors import USER_ERRORS
 
 
@@ -60,25 +60,20 @@ def simulate(
     Raises:
         ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
     """
-    from fedavg_app.server_app import load_parts, run
-
-    load_parts(config)  # a wrong name must not cost the start of Ray
+    check_names(config)  # a wrong one must not cost the start of Ray
 
     from fedavg_app.engine.cluster import cluster
-    from fedavg_app.engine.grid import RayGrid
 
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    with (
-        cluster(ray_address, num_workers, gpus_per_worker, config.device) as share,
-        RayGrid(
-            run_config,
-            config.num_clients,
-            share.workers,
-            share.gpus_per_worker,
-            int(state_memory * 2**20),
-        ) as grid,
-    ):
-        run(grid, run_config, grid.evaluation)
+    with cluster(ray_address, num_workers, gpus_per_worker, config.device) as share:
+        from fedavg_app.engine.grid import RayGrid
+        from fedavg_app.server_app import load_parts, run
+
+        load_parts(config)
+        memory = int(state_memory * 2**20)
+        workers = (config.num_clients, share.workers, share.gpus_per_worker, memory)
+        with RayGrid(run_config, *workers) as grid:
+            run(grid, run_config, grid.evaluation)
 
 
 class _StderrHandler(logging.Handler):

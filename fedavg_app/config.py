@@ -6,11 +6,12 @@ rate eta.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+import tasks
 from fedavg_app.errors import ConfigError
 from tasks.data.store import DataOptions
 
@@ -121,6 +122,25 @@ def check_config(config: RunConfig) -> RunConfig:
     arguments("strategy-args", config.strategy_args)
     arguments("partition-args", config.partition_args)
     return config
+
+
+def check_names(config: RunConfig) -> None:
+    """Check the names of task and strategy, as far as that costs no import of torch.
+
+    Raises:
+        ConfigError: There is no such task or strategy.
+    """
+    import strategies
+
+    find: tuple[tuple[str, str, Callable[[str], object]], ...] = (
+        ("task", config.task, tasks.resolve),
+        ("strategy", config.strategy, strategies.load),
+    )
+    for key, name, look_up in find:
+        try:
+            look_up(name)
+        except ValueError as error:
+            raise ConfigError(key, name, str(error)) from error
 
 
 def config_error(error: ValidationError) -> ConfigError:

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 import strategies
 import tasks
 from fedavg_app.artifacts import RunDirectory
-from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.config import RunConfig, arguments, check_names, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.evaluation import CentralTest, Evaluate
 from fedavg_app.history import RoundRecord
@@ -117,14 +117,11 @@ def load_parts(config: RunConfig) -> tuple[Task, CohortStrategy | Screened]:
         ConfigError: One of them is unknown, the strategy refuses its arguments, or a client mod
             cannot be had.
     """
+    check_names(config)
     try:
         task = tasks.load(config.task)
     except ValueError as error:
         raise ConfigError("task", config.task, str(error)) from error
-    try:
-        strategies.load(config.strategy)
-    except ValueError as error:
-        raise ConfigError("strategy", config.strategy, str(error)) from error
     try:
         chosen = arguments("strategy-args", config.strategy_args)
         strategy = strategies.build(config.strategy, chosen)

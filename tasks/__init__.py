@@ -4,8 +4,10 @@
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from tasks.base import Task
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
 
 BUILT_IN = {
     "mnist-2nn": "tasks.mnist:MNIST_2NN",
@@ -19,7 +21,19 @@ def known() -> list[str]:
     return sorted(BUILT_IN)
 
 
-def load(name: str) -> Task:
+def resolve(name: str) -> str:
+    """Return the path "package.module:TASK" that ``name`` stands for; nothing is imported.
+
+    Raises:
+        ValueError: An unknown short name.
+    """
+    path = BUILT_IN.get(name, name)
+    if ":" not in path:
+        raise ValueError(f"known tasks: {', '.join(known())}; or package.module:TASK")
+    return path
+
+
+def load(name: str) -> "Task":
     """Return the task that ``name`` stands for.
 
     Args:
@@ -28,10 +42,10 @@ def load(name: str) -> Task:
     Raises:
         ValueError: Nothing of that name, it cannot be imported, or it is no `Task`.
     """
-    path = BUILT_IN.get(name, name)
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        raise ValueError(f"known tasks: {', '.join(known())}; or package.module:TASK")
+    from tasks.base import Task
+
+    path = resolve(name)
+    module, _, attribute = path.partition(":")
     try:
         task = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:

@@ -5,8 +5,10 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 import ray
@@ -40,23 +42,32 @@ def cluster(
     # Ray's own tip about a default that will change; here an actor without a share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-    try:
-        ray.init(
-            address=address or "local",
-            num_cpus=None if address else num_workers or None,
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        if not address:
-            raise
-        reason = str(error).splitlines()[0]
-        raise ConfigError("ray-address", address, f"cannot join this cluster: {reason}") from error
-    try:
-        yield _share(num_workers, gpus_per_worker, device)
-    finally:
-        ray.shutdown()
+    # Ray's processes end with the thread that started them: it stays until the run is over.
+    with ThreadPoolExecutor(1) as background:
+        started = background.submit(_start, address, num_workers)
+        # Ray's start is mostly waiting; torch, which everything needs, is imported meanwhile.
+        import_module("torch")
+        try:
+            started.result()
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if not address:
+                raise
+            fix = f"cannot join this cluster: {str(error).splitlines()[0]}"
+            raise ConfigError("ray-address", address, fix) from error
+        try:
+            yield _share(num_workers, gpus_per_worker, device)
+        finally:
+            ray.shutdown()
+
+
+def _start(address: str, num_workers: int) -> None:
+    ray.init(
+        address=address or "local",
+        num_cpus=None if address else num_workers or None,
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+    )
 
 
 def _share(num_workers: int, gpus_per_worker: float | Literal["auto"], device: str) -> Share:

@@ -1,0 +1,326 @@
+"""RayGrid next to Flower's stock simulation, and to a peer, on the same work in one run.
+
+    python -m benchmarks.engine --data-dir /path/to/mnist [--cases logistic cnn] [--repeats 3]
+        [--peer .venv-pfl/bin/python] [--out engine.json]
+
+Each case is one run config. Stock (`flwr run`, its SuperLink already up, no installing of
+dependencies) and RayGrid (`simulation.py`) run it in turn, each time in new processes, then the
+peer (see benchmarks/peers/) the same learning problem. Printed are medians over all rounds but the
+first two of all repeats, the time from the command to the end of round 1, the largest sum of the
+processes' memory (shared pages divided among those that share them), and how much of RayGrid's
+round its workers were inside clients' handlers, which is training but for the reading and writing
+of arrays.
+
+Linux only: processes are found in /proc by a variable in their environment.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+MARK = "FEDAVG_APP_BENCHMARK"
+TIMES = "FEDAVG_APP_BENCHMARK_TIMES"
+# Rounds that warm up.
+SKIPPED = 2
+SAMPLE_SECONDS = 0.5
+
+Config = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One piece of work: what it is called, its run config, and the peer's options for it."""
+
+    title: str
+    config: Config
+    peer: str
+
+
+def case(title: str, rounds: int, per_round: int, peer: str, **config: str | float) -> Case:
+    """Return the case with the settings that all share."""
+    common: Config = {
+        "num-server-rounds": rounds, "evaluate-every": rounds, "target-accuracy": 0,
+        "fraction-train": per_round / 100, "seed": 1,
+    }  # fmt: skip
+    keys = {key.replace("_", "-"): value for key, value in config.items()}
+    return Case(title, {**common, **keys}, f"{peer} --per-round {per_round} --rounds {rounds}")
+
+
+LOGISTIC = {"task": "mnist-logistic", "local_steps": 1, "batch_size": 20, "learning_rate": 0.04}
+PEER_LOGISTIC = "--model mnist-logistic --local-steps 1 --batch-size 20 --learning-rate 0.04"
+CASES = {
+    "logistic": case("logistic, 1 step, 10 of 100", 150, 10, PEER_LOGISTIC, **LOGISTIC),
+    "stc": case("the same with STC", 150, 10, "", strategy="stc", **LOGISTIC),
+    "2nn": case("2NN, E=1 B=10, 10 of 100", 12, 10, "--model mnist-2nn", task="mnist-2nn"),
+    "2nn-all": case("2NN, E=1 B=10, 100 of 100", 5, 100, "--model mnist-2nn", task="mnist-2nn"),
+    "cnn": case("CNN, E=1 B=10, 10 of 100", 5, 10, "--model mnist-cnn", task="mnist-cnn"),
+}
+
+
+@dataclass
+class Measured:
+    """What the runs of one engine gave."""
+
+    seconds: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+
+    @property
+    def round_seconds(self) -> float:
+        """The median round."""
+        return statistics.median(self.seconds)
+
+
+class Memory:
+    """Samples the memory of all processes that carry a mark; a context manager."""
+
+    def __init__(self, mark: str) -> None:
+        self.peak = 0.0
+        self._mark = f"{MARK}={mark}".encode()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "Memory":
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            total = 0
+            for process in processes(self._mark):
+                try:
+                    lines = (process / "smaps_rollup").read_text().splitlines()
+                except OSError:
+                    continue
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            self.peak = max(self.peak, total / 2**20)  # kB to GiB
+
+
+def processes(mark: bytes) -> Iterator[Path]:
+    """Yield the processes with that in their environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                yield process
+        except OSError:
+            continue
+
+
+def watch(
+    command: list[str], environment: Mapping[str, str], rounds: Callable[[str], Iterator[float]]
+) -> tuple[list[float], float]:
+    """Run a command that prints or writes its rounds; return their seconds, and round 1's end."""
+    started = time.monotonic()
+    first = 0.0
+    seconds: list[float] = []
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **environment}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        tail: list[str] = []
+        for line in process.stdout:
+            tail = [*tail[-20:], line]
+            for value in rounds(line):
+                first = first or time.monotonic() - started
+                seconds.append(value)
+    if process.returncode or not seconds:
+        raise SystemExit(f"{shlex.join(command)}\n{''.join(tail)}")
+    return seconds, first
+
+
+class Engines:
+    """Runs cases on the engines; `close` ends the SuperLink."""
+
+    def __init__(self, data_dir: str, peer: str | None, folder: Path) -> None:
+        self._data_dir, self._peer, self._folder = data_dir, peer, folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._flower = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(folder / "flwr"),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+        warm_up = {"num-server-rounds": 1, "task": "mnist-logistic", "local-steps": 1}
+        self.run("stock", Case("", warm_up, ""), Measured())
+
+    def run(self, engine: str, work: Case, measured: Measured, times: str = "") -> None:
+        """Run the case on "stock", "raygrid" or "peer" and add what it took."""
+        runs = Path(tempfile.mkdtemp(dir=self._folder))
+        config = {"data-dir": self._data_dir, "run-dir": str(runs), **work.config}
+        environment = {MARK: f"{engine}-{os.getpid()}", TIMES: times}
+        if engine == "stock":
+            environment |= self._flower
+            pairs = [f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in config.items()]
+            command = [
+                str(BIN / "flwr"), "run", ".", "--stream", "-c", " ".join(pairs),
+                "--federation-config", "num-supernodes=100 client-resources-num-cpus=1",
+            ]  # fmt: skip
+        elif engine == "raygrid":
+            command = [sys.executable, "simulation.py", "run"]
+            command += [f"--{key}={value}" for key, value in config.items()]
+            command += ["--client-mods=benchmarks.timing:timed"] if times else []
+        else:
+            command = [
+                str(self._peer), "-m", "torch.distributed.run", "--standalone",
+                f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
+                "--data-dir", self._data_dir, *work.peer.split(),
+            ]  # fmt: skip
+        with Memory(environment[MARK]) as memory:
+            if engine == "peer":
+                seconds, first = watch(command, environment, printed_round)
+            else:
+                history = _History(runs)
+                follower = threading.Thread(target=history.follow, daemon=True)
+                follower.start()
+                watch(command, environment, lambda line: iter([0.0] if line else []))
+                history.over.set()
+                follower.join()
+                seconds, first = history.seconds, history.first
+        measured.seconds += seconds[SKIPPED:]
+        measured.first.append(first)
+        measured.memory.append(memory.peak)
+
+    def close(self) -> None:
+        """End what the stock engine left running."""
+        for process in processes(f"{MARK}=stock-{os.getpid()}".encode()):
+            os.kill(int(process.name), signal.SIGTERM)
+
+
+class _History:
+    """Follows the history that a run writes into a folder of its own."""
+
+    def __init__(self, runs: Path) -> None:
+        self.seconds: list[float] = []
+        self.first = 0.0
+        self.over = threading.Event()
+        self._runs, self._started = runs, time.monotonic()
+
+    def follow(self) -> None:
+        """Note when round 1 is there; read all rounds once the run is over."""
+        while not self.over.wait(0.02):
+            if not self.first and len(self._lines()) > 1:
+                self.first = time.monotonic() - self._started
+        self.seconds = [json.loads(line)["seconds"] for line in self._lines()[1:]]
+
+    def _lines(self) -> list[str]:
+        found = list(self._runs.glob("*/history.jsonl"))
+        return found[0].read_text().splitlines() if found else []
+
+
+def printed_round(line: str) -> Iterator[float]:
+    """Yield the seconds of the round that a peer has printed."""
+    if line.startswith("{") and "seconds" in (record := json.loads(line)):
+        yield record["seconds"]
+
+
+def efficiency(engines: Engines, work: Case, folder: Path) -> float:
+    """Return the share of the workers' time in a round that they are inside clients' handlers."""
+    times = folder / f"times-{time.monotonic_ns()}"
+    times.mkdir()
+    measured = Measured()
+    engines.run("raygrid", work, measured, str(times))
+    lines = [line for file in times.iterdir() for line in file.read_text().splitlines()]
+    by_round: dict[int, float] = {}
+    for line in lines:
+        server_round, seconds = line.split()
+        by_round[int(server_round)] = by_round.get(int(server_round), 0.0) + float(seconds)
+    inside = sum(value for number, value in by_round.items() if number > SKIPPED)
+    return inside / (sum(measured.seconds) * len(list(times.iterdir())))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--peer", help="the Python of an environment with pfl")
+    parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
+    chosen = parser.parse_args()
+    console = Console(width=110)
+    table = Table(title="seconds a round, and stock (or peer) / RayGrid")
+    for column in ("", "stock", "RayGrid", "ratio", "peer", "ratio", "efficiency",
+                   "round 1: stock", "RayGrid", "ratio", "GiB: stock", "RayGrid"):  # fmt: skip
+        table.add_column(column)
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as name:
+        engines = Engines(str(Path(chosen.data_dir).resolve()), chosen.peer, Path(name))
+        try:
+            for key in chosen.cases:
+                work = CASES[key]
+                names = ["stock", "raygrid", *(["peer"] if chosen.peer and work.peer else [])]
+                found = {engine: Measured() for engine in names}
+                for repeat in range(chosen.repeats):
+                    for engine in names:
+                        engines.run(engine, work, found[engine])
+                        latest = found[engine]
+                        console.print(
+                            f"{key} {repeat + 1}/{chosen.repeats} {engine}: "
+                            f"{latest.round_seconds:.4f} s a round, round 1 after "
+                            f"{latest.first[-1]:.1f} s, {latest.memory[-1]:.2f} GiB"
+                        )
+                share = efficiency(engines, work, Path(name))
+                figures[key] = {
+                    engine: {
+                        "round-seconds": value.round_seconds,
+                        "first-round-seconds": statistics.median(value.first),
+                        "peak-gib": max(value.memory),
+                    }
+                    for engine, value in found.items()
+                } | {"efficiency": share}
+                table.add_row(work.title, *row(found, share))
+        finally:
+            engines.close()
+    console.print(table)
+    if chosen.out:
+        chosen.out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def row(found: Mapping[str, Measured], share: float) -> list[str]:
+    """Return a case's cells."""
+    stock, ours, peer = found["stock"], found["raygrid"], found.get("peer")
+    stock_first, first = statistics.median(stock.first), statistics.median(ours.first)
+    return [
+        f"{stock.round_seconds:.4f}",
+        f"{ours.round_seconds:.4f}",
+        f"{stock.round_seconds / ours.round_seconds:.1f}x",
+        f"{peer.round_seconds:.4f}" if peer else "-",
+        f"{peer.round_seconds / ours.round_seconds:.1f}x" if peer else "-",
+        f"{share:.0%}",
+        f"{stock_first:.1f}",
+        f"{first:.1f}",
+        f"{stock_first / first:.1f}x",
+        f"{max(stock.memory):.2f}",
+        f"{max(ours.memory):.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """Federated learning simulations from Python, without a SuperLink: see `simulation.py --help`."""
 
 import logging
+import signal
 import sys
 from typing import Annotated, Literal
 
@@ -88,8 +89,10 @@ def main() -> int:
     handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("flwr").setLevel(logging.WARNING)
+    # Ended by whatever signal, a run ends its processes.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         CliApp.run(Simulation)
     except ValidationError as error:

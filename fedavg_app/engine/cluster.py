@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from typing import Literal
 import ray
 
 from fedavg_app.errors import ConfigError
+
+CONNECT_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ def cluster(
     Raises:
         ConfigError: The cluster cannot be reached, or has not what the workers need.
     """
+    _check_reachable(address)
     # Ray's own tip about a default that will change; here an actor without a share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
@@ -60,13 +64,25 @@ def cluster(
             ray.shutdown()
 
 
+def _check_reachable(address: str) -> None:
+    """Check that somebody listens there: Ray itself would try for ever."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        fix = f"cannot be reached ({error}); give HOST:PORT of `ray start --head`"
+        raise ConfigError("ray-address", address, fix) from error
+
+
 def _start(address: str, num_workers: int) -> None:
     ray.init(
         address=address or "local",
         num_cpus=None if address else num_workers or None,
         include_dashboard=None if address else False,
         log_to_driver=False,
-        logging_level=logging.WARNING,
+        logging_level=logging.ERROR,
     )
 
 

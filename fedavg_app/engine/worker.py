@@ -87,7 +87,7 @@ class Worker:
     def serve(self) -> None:
         """Answer requests until the driver hangs up."""
         assert self._listener is not None
-        with self._folder, self._listener, self._listener.accept() as connection:
+        with self._listener, self._listener.accept() as connection:
             inbox = Inbox(connection)
             while True:
                 requests = inbox.take()
@@ -99,7 +99,8 @@ class Worker:
                         inbox.send(answers)
                         answers, sent = [], time.monotonic()
                 if inbox.closed:
-                    return
+                    self._folder.cleanup()
+                    os._exit(0)  # at once: there is nobody to answer to
                 inbox.send(answers)
 
     def _answer(self, name: str, arguments: list[Any], received: float) -> Answer:

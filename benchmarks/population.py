@@ -1,0 +1,70 @@
+"""The cost of a round for 100 and for 10,000 clients, with the same number of participants and STC.
+
+    python -m benchmarks.population --data-dir /path/to/mnist
+
+Both populations run in turn, so that the machine's drift concerns both. 100 clients take part in a
+round, with one step of 5 examples (of 10,000 clients each has 6). Also printed: what a client that
+waits for its next round takes in memory, from the growth of the workers between rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.engine import MARK, ROOT, Memory
+
+SKIPPED = 5
+ROUNDS = 60
+
+
+def run(clients: int, data_dir: str, *options: str) -> tuple[float, float]:
+    """Return the median seconds of a round, and the peak memory in GiB."""
+    mark = f"population-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as runs, Memory(mark) as memory:
+        command = [
+            sys.executable, "simulation.py", "run", "--data-dir", data_dir, "--run-dir", runs,
+            "--task", "mnist-logistic", "--strategy", "stc", "--local-steps", "1",
+            "--batch-size", "5", "--num-server-rounds", str(ROUNDS), "--target-accuracy", "0",
+            "--evaluate-every", str(ROUNDS), "--num-clients", str(clients),
+            "--fraction-train", str(100 / clients), *options,
+        ]  # fmt: skip
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, MARK: mark}, check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        (history,) = Path(runs).glob("*/history.jsonl")
+        seconds = [json.loads(line)["seconds"] for line in history.read_text().splitlines()]
+    return statistics.median(seconds[1 + SKIPPED :]), memory.peak
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--repeats", type=int, default=2)
+    chosen = parser.parse_args()
+    data_dir = str(Path(chosen.data_dir).resolve())
+    populations = (100, 1_000, 10_000)
+    found: dict[int, list[tuple[float, float]]] = {clients: [] for clients in populations}
+    for _ in range(chosen.repeats):
+        for clients in populations:
+            found[clients].append(run(clients, data_dir))
+    reference = statistics.median(seconds for seconds, _ in found[100])
+    for clients, runs in found.items():
+        seconds = statistics.median(value for value, _ in runs)
+        peak = max(value for _, value in runs)
+        print(
+            f"{clients:>6} clients, 100 a round: {seconds * 1e3:.1f} ms a round "
+            f"({seconds / reference:.2f}x), peak {peak:.2f} GiB"
+        )
+    _, spilled = run(10_000, data_dir, "--state-memory", "10")
+    print(f" 10000 clients, 10 MiB of states in memory a worker: peak {spilled:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

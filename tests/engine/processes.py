@@ -1,0 +1,52 @@
+"""Real processes of a test's own, found again by a mark in their environment."""
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+MARK = "FEDAVG_APP_TEST_PROCESSES"
+
+
+class Processes:
+    """Everything started with `environment`, however deep, until `kill` or the test's end."""
+
+    def __init__(self, folder):
+        self._mark = uuid.uuid4().hex
+        self.environment = {
+            **os.environ, MARK: self._mark, "TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0",
+        }  # fmt: skip
+
+    def living(self, containing="", but_not="nothing"):
+        """Return the ids of those whose command line contains the one text but not the other."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                marked = f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes()
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if marked and command and containing in command and but_not not in command:
+                found.append(int(process.name))
+        return found
+
+    def kill(self, pids=None):
+        for pid in self.living() if pids is None else pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def gone(self, seconds=30, but_for="nothing"):
+        """Return whether all are gone within the time, but for those with that command line."""
+        return until(lambda: not self.living(but_not=but_for), seconds)
+
+
+def until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False

@@ -46,7 +46,7 @@ Config = Mapping[str, str | int | float]
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work: what it is called, its run config, and the peer's options for it."""
+    """One piece of work: title, run config, the peer's options for it (none: it has no part)."""
 
     title: str
     config: Config
@@ -60,7 +60,8 @@ def case(title: str, rounds: int, per_round: int, peer: str, **config: str | flo
         "fraction-train": per_round / 100, "seed": 1,
     }  # fmt: skip
     keys = {key.replace("_", "-"): value for key, value in config.items()}
-    return Case(title, {**common, **keys}, f"{peer} --per-round {per_round} --rounds {rounds}")
+    options = f"{peer} --per-round {per_round} --rounds {rounds}" if peer else ""
+    return Case(title, {**common, **keys}, options)
 
 
 LOGISTIC = {"task": "mnist-logistic", "local_steps": 1, "batch_size": 20, "learning_rate": 0.04}
@@ -251,8 +252,10 @@ def efficiency(engines: Engines, work: Case, folder: Path) -> float:
     for line in lines:
         server_round, seconds = line.split()
         by_round[int(server_round)] = by_round.get(int(server_round), 0.0) + float(seconds)
-    inside = sum(value for number, value in by_round.items() if number > SKIPPED)
-    return inside / (sum(measured.seconds) * len(list(times.iterdir())))
+    # The last round also tests the global model.
+    last = max(by_round)
+    inside = sum(value for number, value in by_round.items() if SKIPPED < number < last)
+    return inside / (sum(measured.seconds[:-1]) * len(list(times.iterdir())))
 
 
 def main() -> None:

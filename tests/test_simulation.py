@@ -57,6 +57,8 @@ def test_help_lists_every_key_of_the_run_config(monkeypatch, capsys):
         (["--strategy", "fedavgg"], "error: strategy = 'fedavgg': known strategies:"),
         (["--local-epochs", "0"], "error: local-epochs = 0"),
         (["--num-workers=-2"], "error: num-workers = '-2'"),
+        (["--state-memory=0"], "error: state-memory = '0'"),
+        (["--ray-address=127.0.0.1:1"], "error: ray-address = '127.0.0.1:1': cannot be reached"),
     ],
 )
 def test_bad_input_is_one_line_and_a_nonzero_exit(monkeypatch, capsys, arguments, fragment):

@@ -6,7 +6,9 @@ A client that remembers something belongs to the worker that has its state; the 
 import logging
 import math
 import secrets
+import signal
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -76,6 +78,8 @@ class RayGrid(BaseGrid):
             RUN_ID, run_config, num_clients, state_memory, gpus_per_worker,
             self._folder.name, secrets.token_bytes(32),
         )  # fmt: skip
+        self._on_interrupt: Any = None
+        self._interrupted = False
         self._failed_starts = 0
         self._links = [
             Link(number, self._setting, gpus_per_worker) for number in range(num_workers)
@@ -90,8 +94,15 @@ class RayGrid(BaseGrid):
         self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> "RayGrid":
-        """Return the grid."""
+        """Return the grid; an interrupt ends what it is at from now on."""
+        if threading.current_thread() is threading.main_thread():
+            self._on_interrupt = signal.signal(signal.SIGINT, self._interrupt)
         return self
+
+    def _interrupt(self, *_: object) -> None:
+        """Raise, and again when a round goes on: where Ray calls back, exceptions are dropped."""
+        self._interrupted = True
+        raise KeyboardInterrupt
 
     def __exit__(
         self,
@@ -100,6 +111,8 @@ class RayGrid(BaseGrid):
         traceback: TracebackType | None,
     ) -> None:
         """End the actors, and delete what they have on disk."""
+        if self._on_interrupt is not None:
+            signal.signal(signal.SIGINT, self._on_interrupt)
         for link in self._links:
             link.kill()
         self._folder.cleanup()
@@ -136,7 +149,13 @@ class RayGrid(BaseGrid):
         return ids
 
     def wait(self, seconds: float) -> None:
-        """Return as soon as a worker has answered, after ``seconds`` at the latest."""
+        """Return as soon as a worker has answered, after ``seconds`` at the latest.
+
+        Raises:
+            KeyboardInterrupt: There was an interrupt before, and it got lost.
+        """
+        if self._interrupted:
+            raise KeyboardInterrupt
         starting = [link for link in self._links if not link.ready]
         if starting:
             seconds = min(seconds, CHECK_SECONDS)
@@ -170,10 +189,7 @@ class RayGrid(BaseGrid):
                 parts = {link: lacking[n :: len(idle)] for n, link in enumerate(idle)}
                 for link, part in parts.items():
                     self._try(link, link.ask, "evaluate", data.options, arrays, part)
-                while waiting := [
-                    link for link in parts if link in self._links and link not in self._results
-                ]:
-                    del waiting
+                while any(link in self._links and link not in self._results for link in parts):
                     self.wait(CHECK_SECONDS)
                     self._collect()
                 for link, part in parts.items():

@@ -110,7 +110,11 @@ def test_nothing_is_left_behind_whatever_ends_the_run(processes, tmp_path, sent,
     assert until(lambda: len(history(tmp_path)) > 5, 60)
     assert len(processes.living()) > 4
     (os.killpg if everyone else os.kill)(run.pid, sent)
-    output, _ = run.communicate(timeout=60)
+    try:
+        output, _ = run.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        processes.kill()
+        pytest.fail(f"still running: {run.stdout.read()[-3000:]}")
     # Ray's own agents sometimes outlive a raylet that had no time to end them.
     spared = "Agent" if sent == signal.SIGKILL else "nothing"
     assert processes.gone(but_for=spared), processes.living()

@@ -3,8 +3,7 @@
     python -m benchmarks.population --data-dir /path/to/mnist
 
 Both populations run in turn, so that the machine's drift concerns both. 100 clients take part in a
-round, with one step of 5 examples (of 10,000 clients each has 6). Also printed: what a client that
-waits for its next round takes in memory, from the growth of the workers between rounds.
+round, with one step of 5 examples (of 10,000 clients each has 6).
 """
 
 import argparse

@@ -11,12 +11,19 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.config import RunConfig
 from strategies.arrays import from_record
-from tasks.base import BatchResult, Examples, Task, combine, evaluate_batch, load_arrays
+from tasks.base import (
+    EVALUATION_BATCH,
+    BatchResult,
+    Examples,
+    Task,
+    combine,
+    evaluate_batch,
+    load_arrays,
+)
 from tasks.data.store import Dataset
 
 # Tests a global model: arrays -> (mean loss, accuracy).
 Evaluate = Callable[[ArrayRecord], tuple[float, float]]
-BATCH = 1000
 
 
 class CentralTest:
@@ -42,14 +49,15 @@ class CentralTest:
         load_arrays(self._model, list(from_record(arrays).values()))
         found = []
         for number in batches:
-            inputs, targets = self._examples.part(number * BATCH, (number + 1) * BATCH)
-            found.append(evaluate_batch(self._task, self._model, inputs, targets))
+            start = number * EVALUATION_BATCH
+            batch = self._examples.part(start, start + EVALUATION_BATCH)
+            found.append(evaluate_batch(self._task, self._model, *batch))
         return found
 
 
 def batch_count(examples: int) -> int:
     """Return the number of batches that so many examples are tested in."""
-    return math.ceil(examples / BATCH)
+    return math.ceil(examples / EVALUATION_BATCH)
 
 
 def pick_device(name: str) -> torch.device:

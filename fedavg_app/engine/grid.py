@@ -81,9 +81,7 @@ class RayGrid(BaseGrid):
         self._on_interrupt: Any = None
         self._interrupted = False
         self._failed_starts = 0
-        self._links = [
-            Link(number, self._setting, gpus_per_worker) for number in range(num_workers)
-        ]
+        self._links = [Link(number, self._setting) for number in range(num_workers)]
         self._owner: dict[int, Link] = {}
         # Clients whose state is on its way to another worker: their job, and that worker.
         self._moving: dict[int, tuple[Job, Link]] = {}
@@ -332,7 +330,7 @@ class RayGrid(BaseGrid):
         reason = f"worker {link.number} died: {error}"
         logger.warning("%s; it is replaced and its clients forget their state", reason)
         link.kill()
-        self._links[link.number] = Link(link.number, self._setting, self._setting.gpu_share)
+        self._links[link.number] = Link(link.number, self._setting)
         self._owner = {client: owner for client, owner in self._owner.items() if owner is not link}
         jobs = [request for request in link.waiting if isinstance(request, Job)]
         if jobs:

@@ -71,6 +71,8 @@ class Inbox:
                         self._requests.extend((now, request) for request in content)
                         self._came.notify()
         except (EOFError, OSError):
+            pass
+        finally:  # whatever ended it, no more can come
             self._requests.clear()
             with self._came:
                 self.closed = True

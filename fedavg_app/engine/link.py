@@ -27,7 +27,6 @@ class Link:
     Args:
         number: Its place among the workers; the one that replaces it has the same.
         setting: What the worker is told.
-        gpus: The share of a GPU that it reserves.
 
     Attributes:
         queue: Jobs for clients whose state it has, not sent yet.
@@ -38,11 +37,11 @@ class Link:
         asked_back: Whether it is to say if the job sent last is begun.
     """
 
-    def __init__(self, number: int, setting: Setting, gpus: float) -> None:
+    def __init__(self, number: int, setting: Setting) -> None:
         self.number = number
         self.queue: deque[Job] = deque()
         self.waiting: deque[Request] = deque()
-        actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus)
+        actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=setting.gpu_share)
         self._actor: Any = actor.remote(setting)
         self._key = setting.key
         self._batch: Batch | None = None
@@ -141,7 +140,7 @@ class Link:
         Raises:
             WorkerDiedError: It is not.
         """
-        if self.ready and ray.wait([self.call], timeout=0)[0]:
+        if ray.wait([self.call], timeout=0)[0]:
             raise WorkerDiedError(self._cause())
 
     def kill(self) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app.config import RunConfig
+from fedavg_app.engine import schedule
 from fedavg_app.engine.cluster import cluster
 from fedavg_app.engine.grid import RayGrid
+from fedavg_app.engine.link import Link
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.exchange import exchange
 from fedavg_app.server_app import run
@@ -47,6 +50,11 @@ def flag(tmp_path_factory):
 def run_config(tmp_path, **changes):
     values = {**CONFIG, **changes, "run-dir": str(tmp_path)}
     return RunConfig(**values).model_dump(by_alias=True)
+
+
+def faulty_config(tmp_path, timeout):
+    changes = {"round-timeout": timeout, "fraction-evaluate": 0}
+    return run_config(tmp_path, task="tests.engine.faulty_task:TASK", **changes)
 
 
 def model(outcome):
@@ -93,6 +101,28 @@ def test_everything_is_bit_identical_on_1_2_and_4_workers_and_without_ray(tmp_pa
             )
             assert a.client_metrics == b.client_metrics
             assert (a.bytes_up, a.bytes_down) == (b.bytes_up, b.bytes_down)
+
+
+def test_clients_that_move_from_worker_to_worker_change_nothing(tmp_path, monkeypatch):
+    config = run_config(tmp_path, strategy="stc", **{"local-steps": 1, "num-server-rounds": 12})
+    monkeypatch.setattr(schedule, "MOVE_SECONDS", 0.0)
+    asked = []
+    ask = Link.ask
+    monkeypatch.setattr(Link, "ask", lambda *call: (asked.append(call[1]), ask(*call))[1])
+    there = run_on_ray(config, 4)
+    assert asked.count("release") == asked.count("adopt") > 5
+    assert same(there, run(LocalGrid(config, 20), config))
+
+
+def test_an_interrupt_that_gets_lost_is_raised_again(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    with RayGrid(run_config(tmp_path), 20, 1) as grid:
+        grid.wait(0)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            grid.wait(0)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_states_on_disk_change_nothing(tmp_path):
@@ -170,10 +200,7 @@ def test_a_worker_that_dies_testing_the_model_costs_nothing(tmp_path, flag):
 
 
 def test_a_client_that_sleeps_past_the_deadline_costs_its_reply_only(tmp_path, flag):
-    config = run_config(
-        tmp_path, task="tests.engine.faulty_task:TASK",
-        **{"round-timeout": 5, "fraction-evaluate": 0},
-    )  # fmt: skip
+    config = faulty_config(tmp_path, 5)
     with RayGrid(config, 20, 2) as grid:
         pids = grid.worker_process_ids()
         flag.write_text("sleep")
@@ -186,10 +213,7 @@ def test_a_client_that_sleeps_past_the_deadline_costs_its_reply_only(tmp_path, f
 
 
 def test_a_worker_that_hangs_where_nothing_reaches_it_is_replaced(tmp_path, flag):
-    config = run_config(
-        tmp_path, task="tests.engine.faulty_task:TASK",
-        **{"round-timeout": 3, "fraction-evaluate": 0},
-    )  # fmt: skip
+    config = faulty_config(tmp_path, 3)
     with RayGrid(config, 20, 2) as grid:
         pids = grid.worker_process_ids()
         flag.write_text("compute")

@@ -9,15 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.data.mnist import load_mnist
+from tasks.data.mnist import MNIST
 
 MEAN, STD = 0.1307, 0.3081
 
 
+def standardise(images: Tensor, mean: float, deviation: float) -> Tensor:
+    """Turn images (n, h, w) of 0 to 255 into standardised float32 (n, 1, h, w)."""
+    pixels = images.to(torch.float32)
+    return pixels.div_(255).sub_(mean).div_(deviation).unsqueeze(1)
+
+
 def prepare(images: Tensor) -> Tensor:
     """Turn uint8 images (n, 28, 28) into standardised float32 (n, 1, 28, 28)."""
-    pixels = images.to(torch.float32)
-    return pixels.div_(255).sub_(MEAN).div_(STD).unsqueeze(1)
+    return standardise(images, MEAN, STD)
 
 
 def two_nn() -> nn.Module:
@@ -58,8 +63,8 @@ def logistic_regression() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 
 
-MNIST_2NN = Task("mnist-2nn", two_nn, load_mnist, prepare, learning_rate=0.1, target_accuracy=0.97)
-MNIST_CNN = Task("mnist-cnn", cnn, load_mnist, prepare, learning_rate=0.1, target_accuracy=0.99)
+MNIST_2NN = Task("mnist-2nn", two_nn, MNIST.load, prepare, learning_rate=0.1, target_accuracy=0.97)
+MNIST_CNN = Task("mnist-cnn", cnn, MNIST.load, prepare, learning_rate=0.1, target_accuracy=0.99)
 MNIST_LOGISTIC = Task(
-    "mnist-logistic", logistic_regression, load_mnist, prepare, learning_rate=0.04
+    "mnist-logistic", logistic_regression, MNIST.load, prepare, learning_rate=0.04
 )

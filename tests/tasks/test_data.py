@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,8 +10,8 @@ import datasets
 import numpy as np
 import pytest
 
-from tasks.data import mnist, store
-from tasks.data.mnist import load_mnist
+from tasks.data import store
+from tasks.data.mnist import MNIST
 from tasks.data.store import DataError, DataOptions, Split
 
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte",
@@ -45,7 +46,7 @@ def files(tmp_path):
 
 
 def test_the_embedded_default_is_5000_real_digits(cache):
-    data = load_mnist(DataOptions("embedded"))
+    data = MNIST.load(DataOptions("embedded"))
     assert data.train.inputs.shape == (4000, 28, 28)
     assert data.test.inputs.shape == (1000, 28, 28)
     assert data.train.inputs.dtype == np.uint8
@@ -95,7 +96,7 @@ def test_an_unwritable_cache_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.setenv(store.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
     for source in ("embedded", "mirror"):
         with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
-            load_mnist(DataOptions(source))
+            MNIST.load(DataOptions(source))
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -105,7 +106,7 @@ def test_a_directory_of_idx_files(cache, files, packed):
         for name, array in contents.items():
             (folder / f"{name}.gz").unlink()
             (folder / name).write_bytes(idx(array))
-    data = load_mnist(DataOptions(directory=str(folder)))
+    data = MNIST.load(DataOptions(directory=str(folder)))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert np.array_equal(data.train.targets, contents[NAMES[1]])
     assert np.array_equal(data.test.inputs, contents[NAMES[2]])
@@ -116,10 +117,10 @@ def test_a_directory_of_idx_files(cache, files, packed):
 
 def test_changed_files_are_not_taken_from_the_cache(cache, files):
     folder, contents = files
-    before = load_mnist(DataOptions(directory=str(folder)))
+    before = MNIST.load(DataOptions(directory=str(folder)))
     labels = (contents[NAMES[1]] + 1) % 10
     (folder / f"{NAMES[1]}.gz").write_bytes(gzip.compress(idx(labels)))
-    after = load_mnist(DataOptions(directory=str(folder)))
+    after = MNIST.load(DataOptions(directory=str(folder)))
     assert before.fingerprint != after.fingerprint
     assert np.array_equal(after.train.targets, labels)
 
@@ -150,7 +151,7 @@ def test_a_damaged_file_is_named(cache, files, kind):
     folder, _ = files
     damage(folder, kind)
     with pytest.raises(DataError) as caught:
-        load_mnist(DataOptions(directory=str(folder)))
+        MNIST.load(DataOptions(directory=str(folder)))
     assert NAMES[0] in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not store.is_stored("mnist")
@@ -160,7 +161,7 @@ def test_different_counts_are_named(cache, files):
     folder, contents = files
     (folder / f"{NAMES[1]}.gz").write_bytes(gzip.compress(idx(contents[NAMES[1]][:-1])))
     with pytest.raises(DataError, match=r"has 12 images but .* 11 labels"):
-        load_mnist(DataOptions(directory=str(folder)))
+        MNIST.load(DataOptions(directory=str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_well_formed_files_of_something_else_are_named(cache, files, name, array
     folder, _ = files
     (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
     with pytest.raises(DataError, match=fragment):
-        load_mnist(DataOptions(directory=str(folder)))
+        MNIST.load(DataOptions(directory=str(folder)))
 
 
 def test_a_truncated_plain_file_is_named(cache, files):
@@ -182,20 +183,20 @@ def test_a_truncated_plain_file_is_named(cache, files):
     (folder / f"{NAMES[2]}.gz").unlink()
     (folder / NAMES[2]).write_bytes(idx(contents[NAMES[2]])[:-1])
     with pytest.raises(DataError, match=NAMES[2]):
-        load_mnist(DataOptions(directory=str(folder)))
+        MNIST.load(DataOptions(directory=str(folder)))
 
 
 @pytest.mark.parametrize("name", ["meta.json", "train-inputs.npy"])
 def test_a_damaged_cache_is_named(cache, name):
-    load_mnist(DataOptions("embedded"))
+    MNIST.load(DataOptions("embedded"))
     (cache / "mnist" / "embedded" / name).write_bytes(b"")
     with pytest.raises(DataError, match=r"cache .*/mnist/embedded is damaged; delete it"):
-        load_mnist(DataOptions("embedded"))
+        MNIST.load(DataOptions("embedded"))
 
 
 def test_no_directory(cache):
     with pytest.raises(DataError, match="data-dir = '/no/such' is not a directory"):
-        load_mnist(DataOptions(directory="/no/such"))
+        MNIST.load(DataOptions(directory="/no/such"))
 
 
 @pytest.fixture
@@ -220,32 +221,28 @@ def checksums(folder):
     }
 
 
-def test_the_second_mirror_serves_where_the_first_is_down(cache, files, mirror, monkeypatch):
+def test_the_second_mirror_serves_where_the_first_is_down(cache, files, mirror):
     folder, contents = files
-    monkeypatch.setattr(mnist, "MIRRORS", (DEAD, mirror))
-    monkeypatch.setattr(mnist, "MD5", checksums(folder))
-    data = load_mnist(DataOptions("auto"))
+    served = replace(MNIST, mirrors=(DEAD, mirror), checksums=checksums(folder))
+    data = served.load(DataOptions("auto"))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert data.options == DataOptions("mirror")
     # From now on the cache serves, also without a mirror.
-    monkeypatch.setattr(mnist, "MIRRORS", (DEAD,))
-    assert load_mnist(DataOptions("auto")).fingerprint == data.fingerprint
-    assert load_mnist(DataOptions("mirror")).fingerprint == data.fingerprint
+    unserved = replace(served, mirrors=(DEAD,))
+    assert unserved.load(DataOptions("auto")).fingerprint == data.fingerprint
+    assert unserved.load(DataOptions("mirror")).fingerprint == data.fingerprint
 
 
-def test_a_wrong_checksum_is_not_accepted(cache, files, mirror, monkeypatch):
+def test_a_wrong_checksum_is_not_accepted(cache, files, mirror):
     wrong = checksums(files[0]) | {f"{NAMES[2]}.gz": "0" * 32}
-    monkeypatch.setattr(mnist, "MIRRORS", (mirror,))
-    monkeypatch.setattr(mnist, "MD5", wrong)
     with pytest.raises(DataError, match="no mirror gave MNIST") as caught:
-        load_mnist(DataOptions("mirror"))
+        replace(MNIST, mirrors=(mirror,), checksums=wrong).load(DataOptions("mirror"))
     assert mirror in str(caught.value)
     assert "data-dir" in str(caught.value)
 
 
-def test_auto_takes_the_embedded_default_without_a_network_and_says_so(cache, monkeypatch):
-    monkeypatch.setattr(mnist, "MIRRORS", (DEAD,))
-    data = load_mnist(DataOptions("auto"))
+def test_auto_takes_the_embedded_default_without_a_network_and_says_so(cache):
+    data = replace(MNIST, mirrors=(DEAD,)).load(DataOptions("auto"))
     assert data.options == DataOptions("embedded")
     assert "embedded" in data.description
 
@@ -266,7 +263,7 @@ def test_the_hub(cache, files, monkeypatch):
         )
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    data = load_mnist(DataOptions("hub"))
+    data = MNIST.load(DataOptions("hub"))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert np.array_equal(data.test.targets, contents[NAMES[3]])
 
@@ -277,4 +274,4 @@ def test_a_hub_that_cannot_be_reached_is_no_silent_fallback(cache, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(DataError, match=r"data-source = 'hub': cannot load ylecun/mnist"):
-        load_mnist(DataOptions("hub"))
+        MNIST.load(DataOptions("hub"))

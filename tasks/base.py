@@ -30,6 +30,11 @@ def number_correct(logits: Tensor, targets: Tensor) -> Tensor:
     return (logits.argmax(dim=-1) == targets).sum()
 
 
+def number_of_predictions(targets: Tensor) -> int:
+    """Return how many of the targets are to be predicted: a negative one stands for none."""
+    return int((targets >= 0).sum())
+
+
 @dataclass(frozen=True)
 class Task:
     """A learning problem.
@@ -41,8 +46,12 @@ class Task:
         prepare: Turns a copy of some stored inputs (a tensor on the device to compute on, the first
             dimension the examples) into the model's input tensor.
         learning_rate: Default learning rate eta for local SGD.
+        augment: What is done instead of ``prepare`` with training examples, each time they are
+            used. It draws from torch's global random state, which a client seeds for every round;
+            None where training examples are prepared as all others.
         target_accuracy: The test accuracy that the paper counts rounds to; None where it has none.
-        loss: Mean loss of (logits, targets) over the predictions.
+        loss: Mean loss of (logits, targets) over the predictions, those whose target is not
+            negative.
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
         partitions: The partition schemes that make sense here.
     """
@@ -52,10 +61,11 @@ class Task:
     dataset: "Callable[[DataOptions], Dataset]"
     prepare: Callable[[Tensor], Tensor]
     learning_rate: float
+    augment: Callable[[Tensor], Tensor] | None = None
     target_accuracy: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = number_correct
-    partitions: tuple[str, ...] = ("iid", "shards", "classes")
+    partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model that ``seed`` initialises, leaving torch's random state alone."""
@@ -85,10 +95,13 @@ class Examples:
         return len(self.targets if self.rows is None else self.rows)
 
     @classmethod
-    def stored(cls, task: "Task", split: "Split", device: torch.device) -> "Examples":
+    def stored(
+        cls, task: "Task", split: "Split", device: torch.device, *, training: bool = False
+    ) -> "Examples":
         """Return a data set's split on the device; on the CPU that is the mapped file itself."""
         inputs, targets = map(torch.from_numpy, (split.inputs, split.targets))
-        return cls(inputs.to(device), targets.to(device), task.prepare)
+        prepare = task.augment if training and task.augment else task.prepare
+        return cls(inputs.to(device), targets.to(device), prepare)
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield consecutive batches of ``size`` (the last may be smaller); 0 means all in one.
@@ -114,6 +127,10 @@ class Examples:
         order = torch.randperm(len(self), generator=generator)[:limit].to(self.targets.device)
         rows = order if self.rows is None else self.rows[order]
         return replace(self, rows=rows)
+
+    def predictions(self) -> int:
+        """Return how many predictions the examples ask for."""
+        return number_of_predictions(self.targets if self.rows is None else self.targets[self.rows])
 
     def prepared(self) -> "Examples":
         """Return these examples prepared, in memory of their own."""
@@ -142,8 +159,9 @@ def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor
     """Return the sum of the losses, the number of correct predictions, and that of predictions."""
     model.eval()
     logits = model(inputs)
-    loss = task.loss(logits, targets).item() * targets.numel()
-    return loss, task.correct(logits, targets).item(), targets.numel()
+    count = number_of_predictions(targets)
+    loss = task.loss(logits, targets).item() * count
+    return loss, task.correct(logits, targets).item(), count
 
 
 def combine(results: Iterable[BatchResult]) -> tuple[float, float]:

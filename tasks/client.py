@@ -1,19 +1,30 @@
 """How one client learns any task: local SGD, a full gradient, an evaluation."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice, repeat
+
 import numpy as np
 import torch
 from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasks.base import Examples, Parameters, Task, evaluate, load_arrays
-from tasks.seeds import torch_stream
+from tasks.base import (
+    Examples,
+    Parameters,
+    Task,
+    evaluate,
+    load_arrays,
+    number_of_predictions,
+)
+from tasks.seeds import integer, torch_stream
 
 Config = dict[str, bool | bytes | float | int | str]
 # The momentum buffer of every parameter, by its name in the model.
 Velocity = dict[str, NDArray[np.generic]]
 # As many examples at once as a full-batch gradient holds in memory; the sum is the same.
-GRADIENT_BATCH = 2000
+GRADIENT_BATCH = 500
 
 
 class TaskClient(NumPyClient):
@@ -71,14 +82,19 @@ class TaskClient(NumPyClient):
             int(config["seed"]), "batches", self.partition, int(config["server-round"])
         )
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
-        chosen = examples.shuffled(order, limit * size or None).prepared()
-        batches = list(chosen.batches(size))
-        steps = limit or len(batches) * int(config["local-epochs"])
-        loss = self._descend(
-            [batches[step % len(batches)] for step in range(steps)],
-            config,
-            {} if velocity is None else velocity,
-        )
+        chosen = examples.shuffled(order, limit * size or None)
+        if self.task.augment is None:
+            chosen = chosen.prepared()  # once, not anew for every step
+        size = size or len(chosen)
+        starts = range(0, len(chosen), size)
+        steps = islice(cycle(starts), limit or len(starts) * int(config["local-epochs"]))
+        with self._randomness(config):
+            loss = self.descend(
+                (chosen.part(start, start + size) for start in steps),
+                repeat(float(config["learning-rate"])),
+                config,
+                velocity,
+            )
         # Copied: the model's memory is used again by the next client.
         trained = [array.cpu().numpy().copy() for array in state.values()]
         return trained, len(examples), {"train-loss": loss}
@@ -102,10 +118,13 @@ class TaskClient(NumPyClient):
         self._train_mode()
         self.model.zero_grad(set_to_none=True)
         total = torch.zeros((), device=examples.targets.device)
-        for inputs, targets in examples.batches(GRADIENT_BATCH):
-            loss = self.task.loss(self.model(inputs), targets) * (len(targets) / len(examples))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+        predictions = examples.predictions()
+        with self._randomness(config):
+            for inputs, targets in examples.batches(GRADIENT_BATCH):
+                share = number_of_predictions(targets) / predictions
+                loss = self.task.loss(self.model(inputs), targets) * share
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
         found = {
             name: parameter.grad
             for name, parameter in self.model.named_parameters()
@@ -128,21 +147,37 @@ class TaskClient(NumPyClient):
         loss, accuracy = evaluate(self.task, self.model, examples)
         return loss, len(examples), {"accuracy": accuracy}
 
-    def _descend(
-        self, batches: list[tuple[Tensor, Tensor]], config: Config, velocity: Velocity
+    def descend(
+        self,
+        batches: Iterable[tuple[Tensor, Tensor]],
+        rates: Iterable[float],
+        config: Config,
+        velocity: Velocity | None = None,
     ) -> float:
-        """Take one SGD step per batch; return the mean of the batches' losses."""
+        """Take one SGD step per batch, from the weights that the model has.
+
+        Args:
+            batches: Prepared inputs and their targets, at least one pair.
+            rates: The learning rate of every step, at least as many.
+            config: Optionally "momentum" and "proximal-mu", as in `fit`.
+            velocity: As in `fit`.
+
+        Returns:
+            The mean of the batches' losses.
+        """
         # torch.optim.SGD takes the same steps, to the last bit; but making one for every client and
         # round costs more than a small model's step, and the first imports torch's compiler (2 s).
         self._train_mode()
         named = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         weights: list[Tensor] = list(named.values())
-        rate, momentum = float(config["learning-rate"]), float(config.get("momentum", 0.0))
+        velocity = {} if velocity is None else velocity
+        momentum = float(config.get("momentum", 0.0))
         mu = float(config.get("proximal-mu", 0.0))
         sent = [weight.detach().clone() for weight in weights] if mu else []
         moving = [_moving(velocity, name, w) for name, w in named.items()] if momentum else []
         total = torch.zeros((), device=weights[0].device)
-        for inputs, targets in batches:
+        steps = 0
+        for (inputs, targets), rate in zip(batches, rates, strict=False):
             loss = self.task.loss(self.model(inputs), targets)
             gradients = torch.autograd.grad(
                 loss, weights, allow_unused=True, materialize_grads=True
@@ -155,8 +190,23 @@ class TaskClient(NumPyClient):
                     torch._foreach_add_(moving, gradients)
                 torch._foreach_add_(weights, moving if momentum else gradients, alpha=-rate)
             total += loss.detach()
+            steps += 1
         velocity.update(zip(named, (v.cpu().numpy() for v in moving), strict=False))
-        return total.item() / len(batches)
+        return total.item() / steps
+
+    @contextmanager
+    def _randomness(self, config: Config) -> Iterator[None]:
+        """Seed torch's global random state, which augmentation and dropout draw from.
+
+        The draws are those of this client in this round; afterwards the state is what it was.
+        """
+        before = torch.get_rng_state()
+        path = ("local", self.partition, int(config.get("server-round", 0)))
+        torch.default_generator.manual_seed(integer(int(config.get("seed", 0)), *path))
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
 
     def _train_mode(self) -> None:
         if not self.model.training:  # it is asked for at every step of some protocols

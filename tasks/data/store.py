@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 CACHE_VARIABLE = "FEDAVG_APP_CACHE"
 META = "meta.json"
-PARTS = ("inputs", "targets")
+PARTS = ("inputs", "targets", "owners")
 
 
 class DataError(ValueError):
@@ -39,10 +39,22 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class Split:
-    """Examples as stored: ``inputs`` (n, ...) as the files have them, ``targets`` (n,) int64."""
+    """Examples as stored.
+
+    Attributes:
+        inputs: (n, ...), as the files have them.
+        targets: (n,) or, with several predictions an example, (n, ...), int64.
+        owners: Who each example is from, where the data say so: (n,) int64.
+    """
 
     inputs: NDArray[np.generic]
     targets: NDArray[np.int64]
+    owners: NDArray[np.int64] | None = None
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """What a partition goes by, (n,): the owners where there are any, else the targets."""
+        return self.targets if self.owners is None else self.owners
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -101,7 +113,13 @@ def load(
         fingerprint = json.loads((folder / META).read_text())["fingerprint"]
         # Copy on write: processes share the pages, and torch takes arrays that can be written to.
         train, test = (
-            Split(*(np.load(folder / f"{split}-{part}.npy", mmap_mode="c") for part in PARTS))
+            Split(
+                *(
+                    np.load(path, mmap_mode="c")
+                    for part in PARTS
+                    if (path := folder / f"{split}-{part}.npy").exists() or part != "owners"
+                )
+            )
             for split in ("train", "test")
         )
     except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss
@@ -128,6 +146,8 @@ def _write(folder: Path, train: Split, test: Split) -> None:
         digest = hashlib.sha256()
         for name, split in (("train", train), ("test", test)):
             for part in PARTS:
+                if getattr(split, part) is None:
+                    continue
                 array = np.ascontiguousarray(getattr(split, part))
                 digest.update(f"{array.dtype}{array.shape}".encode())
                 digest.update(array.tobytes())

@@ -281,3 +281,61 @@ def test_the_few_are_the_first_of_all():
     assert torch.equal(few.inputs, whole.inputs[:7])
     assert torch.equal(few.targets, whole.targets[:7])
     assert len(EXAMPLES.shuffled(torch.Generator(), 1000)) == 23
+
+
+def noisy(images):
+    return images + torch.rand(len(images), 1, 1, 1)
+
+
+NOISY = dataclasses.replace(MNIST_LOGISTIC, augment=noisy)
+
+
+def trained_on(task, **changes):
+    """Return the weights after training, and every batch that was trained on."""
+    config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    partition = config.pop("partition", 0)
+    examples = dataclasses.replace(EXAMPLES, prepare=task.augment)
+    seen = []
+
+    def loss(logits, targets):
+        seen.append(logits.detach().clone())
+        return nn.functional.cross_entropy(logits, targets)
+
+    watched = dataclasses.replace(task, loss=loss)
+    return client(watched, partition, examples).fit(WEIGHTS, config)[0], seen
+
+
+def test_training_examples_are_augmented_anew_in_every_epoch():
+    _, seen = trained_on(NOISY, learning_rate=1e-12, local_epochs=2, batch_size=0)
+    assert len(seen) == 2
+    assert (seen[0] - seen[1]).abs().max() > 1e-3
+
+
+def test_augmentation_is_fixed_by_seed_client_and_round_alone():
+    first, _ = trained_on(NOISY)
+    torch.manual_seed(99)
+    assert same(first, trained_on(NOISY)[0])
+    for change in ({"seed": 2}, {"server_round": 2}, {"partition": 1}):
+        assert not same(first, trained_on(NOISY, **change)[0])
+
+
+@pytest.mark.parametrize("method", ["fit", "gradient"])
+def test_training_leaves_torchs_random_state_alone(method):
+    noisy_client = client(NOISY, examples=dataclasses.replace(EXAMPLES, prepare=noisy))
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    getattr(noisy_client, method)(WEIGHTS, CONFIG)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_dropout_repeats():
+    task = dataclasses.replace(
+        MNIST_LOGISTIC,
+        model=lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10)),
+    )
+    torch.manual_seed(1)
+    first = client(task).fit(WEIGHTS, CONFIG)[0]
+    torch.manual_seed(2)
+    assert same(first, client(task).fit(WEIGHTS, CONFIG)[0])
+    assert not same(first, fit())

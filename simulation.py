@@ -3,12 +3,13 @@
 import logging
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import CliApp, CliSubCommand
 
-from fedavg_app.config import RunConfig, check_config, check_names, config_error
+from fedavg_app.config import CentralConfig, RunConfig, check_config, check_names, config_error
 from fedavg_app.errors import USER_ERRORS
 
 
@@ -31,10 +32,36 @@ class Run(RunConfig):
         simulate(self, self.num_workers, self.gpus_per_worker, self.ray_address, self.state_memory)
 
 
+class Central(CentralConfig):
+    """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
+
+    def cli_cmd(self) -> None:
+        """Train."""
+        from fedavg_app.central import train
+        from fedavg_app.parts import load_task
+
+        train(self, load_task(self))
+
+
+class Partition(RunConfig):
+    """Show which client has how many training examples of what; the keys are those of run."""
+
+    plot: str = Field("", description="write a picture to this PNG file")
+
+    def cli_cmd(self) -> None:
+        """Print the table; draw the picture."""
+        check_config(self)
+        from fedavg_app.holdings import show
+
+        show(self, Path(self.plot) if self.plot else None)
+
+
 class Simulation(BaseModel):
     """Communication-efficient federated learning on Flower."""
 
     run: CliSubCommand[Run]
+    central: CliSubCommand[Central]
+    partition: CliSubCommand[Partition]
 
     def cli_cmd(self) -> None:
         """Run the subcommand."""
@@ -68,7 +95,8 @@ def simulate(
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     with cluster(ray_address, num_workers, gpus_per_worker, config.device) as share:
         from fedavg_app.engine.grid import RayGrid
-        from fedavg_app.server_app import load_parts, run
+        from fedavg_app.parts import load_parts
+        from fedavg_app.server_app import run
 
         load_parts(config)
         memory = int(state_memory * 2**20)

@@ -20,8 +20,10 @@ from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import BaseGrid, error_reply, identify_server, stamp
+from fedavg_app.parts import load_parts
+from fedavg_app.plan import make_plan
 from fedavg_app.rounds import Outcome, run_rounds
-from fedavg_app.server_app import client_config, load_parts, make_plan
+from fedavg_app.server_app import client_config
 from strategies.base import CohortStrategy
 from strategies.compression.update import Update, mean
 from strategies.stc import STC

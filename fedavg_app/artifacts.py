@@ -11,13 +11,13 @@ from flwr.app import ArrayRecord
 from safetensors.numpy import save_file
 
 from fedavg_app.atomic import replacing
-from fedavg_app.config import RunConfig
+from fedavg_app.config import TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.history import RoundRecord
 
 
 class RunDirectory:
-    """A new folder for one run.
+    """A new folder for one training.
 
     Files: ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
     ``model.safetensors``, ``accuracy.png``, ``accuracy-bits.png``, ``loss.png``.
@@ -30,10 +30,9 @@ class RunDirectory:
         ConfigError: The folder cannot be made.
     """
 
-    def __init__(self, config: RunConfig, task_name: str) -> None:
+    def __init__(self, config: TrainingConfig, task_name: str) -> None:
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        strategy = config.strategy.rpartition(":")[2]
-        name = f"{stamp}-{task_name}-{strategy}-{secrets.token_hex(2)}"
+        name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
         self.path = (Path(config.run_dir).expanduser() / name).resolve()
         try:
             self.path.mkdir(parents=True)

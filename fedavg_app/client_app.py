@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
 import tasks
-from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.evaluation import pick_device
 from fedavg_app.mods import with_mods
 from fedavg_app.nodes import PARTITION_ID
@@ -156,18 +156,10 @@ def _problem(config: RunConfig, options: DataOptions) -> _Problem:
         if name == "test" and config.fraction_evaluate == 0:
             splits.append(None)
             continue
-        # The same seed cuts both splits alike: a client's test examples have the classes of its
-        # training examples.
-        parts = partition(
-            split.targets,
-            f"{data.fingerprint}-{name}",
-            config.partition,
-            arguments("partition-args", config.partition_args),
-            config.num_clients,
-            config.seed,
-        )
+        parts = partition(data, name, config)
         rows = [torch.from_numpy(part).to(device) for part in parts]
-        splits.append((Examples.stored(task, split, device), rows))
+        examples = Examples.stored(task, split, device, training=name == "train")
+        splits.append((examples, rows))
     return _Problem(task, task.model().to(device), tuple(splits))
 
 

@@ -24,8 +24,8 @@ def _kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
-class RunConfig(BaseModel):
-    """The settings of one run; field ``batch_size`` is the key "batch-size", and so on."""
+class TrainingConfig(BaseModel):
+    """The settings of any training; field ``batch_size`` is the key "batch-size", and so on."""
 
     model_config = ConfigDict(
         alias_generator=_kebab, populate_by_name=True, extra="forbid", frozen=True
@@ -34,22 +34,7 @@ class RunConfig(BaseModel):
     task: str = Field(
         "mnist-2nn", description="the learning problem: a name or package.module:TASK"
     )
-    strategy: str = Field(
-        "fedavg", description="the protocol: a name, package.module:Class, or an entry point's name"
-    )
-    strategy_args: str = Field(
-        "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
-    )
-    num_clients: Positive = Field(100, description="K, the number of clients the data are split on")
-    fraction_train: Fraction = Field(
-        0.1, description="C, the share of clients that trains in a round; 0 means one client"
-    )
-    fraction_evaluate: Fraction = Field(
-        0.0, description="the share of clients that evaluates on its own test data; 0 means none"
-    )
     num_server_rounds: Positive = Field(200, description="rounds at the most")
-    local_epochs: Count = Field(1, description="E, passes over the local data a round")
-    local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="eta, of the clients' SGD; auto takes the task's default"
@@ -60,25 +45,15 @@ class RunConfig(BaseModel):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="m, of the clients' SGD; a client keeps its buffer between rounds"
     )
-    partition: str = Field("iid", description="how the data are split on the clients")
-    partition_args: str = Field(
-        "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
-    )
     data_source: Literal["auto", "mirror", "hub", "embedded"] = Field(
-        "auto", description="where the data come from; auto: cache, mirror, embedded default"
+        "auto",
+        description="where the data come from; auto: cache, system package, mirror, embedded part",
     )
     data_dir: str = Field("", description="a directory with the data set's canonical files")
     evaluate_every: Positive = Field(1, description="rounds between two tests of the global model")
     target_accuracy: Fraction | Literal["auto"] = Field(
         "auto",
         description="stop at this test accuracy; 0 means never, auto takes the paper's target",
-    )
-    round_timeout: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="seconds after which a round goes on without the missing; 0 means wait"
-    )
-    client_mods: str = Field(
-        "",
-        description="Flower mods around the clients' work: package.module:attribute, outer first",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where clients compute; auto: the GPU if there is one"
@@ -92,6 +67,72 @@ class RunConfig(BaseModel):
     def data_options(self) -> DataOptions:
         """Where to look for the data set."""
         return DataOptions(self.data_source, self.data_dir)
+
+    @property
+    def method(self) -> str:
+        """How the model is trained, in a word."""
+        return "central"
+
+    @property
+    def setting(self) -> str:
+        """Who holds the data and takes part, for people."""
+        return "all data in one place"
+
+
+class RunConfig(TrainingConfig):
+    """The settings of one federated run."""
+
+    strategy: str = Field(
+        "fedavg", description="the protocol: a name, package.module:Class, or an entry point's name"
+    )
+    strategy_args: str = Field(
+        "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
+    )
+    num_clients: Positive = Field(100, description="K, the number of clients the data are split on")
+    fraction_train: Fraction = Field(
+        0.1, description="C, the share of clients that trains in a round; 0 means one client"
+    )
+    fraction_evaluate: Fraction = Field(
+        0.0, description="the share of clients that evaluates on its own test data; 0 means none"
+    )
+    local_epochs: Count = Field(1, description="E, passes over the local data a round")
+    local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
+    partition: str = Field("iid", description="how the data are split on the clients")
+    partition_args: str = Field(
+        "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
+    )
+    round_timeout: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="seconds after which a round goes on without the missing; 0 means wait"
+    )
+    client_mods: str = Field(
+        "",
+        description="Flower mods around the clients' work: package.module:attribute, outer first",
+    )
+
+    @property
+    def method(self) -> str:
+        """The strategy's name, without the module of a path."""
+        return self.strategy.rpartition(":")[2]
+
+    @property
+    def setting(self) -> str:
+        """K, C and E, for people."""
+        steps = self.local_steps
+        work = f"{steps} local steps" if steps else f"E = {self.local_epochs}"
+        clients = f"K = {self.num_clients} clients ({self.partition})"
+        return f"{clients}, C = {self.fraction_train:g}, {work}"
+
+
+class CentralConfig(TrainingConfig):
+    """The settings of one training by SGD on the pooled data."""
+
+    num_server_rounds: Positive = Field(
+        2000, description="steps of SGD at the most, each counted as a round"
+    )
+    evaluate_every: Positive = Field(100, description="steps between two tests of the model")
+    num_threads: Positive = Field(
+        1, description="CPU threads; the last bits of the result depend on their number"
+    )
 
 
 def parse_config(values: Mapping[str, Any]) -> RunConfig:
@@ -115,13 +156,22 @@ def check_config(config: RunConfig) -> RunConfig:
     """
     if not config.local_epochs and not config.local_steps:
         raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
+    check_source(config)
+    arguments("strategy-args", config.strategy_args)
+    arguments("partition-args", config.partition_args)
+    return config
+
+
+def check_source(config: TrainingConfig) -> None:
+    """Check that the data are asked for from one place.
+
+    Raises:
+        ConfigError: From two.
+    """
     if config.data_dir and config.data_source != "auto":
         raise ConfigError(
             "data-source", config.data_source, "leave it at 'auto' where data-dir is given"
         )
-    arguments("strategy-args", config.strategy_args)
-    arguments("partition-args", config.partition_args)
-    return config
 
 
 def check_names(config: RunConfig) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from flwr.app import ArrayRecord
 
-from fedavg_app.config import RunConfig
+from fedavg_app.config import TrainingConfig
 from strategies.arrays import from_record
 from tasks.base import (
     EVALUATION_BATCH,
@@ -35,7 +35,7 @@ class CentralTest:
         config: Names the device.
     """
 
-    def __init__(self, task: Task, data: Dataset, config: RunConfig) -> None:
+    def __init__(self, task: Task, data: Dataset, config: TrainingConfig) -> None:
         device = pick_device(config.device)
         self._task, self._model = task, task.model().to(device)
         self._examples = Examples.stored(task, data.test, device)

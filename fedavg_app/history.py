@@ -21,7 +21,8 @@ class RoundRecord:
         train_loss: Mean of the clients' training losses, weighted by n_k.
         test_loss: Mean loss of the new global model on the test set; None if not tested.
         accuracy: Its accuracy there, in [0, 1]; None if not tested.
-        client_metrics: Weighted means of the clients' own evaluations.
+        client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
+            the plain mean ("accuracy-mean") and what a tenth of them are below ("accuracy-p10").
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
         theory_bits_down: Bits of the same by the papers' formulas: no heads, names or metrics.

@@ -13,11 +13,27 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedavg_app.atomic import replacing
+from fedavg_app.config import RunConfig, arguments
 from fedavg_app.errors import ConfigError
-from fedavg_app.schemes import Classes, Iid, Indices, Labels, Scheme, Shards
-from tasks.data.store import cache_root
+from fedavg_app.schemes import (
+    Classes,
+    Dirichlet,
+    Iid,
+    Indices,
+    Labels,
+    Natural,
+    Scheme,
+    Shards,
+)
+from tasks.data.store import Dataset, cache_root
 
-SCHEMES: dict[str, type[Scheme]] = {"iid": Iid, "shards": Shards, "classes": Classes}
+SCHEMES: dict[str, type[Scheme]] = {
+    "iid": Iid,
+    "shards": Shards,
+    "classes": Classes,
+    "dirichlet": Dirichlet,
+    "natural": Natural,
+}
 
 
 def make_scheme(name: str, arguments: Mapping[str, Any]) -> Scheme:
@@ -39,24 +55,37 @@ def make_scheme(name: str, arguments: Mapping[str, Any]) -> Scheme:
         raise ConfigError("partition-args", value, fix) from None
 
 
-def check_partition(
-    scheme: str, arguments: Mapping[str, Any], num_clients: int, labels: Labels
-) -> None:
-    """Check a partition before anything is computed.
-
-    Raises:
-        ConfigError: As for `make_scheme`, or there are too few examples for so many clients.
-    """
-    make_scheme(scheme, arguments).check(labels, num_clients)
-
-
 @lru_cache(maxsize=8)
 def _cached(path: str) -> list[Indices]:
     with np.load(path) as stored:
         return np.split(stored["indices"], stored["offsets"])
 
 
-def partition(
+def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
+    """Return the rows of every client in a split of the data set.
+
+    The same seed cuts both splits alike: a client's test examples have the classes, or the owner,
+    of its training examples.
+
+    Args:
+        data: The data set.
+        split: "train" or "test".
+        config: Names the scheme, its arguments, K and the seed.
+
+    Raises:
+        ConfigError: As for `split_labels`.
+    """
+    return split_labels(
+        {"train": data.train, "test": data.test}[split].labels,
+        f"{data.fingerprint}-{split}",
+        config.partition,
+        arguments("partition-args", config.partition_args),
+        config.num_clients,
+        config.seed,
+    )
+
+
+def split_labels(
     labels: Labels,
     fingerprint: str,
     scheme: str,
@@ -67,7 +96,7 @@ def partition(
     """Return the index arrays of all clients, from the cache where they were computed before.
 
     Args:
-        labels: The target of every example, (n,) int64.
+        labels: What the scheme goes by, (n,) int64: targets or owners.
         fingerprint: What identifies ``labels``: the data set's fingerprint and the split's name.
         scheme: A name of `SCHEMES`.
         arguments: The scheme's own arguments.
@@ -75,7 +104,7 @@ def partition(
         seed: The run's seed.
 
     Raises:
-        ConfigError: As for `check_partition`.
+        ConfigError: As for `make_scheme`, or the examples cannot be split like that.
     """
     chosen = make_scheme(scheme, arguments)
     chosen.check(labels, num_clients)

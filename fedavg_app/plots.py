@@ -17,10 +17,11 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 def plot_run(
     folder: Path, records: Sequence[RoundRecord], target: float | None, title: str
 ) -> None:
-    """Write ``accuracy.png``, ``accuracy-bits.png`` and ``loss.png`` into the folder."""
-    _save(_accuracy_against_rounds(records, target, title), folder / "accuracy.png")
-    _save(_accuracy_against_bits(records, target, title), folder / "accuracy-bits.png")
-    _save(_losses(records, title), folder / "loss.png")
+    """Write ``accuracy.png``, ``loss.png`` and, where bits travelled, ``accuracy-bits.png``."""
+    save(_accuracy_against_rounds(records, target, title), folder / "accuracy.png")
+    if any(records[-1].total.values()):
+        save(_accuracy_against_bits(records, target, title), folder / "accuracy-bits.png")
+    save(_losses(records, title), folder / "loss.png")
 
 
 def _accuracy_against_rounds(
@@ -29,7 +30,14 @@ def _accuracy_against_rounds(
     figure = _figure(f"Test accuracy: {title}", "accuracy")
     axes = figure.axes[0]
     tested = accuracy_curve(records)
-    axes.plot(*zip(*tested, strict=True), color=BLUE, label="after each round")
+    axes.plot(*zip(*tested, strict=True), color=BLUE, label="test set")
+    for key, label, style in (
+        ("accuracy-mean", "mean of the clients", "-"),
+        ("accuracy-p10", "a tenth of the clients are below", ":"),
+    ):
+        points = [(r.round, r.client_metrics[key]) for r in records if key in r.client_metrics]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=ORANGE, linestyle=style, label=label)
     _finish_accuracy(axes, target)
     return figure
 
@@ -71,7 +79,7 @@ def _losses(records: Sequence[RoundRecord], title: str) -> Figure:
     axes = figure.axes[0]
     for attribute, label, color in (
         ("test_loss", "test set", BLUE),
-        ("train_loss", "clients' training", ORANGE),
+        ("train_loss", "training", ORANGE),
     ):
         points = [
             (record.round, value)
@@ -97,6 +105,7 @@ def _figure(title: str, y_label: str) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG, all of it or nothing."""
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)

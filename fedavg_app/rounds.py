@@ -13,6 +13,7 @@ from fedavg_app.errors import RunError
 from fedavg_app.evaluation import Evaluate
 from fedavg_app.exchange import stream
 from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
+from fedavg_app.plan import Plan
 from fedavg_app.sampling import sample
 from fedavg_app.wire import count_bytes
 from strategies.base import CohortStrategy
@@ -22,21 +23,6 @@ logger = logging.getLogger("fedavg_app.rounds")
 
 # After this many rounds in a row without one usable reply a run fails instead of going on.
 MAX_EMPTY_ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many rounds, of whom, at which learning rate; the papers' symbols as in `RunConfig`."""
-
-    num_rounds: int
-    fraction_train: float
-    fraction_evaluate: float
-    learning_rate: float
-    learning_rate_decay: float
-    evaluate_every: int
-    target_accuracy: float | None
-    round_timeout: float | None
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 The schemes are those of `flwr_datasets.partitioner` where it has them.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,41 @@ class Scheme(BaseModel, ABC):
         """
 
 
+class Unequal(Scheme):
+    """What schemes with unequal shares have in common: the STC paper's formula of sizes.
+
+    phi_i = alpha / m + (1 - alpha) gamma^i / sum_j gamma^j is the share of the i-th of m parts
+    (arXiv 1903.02891; alpha from its authors' code).
+    """
+
+    # gamma; 1 makes all parts equal.
+    balancedness: Annotated[float, Field(gt=0, le=1)] = 1.0
+    # alpha, the part of the examples that is shared out evenly whatever gamma.
+    minimum_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    def sizes(self, num_examples: int, parts: int) -> list[int]:
+        """Return floor(phi_i n) for every part, in ascending order."""
+        powers = self.balancedness ** np.arange(parts)[::-1]
+        alpha = self.minimum_share
+        shares = alpha / parts + (1 - alpha) * powers / powers.sum()
+        # What is a whole number but for the rounding of floats counts as one.
+        return [int(share * num_examples + 1e-9) for share in shares]
+
+    def check_sizes(self, labels: Labels, num_clients: int, parts: int) -> None:
+        """Check that the smallest part has an example.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        if self.sizes(len(labels), parts)[0] == 0:
+            raise ConfigError(
+                "partition-args",
+                f"balancedness = {self.balancedness}",
+                f"some of the {num_clients} clients would have none of the {len(labels)} examples; "
+                "give a larger balancedness or minimum-share, or fewer clients",
+            )
+
+
 class Iid(Scheme):
     """Shuffle, then share out evenly (arXiv 1602.05629v4, section 3, "IID")."""
 
@@ -54,14 +90,15 @@ class Iid(Scheme):
         from flwr_datasets.partitioner import IidPartitioner
 
         order = stream(seed, "partition").permutation(len(labels))
-        return _partition(IidPartitioner(num_clients), labels, order)
+        return _partition(IidPartitioner(num_clients), {"index": order})
 
 
-class Shards(Scheme):
-    """Sort by label, cut into equal shards, give each client some at random.
+class Shards(Unequal):
+    """Sort by label, cut into shards, give each client some at random.
 
     The paper's pathological non-IID split (arXiv 1602.05629v4, section 3): 200 shards of 300 and 2
-    for each of 100 clients. Examples that do not fill a shard are left out.
+    for each of 100 clients. Examples that do not fill a shard are left out. With gamma < 1 the
+    shards are unequal, in a random order along the sorted examples.
     """
 
     shards_per_client: Positive = 2
@@ -70,15 +107,18 @@ class Shards(Scheme):
         """Check that every shard gets an example.
 
         Raises:
-            ConfigError: More shards than examples.
+            ConfigError: More shards than examples, or some would be empty.
         """
         super().check(labels, num_clients)
         shards = num_clients * self.shards_per_client
         if shards > len(labels):
             raise _too_many(num_clients, f"clients ({shards} shards)", labels)
+        self.check_sizes(labels, num_clients, shards)
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        """Return shards of equal size."""
+        """Return every client's shards."""
+        if self.balancedness < 1:
+            return self._unequal(labels, num_clients, seed)
         from flwr_datasets.partitioner import ShardPartitioner
 
         partitioner = ShardPartitioner(
@@ -89,10 +129,85 @@ class Shards(Scheme):
             seed=integer(seed, "partition"),
         )
         # The library's sort need not be stable; sorted input makes the result independent of that.
-        return _partition(partitioner, labels, np.argsort(labels, kind="stable"))
+        order = np.argsort(labels, kind="stable")
+        return _partition(partitioner, {"label": labels[order], "index": order})
+
+    def _unequal(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        random = stream(seed, "partition")
+        sizes = self.sizes(len(labels), num_clients * self.shards_per_client)
+        cuts = np.cumsum(random.permutation(sizes))
+        shards = np.split(np.argsort(labels, kind="stable"), cuts)[: len(sizes)]
+        hands = random.permutation(len(shards)).reshape(num_clients, self.shards_per_client)
+        return [np.concatenate([shards[shard] for shard in hand]) for hand in hands]
 
 
-class Classes(Scheme):
+class Dirichlet(Scheme):
+    """Draw each class's shares of the clients from a Dirichlet distribution.
+
+    The smaller alpha, the fewer clients have most of a class. Where a client would have fewer than
+    `minimum_examples`, all is drawn again; then its test examples, which are drawn from the same
+    stream, may be of other classes than its training examples.
+    """
+
+    alpha: Annotated[float, Field(gt=0)] = 0.5
+    minimum_examples: Positive = 1
+
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return the clients' shares; all examples are used.
+
+        Raises:
+            ConfigError: Ten draws gave no client enough examples.
+        """
+        from flwr_datasets.partitioner import DirichletPartitioner
+
+        partitioner = DirichletPartitioner(
+            num_clients,
+            partition_by="label",
+            alpha=self.alpha,
+            min_partition_size=self.minimum_examples,
+            self_balancing=False,
+            seed=integer(seed, "partition"),
+        )
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of every draw that it repeats
+                return _partition(partitioner, {"label": labels, "index": np.arange(len(labels))})
+        except ValueError as error:
+            raise ConfigError(
+                "partition-args",
+                f"alpha = {self.alpha}",
+                f"ten draws left some of the {num_clients} clients without {self.minimum_examples} "
+                f"of the {len(labels)} examples; give a larger alpha or fewer clients",
+            ) from error
+
+
+class Natural(Scheme):
+    """One client for each owner of the data, for example a speaking role.
+
+    With fewer clients than owners the clients are owners drawn at random, in their order.
+    """
+
+    def check(self, labels: Labels, num_clients: int) -> None:
+        """Check that there are so many owners.
+
+        Raises:
+            ConfigError: There are fewer.
+        """
+        owners = len(np.unique(labels))
+        if num_clients > owners:
+            raise ConfigError(
+                "num-clients", num_clients, f"the data have only {owners} owners; give fewer"
+            )
+
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return each owner's examples, in their order; ``labels`` are the owners."""
+        order = np.argsort(labels, kind="stable")
+        owners, starts = np.unique(labels[order], return_index=True)
+        held = np.split(order, starts[1:])
+        chosen = stream(seed, "partition").choice(len(owners), num_clients, replace=False)
+        return [held[owner] for owner in np.sort(chosen)]
+
+
+class Classes(Unequal):
     """Give each client examples of a few classes, and the clients unequally many examples.
 
     The STC paper's split (arXiv 1903.02891), with the details of its authors' code: client i gets
@@ -104,10 +219,6 @@ class Classes(Scheme):
     """
 
     classes_per_client: Positive = 2
-    # gamma; 1 gives all clients the same number.
-    balancedness: Annotated[float, Field(gt=0, le=1)] = 1.0
-    # alpha, the part of the examples that is shared out evenly whatever gamma.
-    minimum_share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
     def check(self, labels: Labels, num_clients: int) -> None:
         """Check that every client gets an example, and that there are so many classes.
@@ -120,21 +231,7 @@ class Classes(Scheme):
         if self.classes_per_client > classes:
             value = f"classes-per-client = {self.classes_per_client}"
             raise ConfigError("partition-args", value, f"there are only {classes} classes")
-        if self.sizes(len(labels), num_clients)[0] == 0:
-            raise ConfigError(
-                "partition-args",
-                f"balancedness = {self.balancedness}",
-                f"some of the {num_clients} clients would have none of the {len(labels)} examples; "
-                "give a larger balancedness or minimum-share, or fewer clients",
-            )
-
-    def sizes(self, num_examples: int, num_clients: int) -> list[int]:
-        """Return each client's number of examples, in ascending order."""
-        powers = self.balancedness ** np.arange(num_clients)[::-1]
-        alpha = self.minimum_share
-        shares = alpha / num_clients + (1 - alpha) * powers / powers.sum()
-        # What is a whole number but for the rounding of floats counts as one.
-        return [int(share * num_examples + 1e-9) for share in shares]
+        self.check_sizes(labels, num_clients, num_clients)
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return what each client takes on its walk through the classes."""
@@ -164,11 +261,11 @@ def _too_many(num_clients: int, what: str, labels: Labels) -> ConfigError:
     )
 
 
-def _partition(partitioner: "Partitioner", labels: Labels, order: Indices) -> list[Indices]:
-    """Run a partitioner of the library on the examples in ``order``; return original indices."""
+def _partition(partitioner: "Partitioner", columns: dict[str, NDArray[np.int64]]) -> list[Indices]:
+    """Run a partitioner of the library on these columns; return each client's "index"."""
     import datasets
 
-    partitioner.dataset = datasets.Dataset.from_dict({"label": labels[order], "index": order})
+    partitioner.dataset = datasets.Dataset.from_dict(columns)
     return [
         np.asarray(partitioner.load_partition(client)["index"], dtype=np.int64)
         for client in range(partitioner.num_partitions)

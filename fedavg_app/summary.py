@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fedavg_app.config import RunConfig
+from fedavg_app.config import TrainingConfig
 from fedavg_app.history import RoundRecord, accuracy_curve
-from fedavg_app.rounds import Outcome, Plan
+from fedavg_app.plan import Plan
+from fedavg_app.rounds import Outcome
 from tasks.base import Task
 from tasks.data.store import Dataset
 
@@ -33,6 +34,7 @@ def summarise(
         "best-accuracy": best,
         "best-round": best_round,
         "final-accuracy": curve[-1][1] if curve else None,
+        "client-metrics": next(filter(None, (r.client_metrics for r in reversed(records))), {}),
         "learning-rate": plan.learning_rate,
         **{key.replace("_", "-"): value for key, value in traffic.items()},
         "rejected-replies": sum(len(record.rejected) for record in records),
@@ -48,21 +50,17 @@ def summarise(
 
 def describe(
     console: Console,
-    config: RunConfig,
+    config: TrainingConfig,
     task: Task,
     plan: Plan,
     data: Dataset,
     folder: Path,
 ) -> None:
     """Say what is about to run, on which data, and where the results go."""
-    work = (
-        f"{config.local_steps} local steps" if config.local_steps else f"E = {config.local_epochs}"
-    )
     batch = config.batch_size or "all"
     target = plan.target_accuracy or "none"
     console.print(
-        f"{config.strategy} on {task.name}: K = {config.num_clients} clients ({config.partition}), "
-        f"C = {config.fraction_train:g}, {work}, B = {batch}, "
+        f"{config.method} on {task.name}: {config.setting}, B = {batch}, "
         f"learning rate {plan.learning_rate:g}, target {target}, seed {config.seed}"
     )
     console.print(f"data: {data.description}")

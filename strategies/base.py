@@ -29,6 +29,7 @@ from strategies.compression.theory import dense_bits
 from strategies.screening import (
     ARRAYS,
     CONFIG,
+    accuracy_spread,
     check_metrics,
     check_update,
     mean_metrics,
@@ -97,10 +98,15 @@ class CohortStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the n_k-weighted means of the clients' metrics; None where no reply passes."""
+        """Return the n_k-weighted means of the clients' metrics, and how accuracies differ.
+
+        None where no reply passes.
+        """
         accepted, self.rejected = screen(replies, check_metrics)
         log_rejected(server_round, self.rejected)
-        return mean_metrics(accepted) if accepted else None
+        if not accepted:
+            return None
+        return MetricRecord({**mean_metrics(accepted), **accuracy_spread(accepted)})
 
     def theory_reply_bits(self) -> float:
         """Return what one training reply costs by the papers' formulas: here a model as it is."""

@@ -18,6 +18,7 @@ from strategies.screening import (
     METRICS,
     NUM_EXAMPLES,
     ReplyError,
+    accuracy_spread,
     check_metrics,
     check_update,
     common_metrics,
@@ -88,12 +89,16 @@ class Screened(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Let the inner strategy aggregate the replies that pass; None where none does."""
+        """Let the inner strategy aggregate the replies that pass; None where none does.
+
+        How the clients' accuracies differ is added to what it returns.
+        """
         accepted, self.rejected = screen(replies, check_metrics)
         log_rejected(server_round, self.rejected)
         if not accepted:
             return None
-        return self.inner.aggregate_evaluate(server_round, _alike(accepted))
+        metrics = self.inner.aggregate_evaluate(server_round, _alike(accepted))
+        return MetricRecord({**(metrics or {}), **accuracy_spread(accepted)})
 
     def summary(self) -> None:
         """Let the inner strategy log its settings."""

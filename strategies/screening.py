@@ -7,6 +7,7 @@ is wrong into one `ReplyError` with a one-line reason.
 
 import sys
 from collections.abc import Callable, Iterable
+from statistics import fmean
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
@@ -138,6 +139,20 @@ def mean_metrics(replies: Iterable[Message]) -> MetricRecord:
             pairs = zip(weights, records, strict=True)
             mean[key] = sum(weight / total * record[key] for weight, record in pairs)
     return mean
+
+
+def accuracy_spread(replies: Iterable[Message]) -> MetricRecord:
+    """Return how the (checked) clients' accuracies differ: means alone hide who is left behind.
+
+    "accuracy-mean" counts all clients alike; below "accuracy-p10" are a tenth of them. Empty where
+    no reply states an accuracy.
+    """
+    metrics = (common_metrics(reply) for reply in replies)
+    found = [record["accuracy"] for record in metrics if "accuracy" in record]
+    if not found:
+        return MetricRecord()
+    tenth = float(np.percentile(found, 10))
+    return MetricRecord({"accuracy-mean": fmean(found), "accuracy-p10": tenth})
 
 
 def common_metrics(reply: Message) -> dict[str, float]:

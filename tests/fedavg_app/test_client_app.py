@@ -9,7 +9,7 @@ import tasks
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.internals import stamp
-from fedavg_app.partitions import partition
+from fedavg_app.partitions import split_labels
 from tasks.base import Examples
 from tasks.client import TaskClient
 
@@ -45,7 +45,7 @@ def same(a, b):
 def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
     """Two clients whose messages alternate, against task clients with a velocity of their own."""
     data = TASK.dataset(RUN.data_options)
-    parts = partition(data.train.targets, f"{data.fingerprint}-train", "iid", {}, 20, 1)
+    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "iid", {}, 20, 1)
     contexts, velocities = {3: context(3), 8: context(8)}, {3: {}, 8: {}}
     for server_round in (1, 2, 3):
         for number in (3, 8):

@@ -13,10 +13,12 @@ from fedavg_app.errors import RunError
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import error_reply
 from fedavg_app.nodes import find_nodes
-from fedavg_app.partitions import partition
+from fedavg_app.partitions import split_labels
+from fedavg_app.parts import load_parts
+from fedavg_app.plan import make_plan
 from fedavg_app.rounds import run_rounds
 from fedavg_app.sampling import sample
-from fedavg_app.server_app import client_config, load_parts, make_plan
+from fedavg_app.server_app import client_config
 from tasks.base import Examples
 from tasks.client import TaskClient
 from tests.fedavg_app.local_grid import LocalGrid
@@ -64,7 +66,7 @@ def test_fedavg_is_the_papers_algorithm():
     config = RunConfig(**BASE, **{"local-epochs": 2})
     task = tasks.load("mnist-logistic")
     data = task.dataset(config.data_options)
-    parts = partition(data.train.targets, f"{data.fingerprint}-train", "shards", {}, 20, 1)
+    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "shards", {}, 20, 1)
     weights = [value.numpy().copy() for value in task.initial_model(1).state_dict().values()]
     for server_round in range(1, 5):
         total = sum(len(parts[k]) for k in sample(1, server_round, "train", 0.25, 20))
@@ -253,7 +255,8 @@ def test_clients_evaluate_on_their_own_test_data():
     asked = [number for kind, number in grid.log if kind == "evaluate"]
     assert asked == sample(1, 1, "evaluate", 0.5, 20) + sample(1, 2, "evaluate", 0.5, 20)
     metrics = outcome.records[-1].client_metrics
-    assert set(metrics) == {"loss", "accuracy"}
+    assert set(metrics) == {"loss", "accuracy", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-p10"] < metrics["accuracy-mean"]
     assert 0 <= metrics["accuracy"] <= 1
 
 

@@ -81,7 +81,7 @@ def test_the_model_in_memory_is_the_same_as_in_the_next_process(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "fragment"),
     [
-        ({"task": "mnist"}, ConfigError, "task = 'mnist': known tasks: mnist-2nn, mnist-cnn"),
+        ({"task": "mnist"}, ConfigError, "task = 'mnist': known tasks: cifar10-cnn, cifar10-vgg11"),
         ({"task": "nowhere:TASK"}, ConfigError, "task = 'nowhere:TASK': cannot import"),
         ({"strategy": "fedfoo"}, ConfigError, "strategy = 'fedfoo': known strategies: fedavg"),
         ({"strategy": "json:JSONDecoder"}, ConfigError, "is not a subclass"),
@@ -89,7 +89,7 @@ def test_the_model_in_memory_is_the_same_as_in_the_next_process(tmp_path):
         ({"strategy-args": "weights = 'all'"}, ConfigError, "weights = 'all': give 'samples' or"),
         ({"client-mods": "nowhere:mod"}, ConfigError, "client-mods = 'nowhere:mod': cannot import"),
         ({"momentum": 1}, ConfigError, "momentum = 1: should be less than 1"),
-        ({"partition": "dirichlet"}, ConfigError, "partition = 'dirichlet'"),
+        ({"partition": "natural"}, ConfigError, "partition = 'natural': mnist-2nn can be split by"),
         (
             {"partition": "classes", "partition-args": "balancedness = 2"},
             ConfigError,

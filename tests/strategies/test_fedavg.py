@@ -140,7 +140,9 @@ def test_aggregate_evaluate_is_the_weighted_mean():
         evaluated(30, 0, accuracy=1.0, loss=0.0),
     ]
     metrics = strategy.aggregate_evaluate(4, replies)
-    assert set(metrics) == {"accuracy", "loss"}
+    assert set(metrics) == {"accuracy", "loss", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-mean"] == pytest.approx(0.7)
+    assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
     assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
     assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
     assert list(strategy.rejected) == [30]

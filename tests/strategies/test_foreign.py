@@ -118,7 +118,9 @@ def test_aggregate_evaluate():
         failed(14),
     ]
     metrics = screened.aggregate_evaluate(1, replies)
-    assert set(metrics) == {"accuracy"}
+    assert set(metrics) == {"accuracy", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-mean"] == pytest.approx(0.7)
+    assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
     assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
     assert set(screened.rejected) == {13, 14}
 

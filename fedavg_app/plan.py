@@ -1,0 +1,42 @@
+"""What a training is to do, with the task's defaults where the config says "auto"."""
+
+from dataclasses import dataclass, replace
+
+from fedavg_app.config import RunConfig, TrainingConfig
+from tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many rounds, of whom, at which learning rate; the papers' symbols as in `RunConfig`."""
+
+    num_rounds: int
+    learning_rate: float
+    learning_rate_decay: float
+    evaluate_every: int
+    target_accuracy: float | None
+    seed: int
+    fraction_train: float = 1.0
+    fraction_evaluate: float = 0.0
+    round_timeout: float | None = None
+
+
+def make_plan(config: TrainingConfig, task: Task) -> Plan:
+    """Return the plan of the config's training."""
+    rate, target = config.learning_rate, config.target_accuracy
+    plan = Plan(
+        num_rounds=config.num_server_rounds,
+        learning_rate=task.learning_rate if rate == "auto" else rate,
+        learning_rate_decay=config.learning_rate_decay,
+        evaluate_every=config.evaluate_every,
+        target_accuracy=(task.target_accuracy if target == "auto" else target) or None,
+        seed=config.seed,
+    )
+    if not isinstance(config, RunConfig):
+        return plan
+    return replace(
+        plan,
+        fraction_train=config.fraction_train,
+        fraction_evaluate=config.fraction_evaluate,
+        round_timeout=config.round_timeout or None,
+    )

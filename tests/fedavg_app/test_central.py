@@ -1,0 +1,107 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+import tasks
+from fedavg_app.central import train
+from fedavg_app.config import CentralConfig
+from fedavg_app.errors import ConfigError, RunError
+from tasks.data.store import DataOptions
+from tasks.seeds import torch_stream
+
+TASK = tasks.load("mnist-logistic")
+
+
+def central(tmp_path, task=TASK, **changes):
+    values = {
+        "task": "mnist-logistic", "data_source": "embedded", "num_server_rounds": 50,
+        "evaluate_every": 20, "batch_size": 100, "learning_rate": 0.1, "target_accuracy": 0.0,
+        "run_dir": str(tmp_path / "runs"),
+    }  # fmt: skip
+    return train(CentralConfig(**{**values, **changes}), task)
+
+
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 1.0), (0.9, 0.97)])
+def test_it_is_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, decay):
+    outcome = central(
+        tmp_path, num_server_rounds=90, momentum=momentum, learning_rate_decay=decay, seed=4
+    )
+    data = TASK.dataset(DataOptions("embedded"))
+    model = TASK.initial_model(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
+    step = 0
+    for epoch in (1, 2, 3):  # 4,000 examples are 40 steps
+        order = torch.randperm(4000, generator=torch_stream(4, "batches", epoch)).numpy()
+        for rows in np.split(order, 40):
+            if step == 90:
+                break
+            inputs = TASK.prepare(torch.from_numpy(data.train.inputs[rows]))
+            loss = nn.functional.cross_entropy(
+                model(inputs), torch.from_numpy(data.train.targets[rows])
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            step += 1
+    assert step == 90
+    for name, array in model.state_dict().items():
+        np.testing.assert_allclose(
+            outcome.arrays[name].numpy(), array.numpy(), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_its_records_are_those_of_a_run_with_steps_for_rounds(tmp_path, capsys):
+    outcome = central(tmp_path, learning_rate_decay=0.9)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.split("-", 2)[2].startswith("mnist-logistic-central-")
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
+        "loss.png",
+    }  # fmt: skip
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 20, 40, 50]
+    assert lines[-1]["learning_rate"] == pytest.approx(0.1 * 0.9**49)  # of the last step
+    assert all(line["accuracy"] is not None and line["bytes_up"] == 0 for line in lines)
+    assert lines[-1]["accuracy"] > 0.8
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("finished", 50)
+    stored = load_file(folder / "model.safetensors")
+    assert all(np.array_equal(stored[name], a.numpy()) for name, a in outcome.arrays.items())
+    assert "central on mnist-logistic: all data in one place, B = 100" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path):
+    first, same = central(tmp_path), central(tmp_path)
+    other = central(tmp_path, seed=2)
+    for name, array in first.arrays.items():
+        assert np.array_equal(array.numpy(), same.arrays[name].numpy())
+    assert not np.array_equal(first.arrays["1.weight"].numpy(), other.arrays["1.weight"].numpy())
+
+
+def test_it_stops_at_the_target(tmp_path):
+    outcome = central(tmp_path, num_server_rounds=1000, evaluate_every=5, target_accuracy=0.7)
+    assert outcome.records[-1].accuracy >= 0.7 > outcome.records[-2].accuracy
+    assert outcome.rounds_to_target == pytest.approx(outcome.records[-1].round, abs=5)
+
+
+def test_what_diverges_ends_with_a_reason(tmp_path):
+    broken = dataclasses.replace(TASK, loss=lambda logits, _: (logits * math.nan).sum())
+    with pytest.raises(RunError, match=r"not finite after step 20; give a smaller learning-rate"):
+        central(tmp_path, task=broken)
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert "not finite" in summary["reason"]
+
+
+def test_two_places_for_the_data_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="data-source = 'embedded': leave it at 'auto'"):
+        central(tmp_path, data_dir=str(tmp_path))

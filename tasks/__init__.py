@@ -10,9 +10,15 @@ if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
 
 BUILT_IN = {
+    "cifar10-cnn": "tasks.cifar:CIFAR10_CNN",
+    "cifar10-vgg11": "tasks.cifar:CIFAR10_VGG",
+    "fashion-cnn": "tasks.fashion:FASHION_CNN",
+    "fashion-lstm": "tasks.fashion:FASHION_LSTM",
     "mnist-2nn": "tasks.mnist:MNIST_2NN",
     "mnist-cnn": "tasks.mnist:MNIST_CNN",
     "mnist-logistic": "tasks.mnist:MNIST_LOGISTIC",
+    "shakespeare-lstm": "tasks.shakespeare:SHAKESPEARE_LSTM",
+    "yelp-stars": "tasks.yelp:YELP_STARS",
 }
 
 

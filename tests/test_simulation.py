@@ -10,6 +10,7 @@ import pytest
 
 import simulation
 from fedavg_app.config import RunConfig
+from tests import slices
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,3 +74,42 @@ def test_an_unknown_flag_is_refused(monkeypatch, capsys):
         main(monkeypatch, "run", "--bach-size", "5")
     assert exited.value.code == 2
     assert "--bach-size" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_central_and_partition_take_the_tasks_and_data_of_run(tmp_path):
+    folder = slices.write("cifar10-cnn", tmp_path / "cifar")
+    done = run(
+        "central", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-server-rounds", "4",
+        "--evaluate-every", "2", "--batch-size", "20", "--run-dir", str(tmp_path / "runs"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "central on cifar10-cnn: all data in one place, B = 20" in done.stdout
+    assert "round 4/4" in done.stdout
+    picture = tmp_path / "who.png"
+    done = run(
+        "partition", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-clients", "5",
+        "--partition", "classes", "--plot", str(picture),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "5 clients have 100 of 100 training examples" in done.stdout
+    assert picture.is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["central", "--task", "mnits"], "error: task = 'mnits': known tasks:"),
+        (["central", "--evaluate-every=0"], "error: evaluate-every = '0'"),
+        (["central", "--data-dir=/none"], "error: data-dir = '/none' is not a directory"),
+        (["central", "--task=cifar10-cnn", "--data-source=embedded"], "CIFAR-10 has none; give"),
+        (["partition", "--partition=random"], "error: partition = 'random': mnist-2nn can be"),
+        (["partition", "--num-clients=100000"], "error: num-clients = 100000: more clients"),
+        (["partition", "--partition-args=x"], "error: partition-args = 'x': write TOML"),
+    ],
+)
+def test_bad_input_for_central_and_partition(monkeypatch, capsys, tmp_path, arguments, fragment):
+    assert main(monkeypatch, *arguments) != 0
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1

@@ -26,7 +26,7 @@ def test_images_are_scaled_and_standardised():
 
 def test_load_takes_names_and_paths():
     assert tasks.load("tasks.mnist:MNIST_CNN") is tasks.load("mnist-cnn")
-    with pytest.raises(ValueError, match="known tasks: mnist-2nn, mnist-cnn, mnist-logistic"):
+    with pytest.raises(ValueError, match=r"known tasks: cifar10-cnn, .*, mnist-2nn, mnist-cnn"):
         tasks.load("mnist")
     with pytest.raises(ValueError, match="cannot import"):
         tasks.load("tasks.mnist:NOPE")

@@ -1,0 +1,145 @@
+"""CIFAR-10 with the FedAvg paper's network and with STC's VGG11*.
+
+McMahan et al. (arXiv 1602.05629v4, section 3) take the model of TensorFlow's tutorial and its
+preprocessing; its code says what the paper does not (shared initialisation scales, normalisation).
+Its weight decay and its moving average of weights are not part of the paper's algorithm and are
+left out. Sattler et al. (arXiv 1903.02891) take VGG11*; its details are those of their code.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torchvision.transforms import v2
+
+from tasks.base import Task
+from tasks.data.cifar import CIFAR10
+from tasks.images import brighten_each, contrast_each, crop_each, flip_each, whiten_each
+
+FLOATS = v2.ToDtype(torch.float32)  # from uint8, values 0 to 255
+# The tutorial's: the middle 24 x 24 pixels; while training a random square, flipped, brightened by
+# up to 63 of 255, its contrast scaled by 0.2 to 1.8.
+CENTRE = v2.Compose([v2.CenterCrop(24), FLOATS, whiten_each])
+DISTORTED = v2.Compose(
+    [
+        partial(crop_each, size=24),
+        flip_each,
+        FLOATS,
+        partial(brighten_each, delta=63),
+        partial(contrast_each, lower=0.2, upper=1.8),
+        whiten_each,
+    ]
+)
+# Of the STC authors: means and deviations of the training set, crops of the padded image.
+STANDARD = v2.Compose(
+    [
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    ]
+)
+SHIFTED = v2.Compose([partial(crop_each, size=32, padding=4), flip_each, STANDARD])
+
+
+def _apply(transform: v2.Transform, images: Tensor) -> Tensor:
+    # Channels last is the layout that convolutions on a CPU compute in.
+    prepared: Tensor = transform(images)
+    return prepared.contiguous(memory_format=torch.channels_last)
+
+
+class LocalResponseNorm(nn.Module):
+    """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
+
+    What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, as one convolution:
+    a training step of the network takes two thirds of the time.
+    """
+
+    band: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        place = torch.arange(channels)
+        near = (place[:, None] - place).abs() <= 4
+        self.register_buffer("band", near.float()[:, :, None, None], persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the same shape, (n, channels, height, width)."""
+        sums = nn.functional.conv2d(inputs.square(), self.band)
+        root = (1 + 0.001 / 9 * sums).rsqrt()
+        return inputs * (root * root.sqrt())
+
+
+def paper_cnn() -> nn.Module:
+    """Return the FedAvg paper's network, by its code 1,068,298 parameters ("about 10^6").
+
+    Two 5x5 convolutions of 64 channels, each with 3x3 pooling and local response normalisation,
+    then 384, 192 and 10 units; weights from truncated normal distributions.
+    """
+    network = nn.Sequential(
+        nn.Conv2d(3, 64, kernel_size=5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, ceil_mode=True),  # TensorFlow's "SAME"
+        LocalResponseNorm(64),
+        nn.Conv2d(64, 64, kernel_size=5, padding=2),
+        nn.ReLU(),
+        LocalResponseNorm(64),
+        nn.MaxPool2d(3, stride=2, ceil_mode=True),
+        nn.Flatten(),
+        nn.Linear(6 * 6 * 64, 384),
+        nn.ReLU(),
+        nn.Linear(384, 192),
+        nn.ReLU(),
+        nn.Linear(192, 10),
+    )
+    scales = ((0, 0.05, 0.0), (4, 0.05, 0.1), (9, 0.04, 0.1), (11, 0.04, 0.1), (13, 1 / 192, 0.0))
+    for place, deviation, bias in scales:
+        layer = network[place]
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        assert layer.bias is not None
+        nn.init.trunc_normal_(layer.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+        nn.init.constant_(layer.bias, bias)
+    return network
+
+
+def vgg11_star() -> nn.Module:
+    """Return STC's VGG11*: 865,482 parameters, no dropout, no batch normalisation."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (32, 0, 64, 0, 128, 128, 0, 128, 128, 0, 128, 128, 0):  # 0 is pooling
+        if not width:
+            layers.append(nn.MaxPool2d(2))
+            continue
+        convolution = nn.Conv2d(channels, width, kernel_size=3, padding=1)
+        nn.init.normal_(convolution.weight, std=math.sqrt(2 / (9 * width)))
+        assert convolution.bias is not None
+        nn.init.zeros_(convolution.bias)
+        layers += [convolution, nn.ReLU()]
+        channels = width
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(128, 128),
+        nn.ReLU(),
+        nn.Linear(128, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+CIFAR10_CNN = Task(
+    "cifar10-cnn",
+    paper_cnn,
+    CIFAR10.load,
+    partial(_apply, CENTRE),
+    learning_rate=0.15,
+    augment=partial(_apply, DISTORTED),
+    target_accuracy=0.8,
+)
+CIFAR10_VGG = Task(
+    "cifar10-vgg11",
+    vgg11_star,
+    CIFAR10.load,
+    partial(_apply, STANDARD),
+    learning_rate=0.016,
+    augment=partial(_apply, SHIFTED),
+)

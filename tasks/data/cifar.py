@@ -1,0 +1,151 @@
+"""Where CIFAR-10 comes from, and its two canonical forms: the binary and the python version."""
+
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Iterator
+from lzma import LZMAError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.data.sources import Sources, Splits
+from tasks.data.store import DataError, Split
+
+SHAPE = (3, 32, 32)
+RECORD = 1 + 3 * 32 * 32  # the binary version: a label, then the pixels
+# The folders of the two distributions and the files in them; the last file is the test set.
+BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+DISTRIBUTIONS = {
+    "cifar-10-batches-bin": [f"{name}.bin" for name in BATCHES],
+    "cifar-10-batches-py": BATCHES,
+}
+ARCHIVES = ("cifar-10-binary.tar*", "cifar-10-python.tar*")
+# What the python version's pickles are made of; anything else in one is refused, not run.
+HARMLESS = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def find(folder: Path) -> list[Path]:
+    """Return the six files of one version, or the one archive that holds them.
+
+    Raises:
+        DataError: Neither is there, or some of the six are not.
+    """
+    for distribution, names in DISTRIBUTIONS.items():
+        for place in (folder / distribution, folder):
+            paths = [place / name for name in names]
+            missing = [path for path in paths if not path.is_file()]
+            if len(missing) < len(paths):
+                if missing:
+                    raise DataError(f"{missing[0]} is missing; put all of {', '.join(names)} there")
+                return paths
+    for pattern in ARCHIVES:
+        if archives := sorted(folder.glob(pattern)):
+            return archives[:1]
+    raise DataError(f"data-dir = {str(folder)!r} has no CIFAR-10; {CIFAR10.ways()}")
+
+
+def read(paths: list[Path]) -> Splits:
+    """Read what `find` returns into (train, test): inputs uint8 (n, 3, 32, 32), targets 0-9.
+
+    Raises:
+        DataError: A file is corrupt or truncated.
+    """
+    packed = len(paths) == 1
+    contents = _archived(paths[0]) if packed else ((str(p), p.read_bytes()) for p in paths)
+    parts = [_parse(name, content) for name, content in contents]
+    if len(parts) != len(BATCHES):
+        raise DataError(f"{paths[0]} has {len(parts)} batches, not {len(BATCHES)}; fetch it again")
+    train = Split(*(np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True)))
+    return train, Split(*parts[-1])
+
+
+def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of the six files in an archive, the test set last."""
+    try:
+        with tarfile.open(path) as archive:
+            names = {Path(member.name).name: member for member in archive.getmembers()}
+            chosen = next((n for n in DISTRIBUTIONS.values() if names.keys() >= set(n)), [])
+            for name in chosen:
+                file = archive.extractfile(names[name])
+                assert file is not None
+                yield f"{path}:{name}", file.read()
+    except (OSError, EOFError, tarfile.TarError, zlib.error, LZMAError, AssertionError) as error:
+        raise DataError(f"{path} is corrupt or truncated ({error}); fetch it again") from error
+
+
+def _parse(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the images and labels of one file."""
+    pixels, labels = (_binary if name.endswith(".bin") else _python)(name, content)
+    if len(labels) == 0 or labels.max() > 9:
+        raise DataError(f"{name} is corrupt (a label that is not 0 to 9); fetch it again")
+    return pixels.reshape(-1, *SHAPE), labels
+
+
+def _binary(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    if not content or len(content) % RECORD:
+        raise DataError(
+            f"{name} is truncated ({len(content)} bytes, not images of {RECORD}); fetch it again"
+        )
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
+    return records[:, 1:], records[:, 0].astype(np.int64)
+
+
+def _python(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    try:
+        batch = _Harmless(io.BytesIO(content), encoding="bytes").load()
+        pixels = np.asarray(batch[b"data"], dtype=np.uint8)
+        labels = np.asarray(batch[b"labels"], dtype=np.int64)
+        if pixels.shape != (len(labels), RECORD - 1) or (labels < 0).any():
+            raise ValueError("images and labels do not match")
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DataError(f"{name} is corrupt or truncated ({error}); fetch it again") from error
+    return pixels, labels
+
+
+class _Harmless(pickle.Unpickler):
+    """Loads dictionaries, lists, numbers and arrays: a pickle from elsewhere may not run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in HARMLESS:
+            raise pickle.UnpicklingError(f"{module}.{name} has no place in it")
+        return super().find_class(module, name)
+
+
+def _read_hub(splits: Any) -> Splits:
+    train, test = (
+        Split(
+            np.stack([np.asarray(image, dtype=np.uint8) for image in splits[name]["img"]])
+            .transpose(0, 3, 1, 2)
+            .copy(),
+            np.asarray(splits[name]["label"], dtype=np.int64),
+        )
+        for name in ("train", "test")
+    )
+    return train, test
+
+
+CIFAR10 = Sources(
+    name="cifar10",
+    label="CIFAR-10",
+    content="50,000 + 10,000 images",
+    files=(
+        "CIFAR-10's six files (the binary or the python version) or its archive, for example "
+        "cifar-10-binary.tar.gz"
+    ),
+    find=find,
+    read=read,
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    checksums={"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
+    hub="uoft-cs/cifar10",
+    read_hub=_read_hub,
+)

@@ -1,6 +1,7 @@
 """Compare runs: a table of accuracy and traffic, and a picture of one against the other.
 
     python -m benchmarks.compare --out picture.png "STC=runs/...-stc-1a2b" "FedAvg=runs/..."
+    python -m benchmarks.compare --out picture.png --against rounds "SGD=runs/...-central-3c4d" ...
 
 Traffic is that of one participant in every round: the total of a direction divided by the number of
 participants of a round, which is how the STC paper counts it. "Last fifth" is the mean accuracy of
@@ -26,6 +27,15 @@ STYLES = [
 ]  # fmt: skip
 
 
+# What accuracy is drawn against.
+KINDS = {
+    "rounds": "rounds (of centralised SGD: steps)",
+    "iterations": "iterations per client",
+    "bytes_up": "bits sent per participant",
+    "bytes_down": "bits received per participant",
+}
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
     """Return the tested rounds of a run."""
     lines = (folder / "history.jsonl").read_text().splitlines()
@@ -34,7 +44,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def local_steps(folder: Path) -> int:
     """Return how many SGD steps a client takes in a round of this run."""
-    return int(json.loads((folder / "config.json").read_text())["local-steps"] or 1)
+    return int(json.loads((folder / "config.json").read_text()).get("local-steps") or 1)
 
 
 def describe(folder: Path, until: int | None) -> list[str]:
@@ -49,7 +59,7 @@ def describe(folder: Path, until: int | None) -> list[str]:
     last_fifth = accuracies[-max(1, len(accuracies) // 5) :]
     last = tested[-1]
     traffic = [
-        last["total"][key] * bits / last["participants"] / 1e6
+        last["total"][key] * bits / max(last["participants"], 1) / 1e6
         for key, bits in (("bytes_up", 8), ("theory_bits_up", 1), ("bytes_down", 8))
     ]
     return [
@@ -60,19 +70,22 @@ def describe(folder: Path, until: int | None) -> list[str]:
 
 
 def draw(axes: Axes, runs: dict[str, Path], labels: list[str], against: str) -> None:
-    """Draw the runs' accuracy against "iterations", "bytes_up" or "bytes_down"."""
+    """Draw the runs' accuracy against one of `KINDS`; what sent nothing is left out there."""
     for label, folder in runs.items():
         color, style = STYLES[labels.index(label) % len(STYLES)]
         points = []
         for record in read(folder):
             if not record["round"]:
                 continue
-            if against == "iterations":
-                x = record["round"] * local_steps(folder)
-            else:
+            if against in ("rounds", "iterations"):
+                x = record["round"] * (local_steps(folder) if against == "iterations" else 1)
+            elif record["participants"]:
                 x = 8 * record["total"][against] / record["participants"]
+            else:
+                continue
             points.append((x, record["accuracy"]))
-        axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
     if against != "iterations":
         axes.set_xscale("log")
     axes.grid(alpha=0.3)
@@ -84,6 +97,9 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", metavar="[GROUP:]LABEL=FOLDER")
     parser.add_argument("--out", type=Path, help="where the picture goes; none without")
     parser.add_argument("--until", type=int, help="the iteration at which the table is read")
+    parser.add_argument("--against", nargs="+", choices=KINDS, metavar="X",
+                        default=["iterations", "bytes_up", "bytes_down"],
+                        help=f"what the pictures' x axes are: {', '.join(KINDS)}")  # fmt: skip
     parser.add_argument("--lowest", type=float, default=0.0, help="where the accuracy axis begins")
     given = parser.parse_args()
     groups: dict[str, dict[str, Path]] = {}
@@ -102,24 +118,22 @@ def main() -> None:
             table.add_row(group, label, *describe(folder, given.until))
     Console(width=150).print(table)
     if given.out:
-        draw_all(groups, given.lowest, given.out)
+        draw_all(groups, given.against, given.lowest, given.out)
 
 
-def draw_all(groups: dict[str, dict[str, Path]], lowest: float, out: Path) -> None:
+def draw_all(
+    groups: dict[str, dict[str, Path]], kinds: list[str], lowest: float, out: Path
+) -> None:
     """Write the picture: a column per group, a row per kind of x axis."""
-    kinds = {
-        "iterations": "iterations per client",
-        "bytes_up": "bits sent per participant",
-        "bytes_down": "bits received per participant",
-    }
     labels = list(dict.fromkeys(label for runs in groups.values() for label in runs))
-    figure = Figure(figsize=(4 * len(groups), 3 * len(kinds)), layout="constrained")
+    width = max(4 * len(groups), 6)
+    figure = Figure(figsize=(width, 3 * len(kinds) + 0.6), layout="constrained")
     grid = figure.subplots(len(kinds), len(groups), squeeze=False, sharey=True)
     for column, (group, runs) in enumerate(groups.items()):
-        for row, (against, label) in enumerate(kinds.items()):
+        for row, against in enumerate(kinds):
             axes = grid[row][column]
             draw(axes, runs, labels, against)
-            axes.set_xlabel(label)
+            axes.set_xlabel(KINDS[against])
             axes.set_ylim(bottom=lowest)
             if not row:
                 axes.set_title(group)
@@ -130,7 +144,7 @@ def draw_all(groups: dict[str, dict[str, Path]], lowest: float, out: Path) -> No
         [lines[label] for label in labels],
         labels,
         loc="outside lower center",
-        ncols=2 * len(groups),
+        ncols=max(2 * len(groups), 3),
     )
     figure.savefig(out, dpi=110)
     print(out)

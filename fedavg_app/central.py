@@ -29,9 +29,14 @@ from tasks.seeds import integer, torch_stream
 def train(config: CentralConfig, task: Task) -> Outcome:
     """Train the task's model on all training examples; results are in a new folder afterwards.
 
+    Args:
+        config: The training's settings.
+        task: The learning problem that it names.
+
     Raises:
         ConfigError: A value that cannot be used.
         DataError: The data set cannot be had.
+        RunError: The loss is no longer finite.
     """
     check_source(config)
     torch.set_num_threads(config.num_threads)

@@ -49,13 +49,13 @@ def show(config: RunConfig, picture: Path | None) -> None:
     check_scheme(config, task)
     data = task.dataset(config.data_options)
     holdings = find_holdings(data, config)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(f"data: {data.description}")
     print_table(holdings, console)
     if picture is not None:
         scheme = " ".join(filter(None, (config.partition, config.partition_args)))
         draw(holdings, f"{task.name}, {scheme}, seed {config.seed}", picture)
-        console.print(f"picture: {picture}", soft_wrap=True)
+        console.print(f"picture: {picture}")
 
 
 def find_holdings(data: Dataset, config: RunConfig) -> Holdings:
@@ -101,7 +101,12 @@ def draw(holdings: Holdings, title: str, path: Path) -> None:
     rows = 1 if holdings.classes is None else 2
     figure = Figure(figsize=(8, 2.8 * rows), layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
-    axes[0].bar(range(len(holdings.sizes)), holdings.sizes, width=1.0, color=BLUE)
+    axes[0].bar(
+        range(len(holdings.sizes)),
+        holdings.sizes,
+        width=0.9 if len(holdings.sizes) <= 50 else 1.0,
+        color=BLUE,
+    )
     axes[0].set_ylabel("training examples")
     axes[0].set_title(title, fontsize=10)
     axes[-1].set_xlabel("client")

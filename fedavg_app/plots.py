@@ -89,7 +89,8 @@ def _losses(records: Sequence[RoundRecord], title: str) -> Figure:
         if points:
             axes.plot(*zip(*points, strict=True), color=color, label=label)
     axes.set_yscale("log")
-    axes.legend(loc="upper right")
+    if axes.lines:
+        axes.legend(loc="upper right")
     return figure
 
 

@@ -72,8 +72,7 @@ class RoundProgress:
         """Return what fits beside the bar on a terminal of 80 columns."""
         if record.accuracy is not None and record.test_loss is not None:
             self._tested = f"accuracy {record.accuracy:.4f}  loss {record.test_loss:.4f}"
-        text = f"{self._tested}  sent {decimal(self._bytes)}"
-        return f"{text}  rejected {self._rejected}" if self._rejected else text
+        return "  ".join([self._tested, *self._traffic()])
 
     def _describe(self, record: RoundRecord) -> str:
         parts = []
@@ -87,10 +86,11 @@ class RoundProgress:
             parts.append(f"on clients {record.client_metrics['accuracy']:.4f}")
         if "accuracy-p10" in record.client_metrics:
             parts[-1] += f" (a tenth below {record.client_metrics['accuracy-p10']:.4f})"
-        parts.append(f"sent {decimal(self._bytes)}")
-        if self._rejected:
-            parts.append(f"rejected {self._rejected}")
-        return "  ".join(parts)
+        return "  ".join([*parts, *self._traffic()])
+
+    def _traffic(self) -> list[str]:
+        sent = [f"sent {decimal(self._bytes)}"] if self._bytes else []
+        return [*sent, f"rejected {self._rejected}"] if self._rejected else sent
 
     def _left(self, record: RoundRecord) -> str:
         if not record.round:

@@ -7,6 +7,7 @@ out of them. Elsewhere they are other real images and texts in the same form.
 import csv
 import os
 import tarfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,16 @@ needs_whole_data = pytest.mark.skipif(
 
 def cifar10(folder, images=20):
     """The binary version with so many images in each of its six files."""
-    records = _cifar_records(6 * images)
+    records = _cifar_records()
     names = cifar.DISTRIBUTIONS["cifar-10-batches-bin"]
     for number, name in enumerate(names):
         part = records[number * images : (number + 1) * images]
         (folder / name).write_bytes(part.tobytes())
 
 
-def _cifar_records(count):
+@cache
+def _cifar_records(count=120):
+    """Records of the binary version; unpacking a whole file takes seconds."""
     archive = WHOLE / "cifar10" / "cifar-10-binary.tar.xz"
     if archive.is_file():
         with tarfile.open(archive) as packed:

@@ -10,7 +10,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
 SPAN = re.compile(r"`([^`\n]+)`")
-COMMAND = re.compile(r"(?:flwr run|(?:uv run )?python3? simulation\.py run)\b")
+COMMAND = re.compile(
+    r"(?:flwr run|(?:uv run )?python3? simulation\.py (?:run|central|partition))\b"
+)
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -30,7 +32,7 @@ def spans(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the program and the arguments of every `flwr run` and `simulation.py run` shown."""
+    """Return the program and the arguments of each `flwr run` and `simulation.py` command shown."""
     lines = [
         line.removeprefix("$ ")
         for _, content in blocks(text)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulation import Run
+from simulation import Central, Partition, Run
 from tests.docs.reading import DOCUMENTS, ROOT, commands, examples, spans
 
 PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
@@ -13,7 +13,11 @@ SUFFIXES = (".py", ".toml", ".md")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-KEYS = {field.alias or name.replace("_", "-") for name, field in Run.model_fields.items()}
+KEYS = {
+    field.alias or name.replace("_", "-")
+    for command in (Run, Central, Partition)
+    for name, field in command.model_fields.items()
+}
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 

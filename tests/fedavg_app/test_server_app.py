@@ -89,7 +89,11 @@ def test_the_model_in_memory_is_the_same_as_in_the_next_process(tmp_path):
         ({"strategy-args": "weights = 'all'"}, ConfigError, "weights = 'all': give 'samples' or"),
         ({"client-mods": "nowhere:mod"}, ConfigError, "client-mods = 'nowhere:mod': cannot import"),
         ({"momentum": 1}, ConfigError, "momentum = 1: should be less than 1"),
-        ({"partition": "natural"}, ConfigError, "partition = 'natural': mnist-2nn can be split by"),
+        (
+            {"partition": "natural"},
+            ConfigError,
+            "partition = 'natural': mnist-logistic can be split by",
+        ),
         (
             {"partition": "classes", "partition-args": "balancedness = 2"},
             ConfigError,

@@ -2,6 +2,7 @@ import io
 import pickle
 import tarfile
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -82,6 +83,21 @@ def test_all_forms_give_the_same_data(folder, form):
                 archive.add(path, f"cifar-10-batches-py/{path.name}")
                 path.unlink()
     assert load(folder).fingerprint == before
+
+
+def test_the_hub(folder, monkeypatch):
+    local = load(folder)
+
+    def table(split):
+        columns = {"img": list(split.inputs.transpose(0, 2, 3, 1)), "label": split.targets}
+        features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+        return datasets.Dataset.from_dict(columns, features=features)
+
+    hub = {"uoft-cs/cifar10": {"train": table(local.train), "test": table(local.test)}}
+    monkeypatch.setattr(datasets, "load_dataset", hub.__getitem__)
+    data = CIFAR10.load(DataOptions("hub"))
+    assert data.fingerprint == local.fingerprint
+    assert data.description == "CIFAR-10, 50,000 + 10,000 images, from the hub"
 
 
 def damage(folder, kind):

@@ -59,7 +59,7 @@ def describe(folder: Path, until: int | None) -> list[str]:
     last_fifth = accuracies[-max(1, len(accuracies) // 5) :]
     last = tested[-1]
     traffic = [
-        last["total"][key] * bits / max(last["participants"], 1) / 1e6
+        last["total"].get(key, 0) * bits / max(last["participants"], 1) / 1e6
         for key, bits in (("bytes_up", 8), ("theory_bits_up", 1), ("bytes_down", 8))
     ]
     return [
@@ -97,11 +97,12 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", metavar="[GROUP:]LABEL=FOLDER")
     parser.add_argument("--out", type=Path, help="where the picture goes; none without")
     parser.add_argument("--until", type=int, help="the iteration at which the table is read")
-    parser.add_argument("--against", nargs="+", choices=KINDS, metavar="X",
-                        default=["iterations", "bytes_up", "bytes_down"],
-                        help=f"what the pictures' x axes are: {', '.join(KINDS)}")  # fmt: skip
+    parser.add_argument("--against", default="iterations,bytes_up,bytes_down",
+                        help=f"the pictures' x axes, of: {','.join(KINDS)}")  # fmt: skip
     parser.add_argument("--lowest", type=float, default=0.0, help="where the accuracy axis begins")
     given = parser.parse_args()
+    if unknown := set(given.against.split(",")) - set(KINDS):
+        parser.error(f"--against: no such axis: {', '.join(sorted(unknown))}")
     groups: dict[str, dict[str, Path]] = {}
     for run in given.runs:
         name, _, folder = run.rpartition("=")
@@ -118,7 +119,7 @@ def main() -> None:
             table.add_row(group, label, *describe(folder, given.until))
     Console(width=150).print(table)
     if given.out:
-        draw_all(groups, given.against, given.lowest, given.out)
+        draw_all(groups, given.against.split(","), given.lowest, given.out)
 
 
 def draw_all(

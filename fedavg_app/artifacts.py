@@ -20,7 +20,8 @@ class RunDirectory:
     """A new folder for one training.
 
     Files: ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
-    ``model.safetensors``, ``accuracy.png``, ``accuracy-bits.png``, ``loss.png``.
+    ``model.safetensors``, ``accuracy.png``, ``loss.png`` and, where bits were sent,
+    ``accuracy-bits.png``.
 
     Args:
         config: The run's settings.

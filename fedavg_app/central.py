@@ -12,10 +12,10 @@ from itertools import count, islice
 import torch
 from torch import Tensor, nn
 
-from fedavg_app.config import CentralConfig, check_source
+from fedavg_app.config import CentralConfig
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import CentralTest, pick_device
-from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target
+from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
 from fedavg_app.plan import make_plan
 from fedavg_app.recording import Recording
 from fedavg_app.rounds import Outcome
@@ -38,7 +38,6 @@ def train(config: CentralConfig, task: Task) -> Outcome:
         DataError: The data set cannot be had.
         RunError: The loss is no longer finite.
     """
-    check_source(config)
     torch.set_num_threads(config.num_threads)
     data = task.dataset(config.data_options)
     plan = make_plan(config, task)
@@ -53,21 +52,22 @@ def train(config: CentralConfig, task: Task) -> Outcome:
     local: Config = {"momentum": config.momentum}
     velocity: Velocity = {}
 
-    def tested(step: int, seconds: float = 0.0, loss: float | None = None) -> RoundRecord:
+    def tested(step: int, started: float, loss: float | None = None) -> RoundRecord:
         test_loss, accuracy = test(to_record(_arrays(model)))
         rate = plan.learning_rate * plan.learning_rate_decay ** (step - 1)
-        return RoundRecord(
+        record = RoundRecord(
             step,
             learning_rate=rate if step else None,
             train_loss=loss,
             test_loss=test_loss,
             accuracy=accuracy,
-            seconds=seconds,
+            seconds=time.monotonic() - started,
         )
+        return with_totals(record, record)  # nothing is sent
 
     with Recording(config, task, plan, data) as recording, torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(config.seed, "local"))
-        records = [tested(0)]
+        records = [tested(0, time.monotonic())]
         recording.add(records[0])
         while (step := records[-1].round) < plan.num_rounds:
             started = time.monotonic()
@@ -78,7 +78,7 @@ def train(config: CentralConfig, task: Task) -> Outcome:
                     f"the loss is not finite after step {step + steps}; give a smaller "
                     f"learning-rate than {plan.learning_rate:g}"
                 )
-            records.append(tested(step + steps, time.monotonic() - started, loss))
+            records.append(tested(step + steps, started, loss))
             recording.add(records[-1])
             if plan.target_accuracy and (records[-1].accuracy or 0.0) >= plan.target_accuracy:
                 break

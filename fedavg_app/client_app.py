@@ -21,7 +21,7 @@ import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.evaluation import pick_device
 from fedavg_app.mods import with_mods
-from fedavg_app.nodes import PARTITION_ID
+from fedavg_app.nodes import DATA_DIR, PARTITION_ID
 from fedavg_app.partitions import partition
 from strategies.arrays import from_record, to_record
 from strategies.records import find, get
@@ -84,8 +84,13 @@ def _open(message: Message, context: Context) -> tuple[TaskClient, list[str], Pa
         for key, value in get(message.content, CONFIG, ConfigRecord).items()
         if not isinstance(value, list)
     }
+    own = str(context.node_config.get(DATA_DIR, ""))
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
-    problem = _problem(_run_config(tuple(context.run_config.items())), options)
+    problem = _problem(
+        _run_config(tuple(context.run_config.items())),
+        DataOptions(directory=own, own=True) if own else options,
+        shared=not own,
+    )
     client = problem.client(int(context.node_config[PARTITION_ID]))
     arrays = from_record(get(message.content, ARRAYS, ArrayRecord))
     return client, list(arrays), list(arrays.values()), config
@@ -133,32 +138,39 @@ class _Problem:
         task: The learning problem.
         model: The one model that all of them take turns on.
         splits: Training and test examples as stored, on the device, with every client's rows among
-            them; None for test examples that the run has no use for.
+            them, None where they are one client's own; None for test examples that the run has no
+            use for.
     """
 
     task: Task
     model: nn.Module
-    splits: tuple[tuple[Examples, list[Tensor]] | None, ...]
+    splits: tuple[tuple[Examples, list[Tensor] | None] | None, ...]
 
     def client(self, number: int) -> TaskClient:
         """Return the task client of one partition."""
-        train, test = (split and replace(split[0], rows=split[1][number]) for split in self.splits)
+        train, test = (
+            split and replace(split[0], rows=None if split[1] is None else split[1][number])
+            for split in self.splits
+        )
         return TaskClient(self.task, self.model, train, test, partition=number)
 
 
 @lru_cache(maxsize=2)
-def _problem(config: RunConfig, options: DataOptions) -> _Problem:
+def _problem(config: RunConfig, options: DataOptions, *, shared: bool) -> _Problem:
+    """Load the data; clients share them out by the run's partition, unless they are one's own."""
     task = tasks.load(config.task)
     data = task.dataset(options)
     device = pick_device(config.device)
-    splits: list[tuple[Examples, list[Tensor]] | None] = []
+    splits: list[tuple[Examples, list[Tensor] | None] | None] = []
     for name, split in (("train", data.train), ("test", data.test)):
         if name == "test" and config.fraction_evaluate == 0:
             splits.append(None)
             continue
-        parts = partition(data, name, config)
-        rows = [torch.from_numpy(part).to(device) for part in parts]
         examples = Examples.stored(task, split, device, training=name == "train")
+        rows = None
+        if shared:
+            parts = partition(data, name, config)
+            rows = [torch.from_numpy(part).to(device) for part in parts]
         splits.append((examples, rows))
     return _Problem(task, task.model().to(device), tuple(splits))
 

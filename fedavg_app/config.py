@@ -37,13 +37,13 @@ class TrainingConfig(BaseModel):
     num_server_rounds: Positive = Field(200, description="rounds at the most")
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="eta, of the clients' SGD; auto takes the task's default"
+        "auto", description="eta, of SGD; auto takes the task's default"
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="m, of the clients' SGD; a client keeps its buffer between rounds"
+        0.0, description="m, of SGD; a client keeps its buffer between rounds"
     )
     data_source: Literal["auto", "mirror", "hub", "embedded"] = Field(
         "auto",
@@ -56,7 +56,7 @@ class TrainingConfig(BaseModel):
         description="stop at this test accuracy; 0 means never, auto takes the paper's target",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where clients compute; auto: the GPU if there is one"
+        "auto", description="where models are trained; auto: the GPU if there is one"
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="fixes partition, initial model, participation and every client's batches"

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
 from fedavg_app.partitions import partition
 from fedavg_app.parts import check_scheme, load_task
 from fedavg_app.plots import BLUE, save
@@ -45,16 +46,23 @@ def show(config: RunConfig, picture: Path | None) -> None:
         ConfigError: A value that cannot be used.
         DataError: The data set cannot be had.
     """
+    if picture is not None and not picture.parent.is_dir():
+        raise ConfigError("plot", str(picture), "its folder does not exist; make it first")
     task = load_task(config)
     check_scheme(config, task)
     data = task.dataset(config.data_options)
     holdings = find_holdings(data, config)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(f"data: {data.description}")
     print_table(holdings, console)
     if picture is not None:
         scheme = " ".join(filter(None, (config.partition, config.partition_args)))
-        draw(holdings, f"{task.name}, {scheme}, seed {config.seed}", picture)
+        try:
+            draw(holdings, f"{task.name}, {scheme}, seed {config.seed}", picture)
+        except OSError as error:
+            raise ConfigError(
+                "plot", str(picture), f"cannot write it ({error.strerror})"
+            ) from error
         console.print(f"picture: {picture}")
 
 

@@ -17,6 +17,8 @@ from strategies.screening import error_reason
 logger = logging.getLogger("fedavg_app.nodes")
 
 PARTITION_ID = "partition-id"
+# Where a node has data of its own, which it then takes instead of its part of a shared data set.
+DATA_DIR = "data-dir"
 # SuperNodes register one after the other; this long after the last one no more are expected.
 QUIET_SECONDS = 3.0
 QUERY_TIMEOUT = 600.0

@@ -25,7 +25,7 @@ from fedavg_app.schemes import (
     Scheme,
     Shards,
 )
-from tasks.data.store import Dataset, cache_root
+from tasks.data.store import Dataset, cache_root, writing
 
 SCHEMES: dict[str, type[Scheme]] = {
     "iid": Iid,
@@ -73,15 +73,21 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
         config: Names the scheme, its arguments, K and the seed.
 
     Raises:
-        ConfigError: As for `split_labels`.
+        ConfigError: As for `split_labels`, or the two splits have different owners.
     """
+    train, test = data.train.labels, data.test.labels
+    if config.partition == "natural" and not np.array_equal(np.unique(train), np.unique(test)):
+        raise ConfigError(
+            "partition", "natural", "the test set has other owners than the training set"
+        )
     return split_labels(
-        {"train": data.train, "test": data.test}[split].labels,
+        {"train": train, "test": test}[split],
         f"{data.fingerprint}-{split}",
         config.partition,
         arguments("partition-args", config.partition_args),
         config.num_clients,
         config.seed,
+        train,
     )
 
 
@@ -92,6 +98,7 @@ def split_labels(
     arguments: Mapping[str, Any],
     num_clients: int,
     seed: int,
+    reference: Labels | None = None,
 ) -> list[Indices]:
     """Return the index arrays of all clients, from the cache where they were computed before.
 
@@ -102,8 +109,10 @@ def split_labels(
         arguments: The scheme's own arguments.
         num_clients: K.
         seed: The run's seed.
+        reference: The training set's labels, where these are not.
 
     Raises:
+        DataError: The cache cannot be written.
         ConfigError: As for `make_scheme`, or the examples cannot be split like that.
     """
     chosen = make_scheme(scheme, arguments)
@@ -112,11 +121,13 @@ def split_labels(
     digest = hashlib.sha256(described.encode()).hexdigest()
     path = cache_root() / "partitions" / f"{digest[:32]}.npz"
     if not path.is_file():
-        found = chosen.split(labels, num_clients, seed)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            offsets = np.cumsum([len(indices) for indices in found])[:-1]
-            np.savez(file, indices=np.concatenate(found), offsets=offsets)
+        settled = chosen.settle(labels if reference is None else reference, num_clients, seed)
+        found = chosen.split(labels, num_clients, settled)
+        offsets = np.cumsum([len(indices) for indices in found])[:-1]
+        with writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, indices=np.concatenate(found), offsets=offsets)
     return _cached(str(path))
 
 

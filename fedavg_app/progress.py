@@ -84,8 +84,8 @@ class RoundProgress:
             parts.append(f"train loss {record.train_loss:.4f}")
         if "accuracy" in record.client_metrics:
             parts.append(f"on clients {record.client_metrics['accuracy']:.4f}")
-        if "accuracy-p10" in record.client_metrics:
-            parts[-1] += f" (a tenth below {record.client_metrics['accuracy-p10']:.4f})"
+            if "accuracy-p10" in record.client_metrics:
+                parts[-1] += f" (a tenth below {record.client_metrics['accuracy-p10']:.4f})"
         return "  ".join([*parts, *self._traffic()])
 
     def _traffic(self) -> list[str]:

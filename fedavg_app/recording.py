@@ -37,7 +37,7 @@ class Recording:
         self._progress = RoundProgress(plan.num_rounds)
         self._records: list[RoundRecord] = []
         self._outcome: Outcome | None = None
-        self._started = time.monotonic()
+        self._started = 0.0
         describe(self._progress.console, config, task, plan, data, self._folder.path)
 
     def __enter__(self) -> "Recording":
@@ -54,8 +54,8 @@ class Recording:
 
     def finish(self, outcome: Outcome) -> None:
         """Take in the outcome."""
-        self._outcome = outcome
         self._folder.write_model(outcome.arrays)
+        self._outcome = outcome
 
     def __exit__(
         self,

@@ -3,7 +3,6 @@
 The schemes are those of `flwr_datasets.partitioner` where it has them.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
 Positive = Annotated[int, Field(ge=1)]
+# How often a draw that leaves a client with too little is repeated.
+DRAWS = 10
 
 
 class Scheme(BaseModel, ABC):
@@ -36,6 +37,17 @@ class Scheme(BaseModel, ABC):
         if num_clients > len(labels):
             raise _too_many(num_clients, "clients", labels)
 
+    def settle(self, labels: Labels, num_clients: int, seed: int) -> int:
+        """Return the seed that `split` is to be called with for all splits of a data set.
+
+        Args:
+            labels: Of the training set, which decides where some draws have to be repeated.
+            num_clients: K.
+            seed: The run's seed.
+        """
+        del labels, num_clients
+        return seed
+
     @abstractmethod
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return the disjoint indices of the clients' examples, for what `check` let pass.
@@ -43,7 +55,7 @@ class Scheme(BaseModel, ABC):
         Args:
             labels: The target of every example, (n,) int64.
             num_clients: K.
-            seed: The run's seed.
+            seed: As `settle` returns it.
         """
 
 
@@ -145,39 +157,58 @@ class Dirichlet(Scheme):
     """Draw each class's shares of the clients from a Dirichlet distribution.
 
     The smaller alpha, the fewer clients have most of a class. Where a client would have fewer than
-    `minimum_examples`, all is drawn again; then its test examples, which are drawn from the same
-    stream, may be of other classes than its training examples.
+    `minimum_examples` training examples, all is drawn again.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 0.5
     minimum_examples: Positive = 1
 
+    def settle(self, labels: Labels, num_clients: int, seed: int) -> int:
+        """Return the first seed whose draw gives every client enough training examples.
+
+        Raises:
+            ConfigError: None of ten does.
+        """
+        for attempt in range(DRAWS):
+            settled = integer(seed, "partition", attempt + 1)
+            found = self._draw(labels, num_clients, settled)
+            if min(map(len, found)) >= self.minimum_examples:
+                return settled
+        raise ConfigError(
+            "partition-args",
+            f"alpha = {self.alpha}, minimum-examples = {self.minimum_examples}",
+            f"{DRAWS} draws left some of the {num_clients} clients with fewer of the {len(labels)} "
+            "training examples; give a larger alpha, a smaller minimum-examples or fewer clients",
+        )
+
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return the clients' shares; all examples are used.
 
         Raises:
-            ConfigError: Ten draws gave no client enough examples.
+            ConfigError: A client would have none.
         """
+        found = self._draw(labels, num_clients, seed)
+        if not all(map(len, found)):
+            raise ConfigError(
+                "partition-args",
+                f"alpha = {self.alpha}",
+                f"some of the {num_clients} clients would have none of the {len(labels)} examples "
+                "of this split; give a larger alpha, fewer clients or fraction-evaluate = 0",
+            )
+        return found
+
+    def _draw(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         from flwr_datasets.partitioner import DirichletPartitioner
 
         partitioner = DirichletPartitioner(
             num_clients,
             partition_by="label",
             alpha=self.alpha,
-            min_partition_size=self.minimum_examples,
+            min_partition_size=0,
             self_balancing=False,
-            seed=integer(seed, "partition"),
+            seed=seed,
         )
-        try:
-            with warnings.catch_warnings(action="ignore"):  # of every draw that it repeats
-                return _partition(partitioner, {"label": labels, "index": np.arange(len(labels))})
-        except ValueError as error:
-            raise ConfigError(
-                "partition-args",
-                f"alpha = {self.alpha}",
-                f"ten draws left some of the {num_clients} clients without {self.minimum_examples} "
-                f"of the {len(labels)} examples; give a larger alpha or fewer clients",
-            ) from error
+        return _partition(partitioner, {"label": labels, "index": np.arange(len(labels))})
 
 
 class Natural(Scheme):

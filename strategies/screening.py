@@ -5,6 +5,7 @@ time and memory bounded by the *model's* size (never by what a header claims), a
 is wrong into one `ReplyError` with a one-line reason.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from statistics import fmean
@@ -145,11 +146,10 @@ def accuracy_spread(replies: Iterable[Message]) -> MetricRecord:
     """Return how the (checked) clients' accuracies differ: means alone hide who is left behind.
 
     "accuracy-mean" counts all clients alike; below "accuracy-p10" are a tenth of them. Empty where
-    no reply states an accuracy.
+    a reply states no accuracy, or one that is none.
     """
-    metrics = (common_metrics(reply) for reply in replies)
-    found = [record["accuracy"] for record in metrics if "accuracy" in record]
-    if not found:
+    found = [common_metrics(reply).get("accuracy", math.nan) for reply in replies]
+    if not found or not all(0 <= accuracy <= 1 for accuracy in found):
         return MetricRecord()
     tenth = float(np.percentile(found, 10))
     return MetricRecord({"accuracy-mean": fmean(found), "accuracy-p10": tenth})

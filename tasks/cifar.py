@@ -50,8 +50,8 @@ def _apply(transform: v2.Transform, images: Tensor) -> Tensor:
 class LocalResponseNorm(nn.Module):
     """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
 
-    What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, as one convolution:
-    a training step of the network takes two thirds of the time.
+    What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, as one convolution,
+    which is faster on a CPU (benchmarks/normalisation.py).
     """
 
     band: Tensor

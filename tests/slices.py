@@ -1,7 +1,8 @@
 """Small slices of real data sets, written as the canonical files that a data-dir holds.
 
 Where the whole data sets lie beside the checkout, or in $FEDAVG_APP_TEST_DATA, the slices are cut
-out of them. Elsewhere they are other real images and texts in the same form.
+out of them. Elsewhere CIFAR-10 is patches of two photographs with numbers for labels, Fashion-MNIST
+is digits, and the reviews are sentences that say their stars: the same form, for the same code.
 """
 
 import csv
@@ -15,7 +16,7 @@ import pytest
 
 from tasks.data import cifar, idx
 from tasks.data.mnist import FASHION_MNIST, MNIST
-from tasks.data.shakespeare import AUTHOR, embedded_roles
+from tasks.data.shakespeare import AUTHOR, THE_END, embedded_roles
 from tasks.data.store import DataOptions
 
 WHOLE = Path(os.environ.get("FEDAVG_APP_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -44,9 +45,10 @@ def _cifar_records(count=120):
         return np.frombuffer(content, dtype=np.uint8).reshape(count, cifar.RECORD)
     from sklearn.datasets import load_sample_images
 
+    photos = load_sample_images().images
     records = []
     for number in range(count):
-        photo = load_sample_images().images[number % 2]
+        photo = photos[number % 2]
         row, column = 32 * (number // 2 % 12), 32 * (number // 24 % 19)
         patch = photo[row : row + 32, column : column + 32].transpose(2, 0, 1)
         records.append(np.concatenate([[number % 10], patch.ravel()]).astype(np.uint8))
@@ -78,6 +80,7 @@ def shakespeare(folder, roles=4, lines=12):
     text = ["MACBETH", "", AUTHOR, ""]
     for name, said in chosen:
         text += [f"  {name}. {said[0]}", *(f"    {line}" for line in said[1:lines]), ""]
+    text += ["", THE_END]
     (folder / "pg100.txt").write_text("\n".join(text), encoding="utf-8")
 
 
@@ -106,7 +109,9 @@ WRITERS = {
 
 
 def write(task, folder):
-    """Write the slice that the task reads into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the slice that the task reads into the folder, unless it is there."""
+    if folder.is_dir():
+        return folder
+    folder.mkdir(parents=True)
     WRITERS[task.partition("-")[0]](folder)
     return folder

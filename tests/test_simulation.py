@@ -105,6 +105,11 @@ def test_central_and_partition_take_the_tasks_and_data_of_run(tmp_path):
         (["central", "--task=cifar10-cnn", "--data-source=embedded"], "CIFAR-10 has none; give"),
         (["partition", "--partition=random"], "error: partition = 'random': mnist-2nn can be"),
         (["partition", "--num-clients=100000"], "error: num-clients = 100000: more clients"),
+        (["partition", "--plot=/nowhere/who.png"], "error: plot = '/nowhere/who.png'"),
+        (
+            ["partition", "--plot=/dev/null/who.png"],
+            "error: plot = '/dev/null/who.png'",
+        ),
         (["partition", "--partition-args=x"], "error: partition-args = 'x': write TOML"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.data.archive import Form
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
@@ -65,6 +66,9 @@ def read(paths: list[Path]) -> Splits:
     parts = [_parse(name, content) for name, content in contents]
     if len(parts) != len(BATCHES):
         raise DataError(f"{paths[0]} has {len(parts)} batches, not {len(BATCHES)}; fetch it again")
+    sizes = {len(labels) for _, labels in parts}
+    if len(sizes) > 1:
+        raise DataError(f"{paths[0].parent} has batches of {sizes} images, not of one size")
     train = Split(*(np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True)))
     return train, Split(*parts[-1])
 
@@ -142,6 +146,7 @@ CIFAR10 = Sources(
         "CIFAR-10's six files (the binary or the python version) or its archive, for example "
         "cifar-10-binary.tar.gz"
     ),
+    form=Form(np.uint8, SHAPE, classes=10),
     find=find,
     read=read,
     mirrors=("https://www.cs.toronto.edu/~kriz/",),

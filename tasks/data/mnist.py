@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from tasks.data import idx
+from tasks.data.archive import Form
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
 FILES = "the four canonical IDX files, for example train-images-idx3-ubyte.gz"
+FORM = Form(np.uint8, (28, 28), classes=10)
 EMBEDDED_TRAIN_PER_CLASS = 400
 
 
@@ -62,6 +64,7 @@ MNIST = Sources(
     label="MNIST",
     content="60,000 + 10,000 images",
     files=FILES,
+    form=FORM,
     find=idx.find,
     read=read,
     mirrors=(
@@ -86,6 +89,7 @@ FASHION_MNIST = Sources(
     label="Fashion-MNIST",
     content="60,000 + 10,000 images",
     files=FILES,
+    form=FORM,
     find=idx.find,
     read=read,
     mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),

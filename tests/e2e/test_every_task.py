@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def config(task, strategy, data, runs):
-    """Two rounds of two of four clients; STC's own setting of one step where it is at home."""
+    """Two rounds of two of four clients, with momentum and an evaluation on clients."""
     return RunConfig(
         task=task, strategy=strategy, data_dir=str(data), run_dir=str(runs), num_clients=4,
         fraction_train=0.5, num_server_rounds=2, local_steps=2, batch_size=4, evaluate_every=2,

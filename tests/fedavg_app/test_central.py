@@ -12,6 +12,7 @@ import tasks
 from fedavg_app.central import train
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.parts import load_task
 from tasks.data.store import DataOptions
 from tasks.seeds import torch_stream
 
@@ -103,5 +104,6 @@ def test_what_diverges_ends_with_a_reason(tmp_path):
 
 
 def test_two_places_for_the_data_are_refused(tmp_path):
+    both = CentralConfig(data_source="embedded", data_dir=str(tmp_path))
     with pytest.raises(ConfigError, match="data-source = 'embedded': leave it at 'auto'"):
-        central(tmp_path, data_dir=str(tmp_path))
+        load_task(both)

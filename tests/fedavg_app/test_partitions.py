@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 
 from fedavg_app import partitions
+from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitions import split_labels
+from fedavg_app.partitions import partition, split_labels
 from fedavg_app.schemes import Iid
+from tasks.data.store import DataOptions, Dataset, Split
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def test_a_partition_is_fixed_by_the_seed(labels, scheme):
         labels = np.random.default_rng(1).integers(0, 100, 60_000)  # 100 owners
     first = split_labels(labels, "seeded", scheme, {}, 20, 1)
     partitions._cached.cache_clear()
-    computed = partitions.SCHEMES[scheme]().split(labels, 20, 1)
+    chosen = partitions.SCHEMES[scheme]()
+    computed = chosen.split(labels, 20, chosen.settle(labels, 20, 1))
     other = split_labels(labels, "seeded", scheme, {}, 20, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, computed, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
@@ -85,17 +88,19 @@ def test_unequal_shards_are_runs_of_the_sorted_examples_in_the_papers_sizes(labe
     parts = split_labels(labels, "unequal", "shards", {"balancedness": 0.8}, 10, 1)
     place = np.empty(60_000, dtype=int)
     place[np.argsort(labels, kind="stable")] = np.arange(60_000)
-    # Each client has two runs; all runs' lengths are the formula's, by hand for 20 of 60,000.
-    lengths = []
-    for part in parts:
-        runs = np.split(np.sort(place[part]), np.flatnonzero(np.diff(np.sort(place[part])) > 1) + 1)
-        assert len(runs) in (1, 2)  # one where both shards are neighbours
-        lengths.append(len(part))
     shares = [0.1 / 20 + 0.9 * 0.8**i / sum(0.8**j for j in range(20)) for i in range(20)]
-    assert sum(lengths) == sum(int(share * 60_000) for share in shares)
-    assert max(lengths) > 3 * min(lengths)
+    sizes = sorted(int(share * 60_000) for share in shares)
+    # Each client has two runs of the formula's lengths, or one where both are neighbours.
+    left = sizes.copy()
+    for part in parts:
+        places = np.sort(place[part])
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        if len(runs) == 2:
+            for run in runs:
+                left.remove(len(run))
+    assert len(left) <= 4
     held = np.concatenate(parts)
-    assert len(np.unique(held)) == len(held)
+    assert len(np.unique(held)) == len(held) == sum(sizes)
 
 
 def test_dirichlet_gives_each_class_in_the_drawn_proportions(labels):
@@ -121,6 +126,40 @@ def test_dirichlet_gives_a_clients_test_examples_the_classes_of_its_training_exa
     for mine, held_out in zip(a, b, strict=True):
         have = np.bincount(train[mine], minlength=10) / 1000
         assert np.abs(np.bincount(test[held_out], minlength=10) / 200 - have).max() < 0.01
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_what_makes_training_draws_repeat_repeats_those_of_the_test_set(seed):
+    """With 100 clients and alpha = 0.1 a first draw often leaves someone with very few."""
+    targets = np.repeat(np.arange(10), 6000), np.repeat(np.arange(10), 2000)
+    data = Dataset(
+        *(Split(np.zeros(len(part)), part) for part in targets), DataOptions(), "", f"redrawn{seed}"
+    )
+    config = RunConfig(
+        partition="dirichlet", partition_args="alpha = 0.1, minimum-examples = 30", seed=seed
+    )
+    pairs = zip(partition(data, "train", config), partition(data, "test", config), strict=True)
+    for mine, held_out in pairs:
+        have = np.bincount(targets[0][mine], minlength=10) / 6000
+        test = np.bincount(targets[1][held_out], minlength=10) / 2000
+        assert np.abs(have - test).max() < 0.002
+
+
+def test_minimum_examples_is_kept_or_named(labels):
+    parts = split_labels(labels, "minimum", "dirichlet", {"minimum_examples": 300}, 20, 1)
+    assert min(map(len, parts)) >= 300
+    with pytest.raises(
+        ConfigError, match=r"minimum-examples = 4000': 10 draws left some of the 20"
+    ):
+        split_labels(labels, "minimum", "dirichlet", {"minimum_examples": 4000}, 20, 1)
+
+
+def test_owners_that_only_one_split_has_are_refused():
+    splits = [Split(np.zeros(3), np.zeros(3, int), np.array(o)) for o in ([1, 1, 2], [1, 1, 1])]
+    data = Dataset(*splits, DataOptions(), "", "owners differ")
+    config = RunConfig(num_clients=1, partition="natural")
+    with pytest.raises(ConfigError, match="the test set has other owners"):
+        partition(data, "train", config)
 
 
 def test_natural_gives_each_owner_a_client():
@@ -167,7 +206,7 @@ def test_natural_gives_each_owner_a_client():
             "dirichlet",
             {"alpha": 0.01},
             50,
-            "'alpha = 0.01': ten draws left some of the 50 clients without 1 of the 100 examples",
+            "'alpha = 0.01, minimum-examples = 1': 10 draws left some of the 50 clients",
         ),
         (
             "shards",

@@ -128,11 +128,12 @@ def test_batch_normalisation_is_averaged_too():
     assert found["num_batches_tracked"] == 6
 
 
-def test_aggregate_evaluate_is_the_weighted_mean():
-    def evaluated(node, num_examples, **metrics):
-        record = MetricRecord({"num-examples": num_examples, **metrics})
-        return reply_with(node, RecordDict({"metrics": record}))
+def evaluated(node, num_examples, **metrics):
+    record = MetricRecord({"num-examples": num_examples, **metrics})
+    return reply_with(node, RecordDict({"metrics": record}))
 
+
+def test_aggregate_evaluate_is_the_weighted_mean():
     strategy = FedAvg()
     replies = [
         evaluated(10, 1, accuracy=0.5, loss=2.0),
@@ -147,6 +148,16 @@ def test_aggregate_evaluate_is_the_weighted_mean():
     assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
     assert list(strategy.rejected) == [30]
     assert strategy.aggregate_evaluate(5, [failed(10)]) is None
+
+
+@pytest.mark.parametrize("lies", [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (0.5, 1.5), (0.5, -0.1)])
+def test_accuracies_that_are_none_have_no_spread(lies):
+    strategy = FedAvg()
+    metrics = strategy.aggregate_evaluate(
+        1, [evaluated(node, 1, accuracy=lie) for node, lie in enumerate(lies, 1)]
+    )
+    assert "accuracy-p10" not in metrics
+    assert "accuracy-mean" not in metrics
 
 
 def test_client_mod_calls_the_clients_handler():

@@ -109,8 +109,16 @@ def damage(folder, kind):
         path.write_bytes(whole[:-100])
     elif kind == "empty":
         path.write_bytes(b"")
+    elif kind == "short":
+        path.write_bytes(whole[: 3 * 3073])
     elif kind == "label":
         path.write_bytes(b"\x0a" + whole[1:])
+
+
+def test_a_file_cut_at_an_image_is_noticed(folder):
+    damage(folder, "short")
+    with pytest.raises(DataError, match=r"has batches of \{3, 7\} images, not of one size"):
+        load(folder)
 
 
 @pytest.mark.parametrize("kind", ["missing", "truncated", "empty", "label"])

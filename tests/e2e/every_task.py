@@ -66,7 +66,7 @@ def simulate_all():
     """Run all configs on RayGrid."""
     from fedavg_app.engine.cluster import cluster
 
-    with cluster("", 2, 0, "cpu") as share:
+    with cluster("", 1, 0, "cpu") as share:
         from fedavg_app.engine.grid import RayGrid
         from fedavg_app.server_app import run
 

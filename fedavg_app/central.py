@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import CentralTest, pick_device
-from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
+from fedavg_app.history import RoundRecord, with_totals
 from fedavg_app.plan import make_plan
 from fedavg_app.recording import Recording
-from fedavg_app.rounds import Outcome
+from fedavg_app.rounds import Outcome, conclude
 from strategies.aggregation import Arrays
 from strategies.arrays import to_record
 from tasks.base import Examples, Task
@@ -48,16 +48,15 @@ def train(config: CentralConfig, task: Task) -> Outcome:
     client = TaskClient(task, model, examples)
     batches = _batches(examples, config)
     # As in a federated run the rate decays after every round, which is a step here.
-    rates = (plan.learning_rate * plan.learning_rate_decay**step for step in count())
+    rates = map(plan.rate, count(1))
     local: Config = {"momentum": config.momentum}
     velocity: Velocity = {}
 
     def tested(step: int, started: float, loss: float | None = None) -> RoundRecord:
         test_loss, accuracy = test(to_record(_arrays(model)))
-        rate = plan.learning_rate * plan.learning_rate_decay ** (step - 1)
         record = RoundRecord(
             step,
-            learning_rate=rate if step else None,
+            learning_rate=plan.rate(step) if step else None,
             train_loss=loss,
             test_loss=test_loss,
             accuracy=accuracy,
@@ -80,11 +79,9 @@ def train(config: CentralConfig, task: Task) -> Outcome:
                 )
             records.append(tested(step + steps, started, loss))
             recording.add(records[-1])
-            if plan.target_accuracy and (records[-1].accuracy or 0.0) >= plan.target_accuracy:
+            if plan.reached(records[-1].accuracy):
                 break
-        target = plan.target_accuracy
-        reached = rounds_to_target(accuracy_curve(records), target) if target else None
-        outcome = Outcome(to_record(_arrays(model)), records, reached)
+        outcome = conclude(to_record(_arrays(model)), records, plan)
         recording.finish(outcome)
     return outcome
 

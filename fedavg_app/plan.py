@@ -20,6 +20,15 @@ class Plan:
     fraction_evaluate: float = 0.0
     round_timeout: float | None = None
 
+    def rate(self, server_round: int) -> float:
+        """Return the learning rate of a round, which counts from 1."""
+        return self.learning_rate * self.learning_rate_decay ** (server_round - 1)
+
+    def reached(self, accuracy: float | None) -> bool:
+        """Return whether this test accuracy ends the training; None, not tested, does not."""
+        target = self.target_accuracy
+        return target is not None and accuracy is not None and accuracy >= target
+
 
 def make_plan(config: TrainingConfig, task: Task) -> Plan:
     """Return the plan of the config's training."""

@@ -37,12 +37,11 @@ class Recording:
         self._progress = RoundProgress(plan.num_rounds)
         self._records: list[RoundRecord] = []
         self._outcome: Outcome | None = None
-        self._started = 0.0
+        self._started = time.monotonic()
         describe(self._progress.console, config, task, plan, data, self._folder.path)
 
     def __enter__(self) -> "Recording":
         """Start the display."""
-        self._started = time.monotonic()
         self._progress.__enter__()
         return self
 

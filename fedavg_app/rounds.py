@@ -68,7 +68,7 @@ def run_rounds(
     empty_rounds = 0
     for server_round in range(1, plan.num_rounds + 1):
         started = time.monotonic()
-        rate = plan.learning_rate * plan.learning_rate_decay ** (server_round - 1)
+        rate = plan.rate(server_round)
         config = ConfigRecord({**client_config, "learning-rate": rate})
         cohort = _cohort(grid, nodes, plan, server_round, "train")
         trained = _Exchange(
@@ -116,8 +116,13 @@ def run_rounds(
         if empty_rounds == MAX_EMPTY_ROUNDS:
             reasons = "; ".join(sorted(set(rejected.values()))[:3]) or "none was asked"
             raise RunError(f"no usable reply in {empty_rounds} rounds in a row: {reasons}")
-        if plan.target_accuracy and (accuracy_now or 0.0) >= plan.target_accuracy:
+        if plan.reached(accuracy_now):
             break
+    return conclude(arrays, records, plan)
+
+
+def conclude(arrays: ArrayRecord, records: list[RoundRecord], plan: Plan) -> Outcome:
+    """Return the outcome of a training that ended with these arrays."""
     target = plan.target_accuracy
     reached = rounds_to_target(accuracy_curve(records), target) if target else None
     return Outcome(arrays, records, reached)

@@ -104,6 +104,28 @@ class RunConfig(TrainingConfig):
     round_timeout: Annotated[float, Field(ge=0)] = Field(
         0.0, description="seconds after which a round goes on without the missing; 0 means wait"
     )
+    over_selection: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="share of clients asked beyond C; a round ends when enough have answered"
+    )
+    min_replies: Positive = Field(
+        1, description="usable replies a round needs; with fewer the model stays as it is"
+    )
+    max_examples: Annotated[int, Field(ge=1, le=2**53)] = Field(
+        10**9, description="a client that claims more examples is rejected"
+    )
+    max_update_norm: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="a client whose update has a larger L2 norm is rejected; 0 means no limit"
+    )
+    min_nodes: Count = Field(
+        0, description="nodes a run waits for, the others may join later; 0 means one per client"
+    )
+    node_timeout: Annotated[float, Field(ge=0)] = Field(
+        3.0, description="seconds without a new node after which a run stops waiting for more"
+    )
+    checkpoint_every: Count = Field(
+        0, description="rounds between two checkpoints; 0 means that there are none"
+    )
+    resume: str = Field("", description="go on with the run that left this folder")
     client_mods: str = Field(
         "",
         description="Flower mods around the clients' work: package.module:attribute, outer first",

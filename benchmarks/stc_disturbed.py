@@ -20,6 +20,7 @@ from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import BaseGrid, error_reply, identify_server, stamp
+from fedavg_app.nodes import Roster
 from fedavg_app.parts import load_parts
 from fedavg_app.plan import make_plan
 from fedavg_app.rounds import Outcome, run_rounds
@@ -95,9 +96,11 @@ def train(grid: DisturbedGrid, strategy: CohortStrategy) -> tuple[ArrayRecord, O
     task, _ = load_parts(config)
     data = task.dataset(config.data_options)
     initial = ArrayRecord(task.initial_model(config.seed).state_dict())
+    roster = Roster(grid, config.num_clients)
+    roster.assemble()
     outcome = run_rounds(
-        grid, strategy, initial, grid.get_node_ids(), make_plan(config, task),
-        client_config(config, data), CentralTest(task, data, config), lambda _: None,
+        grid, strategy, initial, roster, make_plan(config, task),
+        client_config(config, data), CentralTest(task, data, config), lambda *_: None,
     )  # fmt: skip
     return initial, outcome
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
@@ -27,21 +28,27 @@ def exchange(
 
     Error replies count as replies. The order is that of arrival.
     """
-    return list(stream(grid, messages, timeout))
+    return list(chain.from_iterable(arrivals(grid, grid.push_messages(messages), timeout)))
 
 
-def stream(
-    grid: Grid, messages: Iterable[Message], timeout: float | None = None
-) -> Iterator[Message]:
-    """Send the messages; yield the replies as they come, as `exchange` returns them."""
+def arrivals(
+    grid: Grid, message_ids: Iterable[str], timeout: float | None = None
+) -> Iterator[list[Message]]:
+    """Yield the replies to messages that were sent, those that came together in one list.
+
+    It ends when all have come or ``timeout`` seconds are over. A message that could not be sent has
+    no id (None, from Flower's grids) and is not waited for.
+    """
     wait = grid.wait if isinstance(grid, Waiting) else time.sleep
     deadline = None if timeout is None else time.monotonic() + timeout
-    waiting = set(grid.push_messages(messages))
+    waiting = [message_id for message_id in message_ids if message_id]
     pause = FIRST_PAUSE
     while waiting:
         arrived = list(grid.pull_messages(waiting))
-        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        yield from arrived
+        if arrived:
+            come = {reply.metadata.reply_to_message_id for reply in arrived}
+            waiting = [message_id for message_id in waiting if message_id not in come]
+            yield arrived
         if deadline is not None and time.monotonic() >= deadline:
             return
         pause = FIRST_PAUSE if arrived else min(pause * GROWTH, LONGEST_PAUSE)

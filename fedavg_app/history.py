@@ -1,8 +1,10 @@
 """What happened in every round, and the papers' measure of it."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
@@ -52,6 +54,28 @@ class RoundRecord:
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+
+
+def read_history(path: Path, last_round: int) -> list[RoundRecord]:
+    """Return the rounds up to ``last_round`` of a file with one `RoundRecord.as_json` a line.
+
+    What follows them is not looked at: it may end within a line.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: Not all of those rounds are there.
+    """
+    records = []
+    with path.open(encoding="utf-8") as file:
+        for line, number in zip(file, range(last_round + 1), strict=False):
+            values = json.loads(line)
+            values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
+            records.append(RoundRecord(**values))
+            if records[-1].round != number:
+                raise ValueError(f"{path.name} has round {records[-1].round} in place {number}")
+    if len(records) <= last_round:
+        raise ValueError(f"{path.name} ends before round {last_round}")
+    return records
 
 
 def with_totals(record: RoundRecord, before: RoundRecord) -> RoundRecord:

@@ -18,7 +18,9 @@ class Plan:
     seed: int
     fraction_train: float = 1.0
     fraction_evaluate: float = 0.0
+    over_selection: float = 0.0
     round_timeout: float | None = None
+    node_timeout: float = 3.0
 
     def rate(self, server_round: int) -> float:
         """Return the learning rate of a round, which counts from 1."""
@@ -47,5 +49,7 @@ def make_plan(config: TrainingConfig, task: Task) -> Plan:
         plan,
         fraction_train=config.fraction_train,
         fraction_evaluate=config.fraction_evaluate,
+        over_selection=config.over_selection,
         round_timeout=config.round_timeout or None,
+        node_timeout=config.node_timeout,
     )

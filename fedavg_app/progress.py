@@ -1,6 +1,7 @@
 """What a person sees while a run goes: one live line on a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -20,6 +21,7 @@ class RoundProgress:
         self.console = console or Console(soft_wrap=True, highlight=False, markup=False)
         self._num_rounds = num_rounds
         self._bytes = self._rejected = 0
+        self._first_round = 0
         self._best = 0.0
         self._tested = ""
         self._started = time.monotonic()
@@ -52,11 +54,20 @@ class RoundProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, record: RoundRecord) -> None:
-        """Show one round."""
+    def go_on(self, done: Sequence[RoundRecord]) -> None:
+        """Take in the rounds that are over already, without showing them."""
+        for record in done:
+            self._count(record)
+            self._first_round = record.round
+
+    def _count(self, record: RoundRecord) -> None:
         self._bytes += record.bytes_down + record.bytes_up
         self._rejected += len(record.rejected)
         self._best = max(self._best, record.accuracy or 0.0)
+
+    def update(self, record: RoundRecord) -> None:
+        """Show one round."""
+        self._count(record)
         if self._bar is not None:
             self._bar.update(
                 self._bar_task, completed=record.round, description=self._brief(record)
@@ -93,8 +104,9 @@ class RoundProgress:
         return [*sent, f"rejected {self._rejected}"] if self._rejected else sent
 
     def _left(self, record: RoundRecord) -> str:
-        if not record.round:
+        rounds = record.round - self._first_round
+        if not rounds:
             return "?"
         elapsed = time.monotonic() - self._started
-        seconds = round(elapsed / record.round * (self._num_rounds - record.round))
+        seconds = round(elapsed / rounds * (self._num_rounds - record.round))
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

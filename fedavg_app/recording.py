@@ -1,6 +1,7 @@
 """The bookkeeping of one training, federated or central: on the screen and in its folder."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from fedavg_app.artifacts import RunDirectory
@@ -26,16 +27,30 @@ class Recording:
         task: The learning problem.
         plan: What is to be done.
         data: The data set.
+        done: The rounds of this run that are over already, if it goes on.
+
+    Attributes:
+        folder: The training's folder.
 
     Raises:
         ConfigError: Its folder cannot be made.
     """
 
-    def __init__(self, config: TrainingConfig, task: Task, plan: Plan, data: Dataset) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        task: Task,
+        plan: Plan,
+        data: Dataset,
+        done: Sequence[RoundRecord] = (),
+    ) -> None:
         self._config, self._task, self._plan, self._data = config, task, plan, data
-        self._folder = RunDirectory(config, task.name)
+        self._folder = RunDirectory(config, task.name, done)
+        self.folder = self._folder.path
         self._progress = RoundProgress(plan.num_rounds)
-        self._records: list[RoundRecord] = []
+        self._progress.go_on(done)
+        self._records = list(done)
+        self._seconds_before = sum(record.seconds for record in done)
         self._outcome: Outcome | None = None
         self._started = time.monotonic()
         describe(self._progress.console, config, task, plan, data, self._folder.path)
@@ -64,7 +79,7 @@ class Recording:
     ) -> None:
         """Write what is left to write, and say how it ended."""
         self._progress.__exit__(kind, error, traceback)
-        seconds = time.monotonic() - self._started
+        seconds = self._seconds_before + time.monotonic() - self._started
         summary = summarise(self._plan, self._data, self._records, self._outcome, seconds)
         if self._outcome is None:
             reason = str(error) if isinstance(error, Exception) else "interrupted"

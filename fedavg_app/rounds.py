@@ -2,19 +2,18 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from fedavg_app.cohort import CohortGrid
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import Evaluate
-from fedavg_app.exchange import stream
 from fedavg_app.history import RoundRecord, accuracy_curve, rounds_to_target, with_totals
+from fedavg_app.nodes import Roster
 from fedavg_app.plan import Plan
-from fedavg_app.sampling import sample
+from fedavg_app.post import Post
 from fedavg_app.wire import count_bytes
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
@@ -38,41 +37,49 @@ def run_rounds(
     grid: Grid,
     strategy: CohortStrategy | Screened,
     arrays: ArrayRecord,
-    nodes: Sequence[int],
+    roster: Roster,
     plan: Plan,
     client_config: ConfigRecord,
     evaluate: Evaluate,
-    on_round: Callable[[RoundRecord], None],
+    on_round: Callable[[RoundRecord, ArrayRecord], None],
+    done: Sequence[RoundRecord] = (),
 ) -> Outcome:
     """Run federated training until the target accuracy or the last round.
 
     Args:
         grid: Carries the messages.
         strategy: The protocol.
-        arrays: The initial model.
-        nodes: The node id of every partition, in their order.
+        arrays: The initial model, or that of the last round done.
+        roster: The nodes, assembled.
         plan: What to do.
         client_config: Goes to the clients, with the round's "learning-rate" added.
         evaluate: Tests the global model.
-        on_round: Is told of every round as it ends, round 0 (the initial model) first.
+        on_round: Is told of every round as it ends, with the model, round 0 (the initial model)
+            first.
+        done: The rounds of this run that are over already; it goes on after them.
 
     Raises:
-        RunError: No usable reply in `MAX_EMPTY_ROUNDS` rounds in a row.
+        RunError: No usable reply in `MAX_EMPTY_ROUNDS` rounds in a row, or no node is there.
     """
-    started = time.monotonic()
-    loss, accuracy = evaluate(arrays)
-    seconds = time.monotonic() - started
-    start = RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
-    records = [with_totals(start, start)]
-    on_round(records[0])
-    empty_rounds = 0
-    for server_round in range(1, plan.num_rounds + 1):
+    records = list(done)
+    if not records:
         started = time.monotonic()
+        loss, accuracy = evaluate(arrays)
+        seconds = time.monotonic() - started
+        start = RoundRecord(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
+        records.append(with_totals(start, start))
+        on_round(records[0], arrays)
+    post = Post(grid, roster, plan)
+    empty_rounds = 0
+    while records[-1].round < plan.num_rounds and not _reached(records, plan):
+        server_round = records[-1].round + 1
+        started = time.monotonic()
+        roster.wait(plan.node_timeout)
         rate = plan.rate(server_round)
         config = ConfigRecord({**client_config, "learning-rate": rate})
-        cohort = _cohort(grid, nodes, plan, server_round, "train")
-        trained = _Exchange(
-            cohort, strategy.configure_train(server_round, arrays, config, cohort), plan
+        cohort = post.cohort(server_round, "train")
+        trained = post.exchange(
+            cohort, strategy.configure_train(server_round, arrays, config, cohort), "train"
         )
         bytes_down = sum(map(count_bytes, trained.sent))
         new_arrays, metrics = strategy.aggregate_train(server_round, trained.replies())
@@ -86,9 +93,11 @@ def run_rounds(
         due = server_round % plan.evaluate_every == 0 or server_round == plan.num_rounds
         client_metrics: dict[str, float] = {}
         if plan.fraction_evaluate > 0 and due:
-            cohort = _cohort(grid, nodes, plan, server_round, "evaluate")
-            evaluated = _Exchange(
-                cohort, strategy.configure_evaluate(server_round, arrays, config, cohort), plan
+            cohort = post.cohort(server_round, "evaluate")
+            evaluated = post.exchange(
+                cohort,
+                strategy.configure_evaluate(server_round, arrays, config, cohort),
+                "evaluate",
             )
             client_metrics = _scalars(
                 strategy.aggregate_evaluate(server_round, evaluated.replies())
@@ -110,15 +119,17 @@ def run_rounds(
             theory_bits_up=strategy.theory_bits_up,
             seconds=time.monotonic() - started,
         )
-        record = with_totals(record, records[-1])
-        records.append(record)
-        on_round(record)
+        records.append(with_totals(record, records[-1]))
+        on_round(records[-1], arrays)
         if empty_rounds == MAX_EMPTY_ROUNDS:
             reasons = "; ".join(sorted(set(rejected.values()))[:3]) or "none was asked"
             raise RunError(f"no usable reply in {empty_rounds} rounds in a row: {reasons}")
-        if plan.reached(accuracy_now):
-            break
     return conclude(arrays, records, plan)
+
+
+def _reached(records: Sequence[RoundRecord], plan: Plan) -> bool:
+    """Return whether the last round reached the target; the initial model does not count."""
+    return records[-1].round > 0 and plan.reached(records[-1].accuracy)
 
 
 def conclude(arrays: ArrayRecord, records: list[RoundRecord], plan: Plan) -> Outcome:
@@ -126,59 +137,6 @@ def conclude(arrays: ArrayRecord, records: list[RoundRecord], plan: Plan) -> Out
     target = plan.target_accuracy
     reached = rounds_to_target(accuracy_curve(records), target) if target else None
     return Outcome(arrays, records, reached)
-
-
-def _cohort(
-    grid: Grid, nodes: Sequence[int], plan: Plan, server_round: int, purpose: str
-) -> CohortGrid:
-    """Return the grid with the nodes of the clients that take part, in the clients' order."""
-    fraction = plan.fraction_train if purpose == "train" else plan.fraction_evaluate
-    clients = sample(plan.seed, server_round, purpose, fraction, len(nodes))
-    return CohortGrid(grid, [nodes[client] for client in clients])
-
-
-class _Exchange:
-    """One half of a round: messages out, and the replies to them in the clients' order.
-
-    Replies arrive in any order, and sums of floats depend on it: in the clients' order the same
-    replies give the same model. Each is passed on as soon as those before it are there, so that
-    decoding and adding it up go on while others still train.
-
-    Attributes:
-        sent: The messages.
-        bytes_up: The bytes of the replies passed on so far.
-    """
-
-    def __init__(self, cohort: CohortGrid, messages: Iterable[Message], plan: Plan) -> None:
-        self.sent = list(messages)
-        self.bytes_up = 0
-        self._cohort, self._timeout = cohort, plan.round_timeout
-        place = {node: number for number, node in enumerate(cohort.get_node_ids())}
-        asked = [message.metadata.dst_node_id for message in self.sent]
-        self._missing = sorted(asked, key=lambda node: place.get(node, len(place)))
-
-    def replies(self) -> Iterator[Message]:
-        """Send the messages; yield the replies that come in time."""
-        early: dict[int, list[Message]] = {node: [] for node in self._missing}
-        for reply in stream(self._cohort, self.sent, self._timeout):
-            early.setdefault(reply.metadata.src_node_id, []).append(reply)
-            while self._missing and early[self._missing[0]]:
-                yield self._pass(early[self._missing.pop(0)])
-        # The deadline is over: those that did not come are passed by.
-        for node in list(self._missing):
-            if early[node]:
-                self._missing.remove(node)
-                yield self._pass(early[node])
-
-    def _pass(self, came: list[Message]) -> Message:
-        reply = came.pop(0)
-        self.bytes_up += count_bytes(reply)
-        return reply
-
-    @property
-    def silent(self) -> dict[int, str]:
-        """The nodes that did not answer."""
-        return dict.fromkeys(self._missing, "no reply in time")
 
 
 def _scalars(metrics: MetricRecord | None) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Who takes part in a round: a pure function of the seed and the round's number."""
 
+from collections.abc import Sequence
+
 from tasks.seeds import stream
 
 
@@ -12,7 +14,11 @@ def cohort_size(fraction: float, num_clients: int) -> int:
 
 
 def sample(
-    seed: int, server_round: int, purpose: str, fraction: float, num_clients: int
+    seed: int,
+    server_round: int,
+    purpose: str,
+    size: int,
+    clients: Sequence[int],
 ) -> list[int]:
     """Return the sorted numbers of the clients that take part in the round.
 
@@ -20,9 +26,9 @@ def sample(
         seed: The run's seed.
         server_round: The round's number, from 1.
         purpose: "train" or "evaluate": two independent draws.
-        fraction: C, in [0, 1].
-        num_clients: K.
+        size: How many are wanted, `cohort_size` or more; all where there are fewer.
+        clients: The numbers of those that are there, sorted.
     """
-    size = cohort_size(fraction, num_clients)
-    drawn = stream(seed, purpose, server_round).choice(num_clients, size=size, replace=False)
-    return sorted(int(client) for client in drawn)
+    size = min(size, len(clients))
+    drawn = stream(seed, purpose, server_round).choice(len(clients), size=size, replace=False)
+    return sorted(clients[int(place)] for place in drawn)

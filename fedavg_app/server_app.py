@@ -7,10 +7,13 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedavg_app import checkpoint
+from fedavg_app.checkpoint import Checkpoint, Remembering
 from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.errors import USER_ERRORS
+from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.evaluation import CentralTest, Evaluate
-from fedavg_app.nodes import find_nodes
+from fedavg_app.history import RoundRecord
+from fedavg_app.nodes import Roster
 from fedavg_app.partitions import partition
 from fedavg_app.parts import load_parts
 from fedavg_app.plan import make_plan
@@ -51,24 +54,43 @@ def run(
         RunError: The run could not go on.
     """
     config = parse_config(run_config)
+    standing = checkpoint.load(config) if config.resume else None
     task, strategy = load_parts(config)
     data = task.dataset(config.data_options)
     # Computed here, before any client needs it: what cannot be split ends the run at once.
     for split in ("train", "test") if config.fraction_evaluate else ("train",):
         partition(data, split, config)
     plan = make_plan(config, task)
-    nodes = find_nodes(grid, config.num_clients)
-    with Recording(config, task, plan, data) as recording:
+    roster = Roster(grid, config.num_clients)
+    roster.assemble(config.min_nodes, config.node_timeout)
+    arrays, done = ArrayRecord(task.initial_model(config.seed).state_dict()), []
+    if standing is not None:
+        if standing.data != data.fingerprint:
+            fix = "these are not the data of the run to resume; give those"
+            raise ConfigError("data-dir", config.data_dir, fix)
+        strategy, arrays, done = standing.strategy, standing.arrays, standing.records
+        if isinstance(grid, Remembering):
+            grid.restore_states(standing.states)
+    with Recording(config, task, plan, data, done) as recording:
         strategy.summary()
+        saved = Checkpoint(recording.folder, data.fingerprint)
+
+        def on_round(record: RoundRecord, arrays: ArrayRecord) -> None:
+            recording.add(record)
+            if config.checkpoint_every and record.round % config.checkpoint_every == 0:
+                changed = grid.changed_states() if isinstance(grid, Remembering) else {}
+                saved.save(record.round, strategy, arrays, changed)
+
         outcome = run_rounds(
             grid,
             strategy,
-            ArrayRecord(task.initial_model(config.seed).state_dict()),
-            nodes,
+            arrays,
+            roster,
             plan,
             client_config(config, data),
             evaluation(task, data, config),
-            recording.add,
+            on_round,
+            done,
         )
         recording.finish(outcome)
     return outcome

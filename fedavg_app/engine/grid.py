@@ -5,13 +5,14 @@ A client that remembers something belongs to the worker that has its state; the 
 
 import logging
 import math
+import pickle
 import secrets
 import signal
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from multiprocessing import connection
 from types import TracebackType
 from typing import Any
@@ -85,6 +86,9 @@ class RayGrid(BaseGrid):
         self._owner: dict[int, Link] = {}
         # Clients whose state is on its way to another worker: their job, and that worker.
         self._moving: dict[int, tuple[Job, Link]] = {}
+        # Clients whose state changed since the last checkpoint, and the states for the next one.
+        self._changed: set[int] = set()
+        self._pickled: dict[int, bytes] = {}
         self._free: deque[Job] = deque()
         self._replies: dict[str, Message] = {}
         self._results: dict[Link, list[BatchResult]] = {}
@@ -137,6 +141,10 @@ class RayGrid(BaseGrid):
         due = time.monotonic() + self._timeout
         margin = min(MARGIN_SECONDS, self._timeout / 10)
         batch = Batch(due - margin, due, shared_records(pushed))
+        for link in self._links:
+            for late in link.waiting:  # at a round that is over: the next goes to the same worker
+                if isinstance(late, Job):
+                    self._owner.setdefault(late.partition, link)
         for message in pushed:
             job = Job(message, batch)
             owner = self._owner.get(job.partition)
@@ -195,6 +203,28 @@ class RayGrid(BaseGrid):
             return combine(found[number] for number in numbers)
 
         return test
+
+    def changed_states(self) -> dict[int, bytes | None]:
+        """Return, by partition, the states changed since the last call, pickled; None for none."""
+        changed, self._changed = self._changed, set()
+        asked: dict[int, Link] = {}
+        for client in changed & self._owner.keys():
+            asked[client] = self._owner[client]
+            self._try(asked[client], asked[client].ask, "pickled", client)
+        # A worker that dies meanwhile has lost its clients' states: they have none.
+        while any(c not in self._pickled and self._owner.get(c) is asked[c] for c in asked):
+            self.wait(CHECK_SECONDS)
+            self._collect()
+        states, self._pickled = self._pickled, {}
+        return {client: states.get(client) for client in changed}
+
+    def restore_states(self, states: Mapping[int, bytes]) -> None:
+        """Give clients the states that `changed_states` returned."""
+        self.worker_process_ids()
+        for number, (client, state) in enumerate(states.items()):
+            link = self._links[number % len(self._links)]
+            self._owner[client] = link
+            self._try(link, link.ask, "adopt", client, pickle.loads(state))  # noqa: S301 - our own
 
     def _idle(self) -> list[Link]:
         """Return the workers that have nothing to do; wait until there is one."""
@@ -272,6 +302,8 @@ class RayGrid(BaseGrid):
             if done:
                 reply, stateful, seconds = value
                 self._learn(request.kind, seconds)
+                if stateful or request.partition in self._owner:
+                    self._changed.add(request.partition)
                 self._owner.pop(request.partition, None)
                 if stateful:
                     self._owner[request.partition] = link
@@ -284,6 +316,8 @@ class RayGrid(BaseGrid):
             raise RunError(f"worker {link.number} cannot {name}: {value}")
         if name == "evaluate":
             self._results[link] = value
+        elif name == "pickled":
+            self._pickled[arguments[0]] = value
         elif name == "release":
             job, heir = self._moving.pop(arguments[0])
             if heir not in self._links:
@@ -331,7 +365,9 @@ class RayGrid(BaseGrid):
         logger.warning("%s; it is replaced and its clients forget their state", reason)
         link.kill()
         self._links[link.number] = Link(link.number, self._setting)
-        self._owner = {client: owner for client, owner in self._owner.items() if owner is not link}
+        lost = {client for client, owner in self._owner.items() if owner is link}
+        self._changed |= lost
+        self._owner = {client: self._owner[client] for client in self._owner.keys() - lost}
         jobs = [request for request in link.waiting if isinstance(request, Job)]
         if jobs:
             self._keep(jobs[0], error_reply(jobs[0].message, reason))

@@ -39,6 +39,12 @@ class ClientStates:
         self._bytes -= state_bytes(state)
         return state
 
+    def pickled(self, partition: int) -> bytes:
+        """Return the state of a client that has one, pickled, and keep it."""
+        if partition in self._on_disk:
+            return self._file(partition).read_bytes()
+        return pickle.dumps(self._in_memory[partition])
+
     def put(self, partition: int, state: RecordDict) -> None:
         """Keep the state of a client that has none here; an empty one costs nothing.
 

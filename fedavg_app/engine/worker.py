@@ -121,6 +121,10 @@ class Worker:
         """Return a client's state, for the worker that is to have it, and forget it."""
         return self._states.take(partition)
 
+    def pickled(self, partition: int) -> bytes:
+        """Return a client's state, pickled, and keep it."""
+        return self._states.pickled(partition)
+
     def handle(
         self, message: Message, seconds: float | None, received: float
     ) -> tuple[Message, bool, float]:

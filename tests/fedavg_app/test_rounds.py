@@ -12,7 +12,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import CentralTest
 from fedavg_app.internals import error_reply
-from fedavg_app.nodes import find_nodes
+from fedavg_app.nodes import Roster
 from fedavg_app.partitions import split_labels
 from fedavg_app.parts import load_parts
 from fedavg_app.plan import make_plan
@@ -39,15 +39,17 @@ def train(tamper=None, on_round=None, **changes):
     task, strategy = load_parts(config)
     data = task.dataset(config.data_options)
     grid = LocalGrid(config.model_dump(by_alias=True), config.num_clients, tamper)
+    roster = Roster(grid, config.num_clients)
+    roster.assemble()
     outcome = run_rounds(
         grid,
         strategy,
         ArrayRecord(task.initial_model(config.seed).state_dict()),
-        find_nodes(grid, config.num_clients),
+        roster,
         make_plan(config, task),
         client_config(config, data),
         CentralTest(task, data, config),
-        on_round or (lambda record: None),
+        lambda record, arrays: on_round(record) if on_round else None,
     )
     return grid, outcome
 
@@ -69,9 +71,9 @@ def test_fedavg_is_the_papers_algorithm():
     parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "shards", {}, 20, 1)
     weights = [value.numpy().copy() for value in task.initial_model(1).state_dict().values()]
     for server_round in range(1, 5):
-        total = sum(len(parts[k]) for k in sample(1, server_round, "train", 0.25, 20))
+        total = sum(len(parts[k]) for k in sample(1, server_round, "train", 5, range(20)))
         mean = [np.zeros(array.shape) for array in weights]
-        for k in sample(1, server_round, "train", 0.25, 20):
+        for k in sample(1, server_round, "train", 5, range(20)):
             examples = Examples(
                 task.prepare(torch.from_numpy(data.train.inputs[parts[k]])),
                 torch.from_numpy(np.array(data.train.targets[parts[k]])),
@@ -91,7 +93,7 @@ def test_fedavg_is_the_papers_algorithm():
 def test_only_the_seeded_cohort_is_written_to():
     grid, _ = train()
     trained = [number for kind, number in grid.log if kind == "train"]
-    expected = [k for t in range(1, 5) for k in sample(1, t, "train", 0.25, 20)]
+    expected = [k for t in range(1, 5) for k in sample(1, t, "train", 5, range(20))]
     assert trained == expected
 
 
@@ -130,7 +132,7 @@ def test_flowers_own_strategies_learn_from_the_seeded_cohort(path, arguments):
         strategy=path, strategy_args=arguments, num_server_rounds=8, partition="iid"
     )
     trained = [number for kind, number in grid.log if kind == "train"]
-    cohorts = [sample(1, t, "train", 0.25, 20) for t in range(1, 9)]
+    cohorts = [sample(1, t, "train", 5, range(20)) for t in range(1, 9)]
     by_round = [sorted(trained[5 * t : 5 * t + 5]) for t in range(8)]
     assert by_round == cohorts
     assert outcome.records[-1].test_loss < outcome.records[0].test_loss
@@ -194,7 +196,7 @@ BAD_CLIENTS = {
 @pytest.mark.parametrize("kind", BAD_CLIENTS)
 def test_a_bad_client_is_rejected_counted_and_logged_and_the_run_goes_on(kind, strategy, caplog):
     tamper, reason = BAD_CLIENTS[kind]
-    victim = sample(1, 1, "train", 0.25, 20)[2]
+    victim = sample(1, 1, "train", 5, range(20))[2]
     grid, outcome = train(
         {victim: tamper},
         strategy=strategy,
@@ -213,7 +215,7 @@ def test_a_bad_client_is_rejected_counted_and_logged_and_the_run_goes_on(kind, s
 
 
 def test_the_mean_is_that_of_the_clients_that_were_accepted():
-    victim = sample(1, 1, "train", 0.25, 20)[0]
+    victim = sample(1, 1, "train", 5, range(20))[0]
     _, with_nan = train({victim: poison(np.nan)}, num_server_rounds=1)
     _, with_error = train({victim: the_raiser}, num_server_rounds=1)
     _, clean = train(num_server_rounds=1)
@@ -253,7 +255,9 @@ def test_evaluation_every_n_rounds_and_after_the_last():
 def test_clients_evaluate_on_their_own_test_data():
     grid, outcome = train(fraction_evaluate=0.5, num_server_rounds=2)
     asked = [number for kind, number in grid.log if kind == "evaluate"]
-    assert asked == sample(1, 1, "evaluate", 0.5, 20) + sample(1, 2, "evaluate", 0.5, 20)
+    assert asked == sample(1, 1, "evaluate", 10, range(20)) + sample(
+        1, 2, "evaluate", 10, range(20)
+    )
     metrics = outcome.records[-1].client_metrics
     assert set(metrics) == {"loss", "accuracy", "accuracy-mean", "accuracy-p10"}
     assert metrics["accuracy-p10"] < metrics["accuracy-mean"]
@@ -310,3 +314,62 @@ def test_records_are_json_lines():
     _, outcome = train(num_server_rounds=1)
     for record in outcome.records:
         assert json.loads(json.dumps(record.as_json(), allow_nan=False))["round"] == record.round
+
+
+def test_more_are_asked_than_needed_and_the_first_to_answer_are_taken():
+    """C = 0.25 of 20 are 5; with half as many again 8 are asked. The grid answers one by one."""
+    grid, outcome = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
+    first = sample(1, 1, "train", 8, range(20))
+    second = sample(1, 2, "train", 8, range(20))
+    assert [number for kind, number in grid.log if kind == "train"] == first + second
+    assert [record.participants for record in outcome.records] == [0, 8, 8]
+    assert [record.rejected for record in outcome.records] == [{}, {}, {}]
+    # It answers the last first: the mean is that of clients 3 to 7, whose bytes alone count.
+    fewer = {number: lambda reply: None for number in first[:3] + second[:3]}
+    _, expected = train(fewer, over_selection=0.5, num_server_rounds=2, evaluate_every=2)
+    assert same(outcome, expected)
+    dense = 7850 * 4 * 5
+    assert dense < outcome.records[1].bytes_up < dense * 1.1
+    # The next round fetches what came too late, from this grid one reply, and drops it.
+    assert len(grid._replies) == 3 + (3 - 1)
+
+
+def test_errors_do_not_count_as_the_replies_that_are_enough():
+    asked = sample(1, 1, "train", 8, range(20))
+    broken = dict.fromkeys(asked[-2:], the_raiser)
+    _, outcome = train(broken, over_selection=0.5, num_server_rounds=1)
+    assert list(outcome.records[1].rejected.values()) == ["error 2: KeyError: 'x'"] * 2
+    _, expected = train({n: lambda reply: None for n in (*asked[:1], *asked[-2:])},
+                        over_selection=0.5, num_server_rounds=1, round_timeout=0.5)  # fmt: skip
+    assert same(outcome, expected)
+
+
+class FlowersGrid(LocalGrid):
+    """Does as Flower's: node A cannot be sent to, for node B it answers itself with an error."""
+
+    def push_messages(self, messages):
+        ids = super().push_messages(messages)
+        for place, message in enumerate(messages):
+            node = message.metadata.dst_node_id
+            if message.metadata.message_type == "train" and self.partition(node) == 0:
+                ids[place] = None
+            elif message.metadata.message_type == "train" and self.partition(node) in (1, 2):
+                reply = error_reply(message, "Error: Node Unavailable")
+                reply.metadata.__dict__["_src_node_id"] = 1
+                self._replies[ids[place]] = reply
+        return ids
+
+    def pull_messages(self, message_ids):
+        assert None not in message_ids
+        return super().pull_messages(message_ids)
+
+
+def test_nodes_that_cannot_be_reached_are_named(monkeypatch):
+    monkeypatch.setattr("tests.fedavg_app.test_rounds.LocalGrid", FlowersGrid)
+    grid, outcome = train(num_clients=5, fraction_train=1.0, num_server_rounds=1)
+    why = {grid.partition(node): reason for node, reason in outcome.records[1].rejected.items()}
+    assert why == {
+        0: "it could not be sent a message",
+        1: "error 2: Error: Node Unavailable",
+        2: "error 2: Error: Node Unavailable",
+    }

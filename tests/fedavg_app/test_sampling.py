@@ -14,12 +14,12 @@ def test_cohort_size_is_the_papers_m(fraction, clients, expected):
 
 
 def test_a_cohort_depends_on_seed_round_and_purpose_only():
-    base = sample(1, 5, "train", 0.1, 100)
-    assert base == sample(1, 5, "train", 0.1, 100)
+    base = sample(1, 5, "train", 10, range(100))
+    assert base == sample(1, 5, "train", 10, range(100))
     assert base == sorted(set(base))
     assert len(base) == 10
-    others = [sample(2, 5, "train", 0.1, 100), sample(1, 6, "train", 0.1, 100),
-              sample(1, 5, "evaluate", 0.1, 100)]  # fmt: skip
+    others = [sample(2, 5, "train", 10, range(100)), sample(1, 6, "train", 10, range(100)),
+              sample(1, 5, "evaluate", 10, range(100))]  # fmt: skip
     assert all(base != other for other in others)
 
 
@@ -27,10 +27,17 @@ def test_participation_is_uniform():
     counts = np.zeros(20)
     rounds = 2000
     for server_round in range(rounds):
-        counts[sample(3, server_round, "train", 0.25, 20)] += 1
+        counts[sample(3, server_round, "train", 5, range(20))] += 1
     # 2,000 draws at 1/4: mean 500, standard deviation 19.4; five of them on both sides.
     assert np.all(np.abs(counts - rounds / 4) < 5 * np.sqrt(rounds * 0.25 * 0.75))
 
 
 def test_everyone_takes_part_at_c_1():
-    assert sample(1, 1, "train", 1.0, 17) == list(range(17))
+    assert sample(1, 1, "train", 17, range(17)) == list(range(17))
+
+
+def test_those_who_are_not_there_are_not_drawn():
+    there = [0, 3, 4, 8]
+    drawn = {client for n in range(50) for client in sample(1, n, "train", 2, there)}
+    assert drawn == set(there)
+    assert sample(1, 1, "train", 9, there) == there

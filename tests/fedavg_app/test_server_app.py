@@ -9,7 +9,6 @@ from safetensors.numpy import load_file
 from fedavg_app import server_app
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.nodes import find_nodes
 from fedavg_app.server_app import run
 from tasks.data.store import DataError
 from tests.fedavg_app.local_grid import LocalGrid
@@ -115,9 +114,8 @@ def test_the_model_in_memory_is_the_same_as_in_the_next_process(tmp_path):
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes, error, fragment):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(server_app, "find_nodes", lambda grid, k: find_nodes(grid, k, 0.1))
     with pytest.raises(error) as caught:
-        run_here(tmp_path, **changes)
+        run_here(tmp_path, **{"node-timeout": 0.1, **changes})
     assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "runs").exists()

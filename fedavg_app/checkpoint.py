@@ -14,10 +14,11 @@ import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 
 from fedavg_app.artifacts import CONFIG_FILE, HISTORY_FILE
 from fedavg_app.atomic import replacing
@@ -100,7 +101,7 @@ class Checkpoint:
         try:
             self._folder.mkdir(exist_ok=True)
             # One pickle: a strategy may tell by identity whether the model is its own.
-            server = pickle.dumps((strategy, arrays))
+            server = _pickled((strategy, arrays))
             files |= [
                 self._write(f"{client}.{server_round}.client", state)
                 for client, state in changed.items()
@@ -121,6 +122,21 @@ class Checkpoint:
         with replacing(self._folder / name) as temporary:
             temporary.write_bytes(content)
         return name, hashlib.sha256(content).hexdigest()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out what Flower keeps beside an array's bytes once it has been sent: views of them."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Array):
+            return Array, (obj.dtype, tuple(obj.shape), obj.stype, bytes(obj.data))
+        return NotImplemented
+
+
+def _pickled(content: object) -> bytes:
+    file = BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(content)
+    return file.getvalue()
 
 
 def load(config: RunConfig) -> Standing:

@@ -11,11 +11,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
+from strategies.limits import DEFAULTS, Limits
 
 ENTRY_POINTS = "fedavg_app.strategies"
 BUILT_IN = {
@@ -69,16 +71,37 @@ def load(name: str) -> type[Strategy]:
     return strategy
 
 
-def build(name: str, arguments: Mapping[str, Any]) -> CohortStrategy | Screened:
+def build(
+    name: str, arguments: Mapping[str, Any], limits: Limits = DEFAULTS
+) -> CohortStrategy | Screened:
     """Return an instance of the strategy ``name``, made with the keyword ``arguments``.
 
-    A strategy that is not a `CohortStrategy` comes back behind `Screened`.
+    A strategy that is not a `CohortStrategy` comes back behind `Screened`. A wrapper, such as
+    Flower's for differential privacy, takes the name of another as its argument ``strategy``;
+    that one gets the arguments that the wrapper does not know.
+
+    Args:
+        name: See `load`.
+        arguments: What the class is called with.
+        limits: What replies must keep to besides.
 
     Raises:
         ValueError: As for `load`, or the class does not take the arguments or refuses them.
     """
-    cls = load(name)
+    strategy = _instance(load(name), arguments, limits)
+    if not isinstance(strategy, CohortStrategy):
+        strategy = Screened(strategy)
+        strategy.limits = limits
+    return strategy
+
+
+def _instance(cls: type[Strategy], arguments: Mapping[str, Any], limits: Limits) -> Strategy:
     parameters = inspect.signature(cls).parameters
+    if "strategy" in parameters and "strategy" in arguments:
+        own = {key: value for key, value in arguments.items() if key in parameters}
+        others = {key: value for key, value in arguments.items() if key not in parameters}
+        inner = _wrapped(str(own["strategy"]), others, limits)
+        arguments = {**own, "strategy": inner}
     defaults = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     accepted = [key for key in parameters if key not in WHOLE_COHORT]
@@ -92,7 +115,19 @@ def build(name: str, arguments: Mapping[str, Any]) -> CohortStrategy | Screened:
         strategy = cls(**{**defaults, **arguments})
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
-    return strategy if isinstance(strategy, CohortStrategy) else Screened(strategy)
+    if isinstance(strategy, CohortStrategy):
+        strategy.limits = limits
+    return strategy
+
+
+def _wrapped(name: str, arguments: Mapping[str, Any], limits: Limits) -> Strategy:
+    """Return the strategy inside a wrapper, which reads what clients send as their models."""
+    cls = load(name)
+    own_mod = getattr(cls, "client_mod", CohortStrategy.client_mod)
+    sends_models = getattr(cls, "train_type", MessageType.TRAIN) == MessageType.TRAIN
+    if own_mod is not CohortStrategy.client_mod or not sends_models:
+        raise ValueError(f"strategy = {name!r}: give one whose clients send models, as fedavg's do")
+    return _instance(cls, arguments, limits)
 
 
 def client_mod(name: str) -> Mod | None:

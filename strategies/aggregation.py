@@ -1,5 +1,6 @@
 """The arithmetic of averaging: pure functions on NumPy arrays, no Flower import."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -74,6 +75,22 @@ def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArra
     """Return the array in another dtype; numbers for an integer dtype are rounded, not cut off."""
     rounded = np.rint(array) if np.issubdtype(dtype, np.integer) else array
     return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
+
+
+def l2_norm(
+    arrays: Mapping[str, NDArray[np.generic]],
+    origin: Mapping[str, NDArray[np.generic]] | None = None,
+) -> float:
+    """Return the L2 norm of all arrays together, less those of ``origin``, computed in float64.
+
+    Infinity where float64 cannot hold it.
+    """
+    with np.errstate(over="ignore"):
+        differences = (
+            np.subtract(array, 0 if origin is None else origin[name], dtype=np.float64)
+            for name, array in arrays.items()
+        )
+        return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))
 
 
 def gradient_step(

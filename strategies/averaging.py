@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 from strategies.aggregation import Arrays, RunningMean
 from strategies.base import CohortStrategy
-from strategies.screening import ARRAYS, check_metrics, read_arrays
+from strategies.screening import ARRAYS, check_update
 from strategies.weighting import check_weights, reply_weights
 
 
@@ -41,8 +41,7 @@ class AveragingStrategy(CohortStrategy):
         Raises:
             ReplyError: The reply must not be used.
         """
-        check_metrics(reply)
-        arrays = read_arrays(reply, self.sent_arrays)
+        arrays = check_update(reply, self.sent_arrays, self.limits, self.origin)
         self._sum.add(arrays, *reply_weights([reply], self._weights))
         del reply.content[ARRAYS]
 

@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from strategies.compression.theory import dense_bits
+from strategies.limits import Limits
 from strategies.screening import (
     ARRAYS,
     CONFIG,
@@ -48,6 +49,7 @@ class CohortStrategy(Strategy):
     Attributes:
         train_type: The message type of a training message: "train" runs the task client's `fit`,
             "train.gradient" its `gradient`.
+        limits: What replies must keep to besides; set before the first round.
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
         sent_arrays: The global model that the round's training messages carry.
         sent_config: The config that they carry.
@@ -60,6 +62,7 @@ class CohortStrategy(Strategy):
     train_type: ClassVar[str] = MessageType.TRAIN
 
     def __init__(self) -> None:
+        self.limits = Limits()
         self.rejected: dict[int, str] = {}
         self.sent_arrays = ArrayRecord()
         self.sent_config = ConfigRecord()
@@ -78,11 +81,11 @@ class CohortStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the replies that pass `check_reply`; (None, None) where none does.
+        """Aggregate the replies that pass `check_reply`; (None, None) where they are too few.
 
         Refused replies are logged with their node's id and kept in `rejected`.
         """
-        accepted, self.rejected = screen(replies, self.check_reply)
+        accepted, self.rejected = screen(replies, self.check_reply, self.limits.min_replies)
         log_rejected(server_round, self.rejected)
         self.theory_bits_up = len(accepted) * self.theory_reply_bits()
         if not accepted:
@@ -102,7 +105,7 @@ class CohortStrategy(Strategy):
 
         None where no reply passes.
         """
-        accepted, self.rejected = screen(replies, check_metrics)
+        accepted, self.rejected = screen(replies, lambda reply: check_metrics(reply, self.limits))
         log_rejected(server_round, self.rejected)
         if not accepted:
             return None
@@ -112,13 +115,20 @@ class CohortStrategy(Strategy):
         """Return what one training reply costs by the papers' formulas: here a model as it is."""
         return model_bits(self.sent_arrays)
 
+    @property
+    def origin(self) -> ArrayRecord | None:
+        """What a client's update is the difference to: the model sent; None for a gradient."""
+        return self.sent_arrays if self.train_type == MessageType.TRAIN else None
+
     def check_reply(self, reply: Message) -> None:
-        """Check one training reply against the model that was sent.
+        """Check one training reply against the model that was sent, and the limits.
+
+        Whether the reply is used is decided when all have come (`aggregate`).
 
         Raises:
             strategies.screening.ReplyError: The reply must not be used.
         """
-        check_update(reply, self.sent_arrays)
+        check_update(reply, self.sent_arrays, self.limits, self.origin)
 
     @staticmethod
     def client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

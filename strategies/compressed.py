@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 
 from strategies import synced
+from strategies.aggregation import l2_norm
 from strategies.arrays import from_record, to_record
 from strategies.base import CohortStrategy
 from strategies.compression import theory
@@ -24,7 +25,7 @@ from strategies.compression.layout import Layout
 from strategies.compression.update import CodecError, Update, Vector
 from strategies.raw import raw_array, raw_bytes
 from strategies.records import array_record
-from strategies.screening import ARRAYS, CONFIG, ReplyError, num_examples
+from strategies.screening import ARRAYS, CONFIG, ReplyError, check_metrics, check_norm
 from strategies.synced import Entry, Head, Version
 
 
@@ -117,7 +118,7 @@ class CompressedStrategy(CohortStrategy):
         return result
 
     def check_reply(self, reply: Message) -> None:
-        """Decode the reply's update; note what its client has and that this update is taken.
+        """Decode the reply's update.
 
         Raises:
             ReplyError: The reply must not be used.
@@ -132,20 +133,27 @@ class CompressedStrategy(CohortStrategy):
                 raise ReplyError("it has forgotten its model and gets the full one next time")
             if number != self._version.number:
                 raise ReplyError(f"trained from version {number}, not {self._version.number}")
-            num_examples(reply)
+            check_metrics(reply, self.limits)
             update = self.decode_update(data)
         except CodecError as error:
             raise ReplyError(f"undecodable update: {error}") from error
         if update.largest() > synced.LARGEST_CHANGE:
             raise ReplyError(f"the update changes a weight by {update.largest():g}")
+        if self.limits.bound_norms:
+            check_norm(l2_norm({synced.UPDATE: update.to_dense()}), self.limits)
         self._received[node] = update
-        self._clients[node] = _Client(number, self._updates_made)
-        self._accepted[node] = self._round
 
     def aggregate(self, replies: list[Message]) -> ArrayRecord:
-        """Return the model changed by exactly what clients will be sent."""
-        received = [self._received[reply.metadata.src_node_id] for reply in replies]
-        update = self.combine(received, replies)
+        """Return the model changed by exactly what clients will be sent.
+
+        Only now are the updates acknowledged: those of a round that had too few are not used, and
+        their clients must take them back.
+        """
+        nodes = [reply.metadata.src_node_id for reply in replies]
+        for node in nodes:
+            self._clients[node] = _Client(self._version.number, self._updates_made)
+            self._accepted[node] = self._round
+        update = self.combine([self._received[node] for node in nodes], replies)
         self._model = self._model + update.to_dense()
         self._remember(Entry(self._round, update.encode()))
         named = self.layout.unflatten(self._model)

@@ -9,10 +9,17 @@ from collections.abc import Iterable
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    Strategy,
+)
 
-from strategies.aggregation import cast_like
+from strategies.aggregation import cast_like, l2_norm
+from strategies.arrays import from_record
 from strategies.base import log_rejected, model_bits
+from strategies.limits import Limits
 from strategies.screening import (
     ARRAYS,
     METRICS,
@@ -25,11 +32,23 @@ from strategies.screening import (
     screen,
 )
 
+# Flower's wrappers that clip on the server divide by the norm of an update, in float32, where the
+# squares of smaller ones vanish.
+CLIPPING = (
+    DifferentialPrivacyServerSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+)
+SMALLEST_CLIPPED = 1e-18
+# The wrapper that adapts the norm to what the mod on the clients says of its clipping.
+ADAPTING = DifferentialPrivacyClientSideAdaptiveClipping
+NORM_BIT = "norm_bit"
+
 
 class Screened(Strategy):
     """Drives ``inner`` with replies that hold the model's arrays, finite, and the same metrics.
 
     Attributes:
+        limits: What replies must keep to besides; set before the first round.
         rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
         recovering: 0; see `CohortStrategy`.
         theory_bits_down: 32 bits an entry of the model for every training message of the round.
@@ -38,6 +57,7 @@ class Screened(Strategy):
 
     def __init__(self, inner: Strategy) -> None:
         self.inner = inner
+        self.limits = Limits()
         self.rejected: dict[int, str] = {}
         self.theory_bits_down = self.theory_bits_up = 0.0
         self.recovering = 0
@@ -55,8 +75,8 @@ class Screened(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Let the inner strategy aggregate the replies that pass; (None, None) where none does."""
-        accepted, self.rejected = screen(replies, self._check_update)
+        """Let the inner strategy aggregate the replies that pass; (None, None) if too few do."""
+        accepted, self.rejected = screen(replies, self._check_update, self.limits.min_replies)
         log_rejected(server_round, self.rejected)
         self.theory_bits_up = len(accepted) * model_bits(self._arrays)
         if not accepted:
@@ -65,11 +85,19 @@ class Screened(Strategy):
         return None if arrays is None else self._as_sent(arrays), metrics
 
     def _check_update(self, reply: Message) -> None:
-        check_update(reply, self._arrays)
+        arrays = check_update(reply, self._arrays, self.limits, self._arrays)
+        metrics = common_metrics(reply)
         # Flower's strategies may be told to weight by another metric than the number of examples.
-        weighting = getattr(self.inner, "weighted_by_key", NUM_EXAMPLES)
-        if common_metrics(reply).get(weighting, 0) <= 0:
+        innermost = getattr(self.inner, "strategy", self.inner)
+        weighting = getattr(innermost, "weighted_by_key", NUM_EXAMPLES)
+        if metrics.get(weighting, 0) <= 0:
             raise ReplyError(f"metric {weighting!r}, which replies are weighted by, is not above 0")
+        # What would make the wrapper raise, which ends the run.
+        if isinstance(self.inner, ADAPTING) and NORM_BIT not in metrics:
+            raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
+        origin = from_record(self._arrays)
+        if isinstance(self.inner, CLIPPING) and l2_norm(arrays, origin) < SMALLEST_CLIPPED:
+            raise ReplyError("the update is zero, which cannot be clipped")
 
     def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the arrays in the model's dtypes: FedAdam and its like hand back float64."""
@@ -93,7 +121,7 @@ class Screened(Strategy):
 
         How the clients' accuracies differ is added to what it returns.
         """
-        accepted, self.rejected = screen(replies, check_metrics)
+        accepted, self.rejected = screen(replies, lambda reply: check_metrics(reply, self.limits))
         log_rejected(server_round, self.rejected)
         if not accepted:
             return None

@@ -14,8 +14,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays
-from strategies.arrays import read_header, read_values
+from strategies.aggregation import Arrays, l2_norm
+from strategies.arrays import from_record, read_header, read_values
+from strategies.limits import Limits
 from strategies.records import find, get
 
 ARRAYS = "arrays"
@@ -32,12 +33,13 @@ class ReplyError(ValueError):
 
 
 def screen(
-    replies: Iterable[Message], check: Callable[[Message], None]
+    replies: Iterable[Message], check: Callable[[Message], object], at_least: int = 1
 ) -> tuple[list[Message], dict[int, str]]:
     """Split replies into those that pass ``check`` and the reasons, by node id, for the others.
 
     A reply that carries an error (the client raised) is rejected with that error's reason. Of two
-    replies from one node the second is rejected: no node counts twice in a round.
+    replies from one node the second is rejected: no node counts twice in a round. Where fewer than
+    ``at_least`` pass, they are rejected too.
     """
     accepted: list[Message] = []
     rejected: dict[int, str] = {}
@@ -56,33 +58,61 @@ def screen(
         else:
             accepted.append(reply)
         seen.add(node)
+    if len(accepted) < at_least:
+        too_few = f"too few usable replies: {len(accepted)}, min-replies is {at_least}"
+        return [], rejected | {reply.metadata.src_node_id: too_few for reply in accepted}
     return accepted, rejected
 
 
-def check_metrics(reply: Message) -> None:
-    """Check that the reply states its number of examples.
+def check_metrics(reply: Message, limits: Limits) -> None:
+    """Check that the reply states its number of examples, within the limit.
 
     Raises:
-        ReplyError: No record "metrics", or "num-examples" missing or not between 1 and 2^53.
+        ReplyError: As for `num_examples`, or n_k is above ``limits.max_examples``.
     """
-    num_examples(reply)
+    examples, most = num_examples(reply), limits.max_examples
+    if examples > most:
+        raise ReplyError(f"{NUM_EXAMPLES} is {examples:.15g}, max-examples is {most}")
 
 
-def check_update(reply: Message, expected: ArrayRecord) -> None:
-    """Check a dense reply: record "arrays" like ``expected`` and finite, and its metrics.
+def check_update(
+    reply: Message, expected: ArrayRecord, limits: Limits, origin: ArrayRecord | None
+) -> Arrays:
+    """Check a dense reply, its metrics and its record "arrays"; return the arrays.
+
+    Args:
+        reply: What a client sent.
+        expected: The names, shapes and dtypes that its arrays must have.
+        limits: What its numbers must keep to.
+        origin: What the client's update is the difference to: the model that was sent; None where
+            it sends the update itself.
 
     Raises:
-        ReplyError: A missing record, other names, shapes or dtypes, NaN or infinite values.
+        ReplyError: As for `check_metrics`, `read_arrays` and `check_norm`.
     """
-    num_examples(reply)
-    read_arrays(reply, expected)
+    check_metrics(reply, limits)
+    arrays = read_arrays(reply, expected)
+    if limits.bound_norms:
+        check_norm(l2_norm(arrays, None if origin is None else from_record(origin)), limits)
+    return arrays
+
+
+def check_norm(norm: float, limits: Limits) -> None:
+    """Check the L2 norm of an update.
+
+    Raises:
+        ReplyError: It is above ``limits.max_update_norm``.
+    """
+    most = limits.max_update_norm
+    if norm > most:
+        raise ReplyError(f"the update's norm is {norm:g}, max-update-norm is {most:g}")
 
 
 def num_examples(reply: Message) -> float:
     """Return n_k, the number of examples the reply's node trained or evaluated on.
 
     Raises:
-        ReplyError: See `check_metrics`.
+        ReplyError: No record "metrics", or "num-examples" missing or not between 1 and 2^53.
     """
     record = find(reply.content, METRICS, MetricRecord)
     if record is None:
@@ -99,7 +129,7 @@ def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
     """Return the reply's record "arrays" as NumPy arrays, by name in the order of ``expected``.
 
     Raises:
-        ReplyError: See `check_update`.
+        ReplyError: A missing record, other names, shapes or dtypes, NaN or infinite values.
     """
     record = find(reply.content, ARRAYS, ArrayRecord)
     if record is None:

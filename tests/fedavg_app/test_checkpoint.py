@@ -179,6 +179,19 @@ def test_power_that_goes_off_at_any_moment_leaves_this_checkpoint_or_the_one_bef
     assert crash > 5
 
 
+def test_arrays_that_flower_has_sent_can_be_kept(tmp_path):
+    """Cut up for sending, an array holds views of its bytes, which cannot be pickled."""
+    arrays = ArrayRecord([np.arange(5, dtype=np.float32)])
+    chunks = [child for array in arrays.children.values() for child in array.children.values()]
+    assert chunks
+    folder = tmp_path
+    (folder / "config.json").write_text(json.dumps(RunConfig().model_dump(by_alias=True)))
+    (folder / "history.jsonl").write_text(json.dumps(RoundRecord(0).as_json()))
+    Checkpoint(folder, "x").save(0, strategies.build("fedavg", {}), arrays, {})
+    kept = checkpoint.load(RunConfig(resume=str(folder))).arrays
+    assert np.array_equal(kept["0"].numpy(), arrays["0"].numpy())
+
+
 def test_a_client_that_has_forgotten_has_no_state_in_the_next_checkpoint(tmp_path):
     start(tmp_path)
     folder = only(tmp_path)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.aggregation import gradient_step, weighted_mean
+from strategies.aggregation import gradient_step, l2_norm, weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)
 
@@ -159,3 +159,23 @@ def test_gradient_step_keeps_a_number_an_array(dtype):
     stepped = gradient_step(arrays, zero, 0.1)["n"]
     assert isinstance(stepped, np.ndarray)
     assert (stepped.dtype, stepped.shape, stepped.item()) == (dtype, (), 3)
+
+
+@settings(deadline=None)
+@given(clients())
+def test_the_norm_is_that_of_one_long_vector(drawn):
+    updates = drawn[0]
+    first, last = (
+        np.concatenate([array.ravel().astype(np.float64) for array in update.values()])
+        for update in (updates[0], updates[-1])
+    )
+    assert l2_norm(updates[0]) == pytest.approx(np.sqrt(np.sum(first**2)))
+    difference = np.sqrt(np.sum((first - last) ** 2))
+    assert l2_norm(updates[0], updates[-1]) == pytest.approx(difference)
+
+
+def test_the_norm_by_hand():
+    arrays = {"a": np.array([[3], [0]], np.float32), "b": np.array(4)}
+    assert l2_norm(arrays) == 5.0
+    assert l2_norm(arrays, {"a": np.array([[3], [1]], np.float32), "b": np.array(4)}) == 1.0
+    assert l2_norm({}) == 0.0

@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import strategies
 from strategies.compression.ternary import Ternary, ternarise
+from strategies.limits import Limits
 from strategies.synced import encode_reply
 from tests.strategies.network import SHAPES, SIZE, Network, flat, record
 from tests.strategies.replies import cohort
@@ -330,6 +331,51 @@ def test_bad_replies_are_refused_and_the_rest_counts(spoil, reason):
     assert reason in network.strategy.rejected[10]
     honest.step({1: changes[1]})
     assert np.array_equal(flat(network.model), flat(honest.model))
+
+
+def test_the_updates_of_a_round_with_too_few_come_back():
+    """The server must not say that it took them: two rounds' changes arrive with the third."""
+    network, twin = (Network("stc", clients=2, **ARGUMENTS["stc"]) for _ in range(2))
+    network.strategy.limits = Limits(min_replies=2)
+    changes = [{client: network.draw() for client in range(2)} for _ in range(3)]
+    for one in (network, twin):
+        one.step(changes[0])
+    model, version = network.model, network.strategy._version
+    residual = network.strategy.residual.copy()
+    kept = network.residual(0).copy()
+
+    (alone,) = network.step({0: changes[1][0]})
+    assert network.strategy.rejected == {10: "too few usable replies: 1, min-replies is 2"}
+    assert network.model is model
+    assert network.strategy._version == version
+    assert np.array_equal(network.strategy.residual, residual)
+    assert network.strategy.theory_bits_up == 0
+    in_vain = decoded(network, alone)
+    assert in_vain.any()
+    np.testing.assert_allclose(in_vain + network.residual(0), kept + changes[1][0], atol=1e-6)
+
+    network.step(changes[2])
+    assert network.strategy.rejected == {}
+    # The twin had no such round: client 0's two changes are one there.
+    twin.step({0: changes[1][0] + changes[2][0], 1: changes[2][1]})
+    np.testing.assert_allclose(flat(network.model), flat(twin.model), atol=1e-6)
+    np.testing.assert_allclose(network.residual(0), twin.residual(0), atol=1e-6)
+
+
+def test_the_limits_hold_for_decoded_updates():
+    """Four entries of a ternary update of magnitude 2.25 have the norm 4.5."""
+    network = Network("stc", clients=2, sparsity_up=0.03, sparsity_down=1.0, scope="model")
+    long, short = np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32)
+    long[:5] = [1, -2, 3, -2, 2]  # the largest four: 0.03 * 131, rounded up
+    short[7:11] = [1, -1, 1, -1]
+    network.strategy.limits = Limits(max_update_norm=4.4)
+    before = flat(network.model)
+    network.step({0: long, 1: short})
+    assert network.strategy.rejected == {10: "the update's norm is 4.5, max-update-norm is 4.4"}
+    np.testing.assert_allclose(flat(network.model) - before, short, atol=1e-6)
+    network.strategy.limits = Limits(max_update_norm=4.6, max_examples=10)
+    network.step({0: np.zeros(SIZE, np.float32), 1: short}, {0: 10, 1: 11})
+    assert network.strategy.rejected == {11: "num-examples is 11, max-examples is 10"}
 
 
 def payload(reply):

@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from strategies.fedavg import FedAvg
+from strategies.limits import Limits
 from tests.strategies.replies import as_numpy, cohort, failed, record, reply, reply_with
 
 SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
@@ -113,6 +114,39 @@ def test_no_usable_reply():
     assert strategy.rejected == {}, "the last call's only"
 
 
+def test_an_update_is_what_a_client_changes():
+    """The model may be large; how far a client moves it must not exceed the limit."""
+    sent = {"weight": np.full((3, 4), 100, np.float32), "bias": np.full(4, -50, np.float32)}
+
+    def moved(by):  # a norm of 4 |by|
+        return {name: array + np.float32(by) for name, array in sent.items()}
+
+    strategy = started(sent)
+    strategy.limits = Limits(max_update_norm=8.5)
+    replies = [reply(10, moved(2)), reply(20, moved(-2.25)), reply(30, moved(1), 3)]
+    arrays, _ = strategy.aggregate_train(4, replies)
+    assert strategy.rejected == {20: "the update's norm is 9, max-update-norm is 8.5"}
+    for name, array in as_numpy(arrays).items():
+        np.testing.assert_array_equal(array, moved(1.25)[name])
+
+
+def test_a_round_with_too_few_replies_changes_nothing_for_the_next(caplog):
+    strategy = started()
+    strategy.limits = Limits(max_examples=1000, min_replies=2)
+    replies = [reply(10, model(1), 1), reply(20, model(2), 1001), failed(30)]
+    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+        assert strategy.aggregate_train(4, replies) == (None, None)
+    assert strategy.rejected == {
+        10: "too few usable replies: 1, min-replies is 2",
+        20: "num-examples is 1001, max-examples is 1000",
+        30: "error 0: ZeroDivisionError: division by zero",
+    }
+    assert "round 4: reply of node 10 rejected: too few" in caplog.text
+    assert strategy.theory_bits_up == 0
+    arrays, _ = strategy.aggregate_train(4, [reply(10, model(3), 600), reply(20, model(4), 1000)])
+    assert_mean(arrays, [model(3), model(4)], [600, 1000])
+
+
 def test_batch_normalisation_is_averaged_too():
     """Its state dict has a 0-d int64 array, num_batches_tracked."""
     sent = {"scale": np.ones(2, np.float32), "num_batches_tracked": np.array(0)}
@@ -148,6 +182,14 @@ def test_aggregate_evaluate_is_the_weighted_mean():
     assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
     assert list(strategy.rejected) == [30]
     assert strategy.aggregate_evaluate(5, [failed(10)]) is None
+
+
+def test_evaluation_keeps_to_the_limit_of_examples_but_needs_one_reply():
+    strategy = FedAvg()
+    strategy.limits = Limits(max_examples=100, min_replies=3)
+    replies = [evaluated(10, 100, loss=2.0), evaluated(20, 101, loss=9.0)]
+    assert dict(strategy.aggregate_evaluate(4, replies)) == {"loss": 2.0}
+    assert strategy.rejected == {20: "num-examples is 101, max-examples is 100"}
 
 
 @pytest.mark.parametrize("lies", [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (0.5, 1.5), (0.5, -0.1)])

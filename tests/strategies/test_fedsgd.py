@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
 from strategies.fedsgd import FedSGD
+from strategies.limits import Limits
 from tests.strategies.replies import as_numpy, cohort, failed, record, reply
 
 MODEL = {
@@ -97,6 +98,17 @@ def test_no_usable_reply_leaves_the_model_to_the_caller():
     strategy = started()
     assert strategy.aggregate_train(2, [failed(10), failed(20)]) == (None, None)
     assert set(strategy.rejected) == {10, 20}
+
+
+def test_the_gradient_itself_keeps_to_the_limit():
+    far = {name: array + 1000 for name, array in MODEL.items()}  # a gradient near it is large
+    flat = {"weight": np.ones((2, 3), np.float32), "bias": np.full(2, np.sqrt(1.5), np.float32)}
+    strategy = started(far)
+    strategy.limits = Limits(max_update_norm=3.001)  # that of `flat`: the root of 6 + 2 * 1.5
+    arrays, _ = strategy.aggregate_train(2, [reply(10, far), reply(20, flat)])
+    assert list(strategy.rejected) == [10]
+    assert "max-update-norm is 3.001" in strategy.rejected[10]
+    np.testing.assert_allclose(as_numpy(arrays)["weight"], far["weight"] - RATE)
 
 
 def test_the_step_starts_from_the_model_sent_last():

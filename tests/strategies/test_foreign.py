@@ -9,6 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies.foreign import Screened
+from strategies.limits import Limits
 from tests.strategies.replies import as_numpy, cohort, failed, record, reply, reply_with
 
 ARGUMENTS = {
@@ -150,6 +151,86 @@ def test_one_client_cannot_take_the_weighting_metric_from_all():
     ]
     arrays, _ = screened.aggregate_train(1, replies)
     assert arrays["w"].numpy().tolist() == [4.0]
+
+
+def test_the_limits_stand_before_the_inner_strategy():
+    limits = Limits(max_examples=50, max_update_norm=5.0, min_replies=2)
+    screened = strategies.build("flwr.serverapp.strategy:FedAvg", {}, limits)
+    start = {"w": np.full(2, 10, np.float32)}
+    screened.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3, 4))
+    replies = [
+        reply(1, {"w": np.array([13, 14], np.float32)}, 50),
+        reply(2, {"w": np.array([13, 14.1], np.float32)}, 1),
+        reply(3, start, 51),
+    ]
+    assert screened.aggregate_train(1, replies) == (None, None)
+    assert screened.rejected == {
+        1: "too few usable replies: 1, min-replies is 2",
+        2: "the update's norm is 5.08035, max-update-norm is 5",
+        3: "num-examples is 51, max-examples is 50",
+    }
+    arrays, _ = screened.aggregate_train(1, [*replies[:2], reply(4, start, 50)])
+    assert arrays["w"].numpy().tolist() == [11.5, 12.0]
+    assert set(screened.rejected) == {2}
+    assert screened.aggregate_evaluate(1, [reply(3, start, 51)]) is None
+    assert set(screened.rejected) == {3}
+
+
+def wrapper(kind, **arguments):
+    """Return Flower's wrapper for differential privacy around our FedAvg, without noise."""
+    name = f"flwr.serverapp.strategy:DifferentialPrivacy{kind}"
+    common = {"strategy": "fedavg", "noise_multiplier": 0.0, "num_sampled_clients": 3}
+    return strategies.build(name, {**common, **arguments})
+
+
+@pytest.mark.parametrize(
+    "kind", ["ServerSideFixedClipping", "ServerSideAdaptiveClipping"], ids=["fixed", "adaptive"]
+)
+@pytest.mark.parametrize("tiny", [0.0, 1e-30])
+def test_an_update_of_nothing_does_not_end_a_run_with_clipping(kind, tiny):
+    """Flower divides by its norm in float32, where the squares of 1e-30 are zero."""
+    norm = {"clipping_norm": 2.0} if "Fixed" in kind else {"initial_clipping_norm": 2.0}
+    screened = wrapper(kind, **norm)
+    start = {"w": np.zeros(2, np.float32)}
+    still = {"w": np.full(2, tiny, np.float32)}
+    moved = {"w": np.array([6, 8], np.float32)}
+    for one in (screened, screened.inner):
+        one.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    arrays, _ = screened.aggregate_train(1, [reply(1, still), reply(2, moved), reply(3, moved)])
+    assert screened.rejected == {1: "the update is zero, which cannot be clipped"}
+    np.testing.assert_allclose(arrays["w"].numpy(), [1.2, 1.6], rtol=1e-6)
+    with pytest.raises(ZeroDivisionError):  # if not, the check above is not needed any more
+        screened.inner.aggregate_train(1, [reply(1, still)])
+
+
+def test_a_client_that_keeps_its_norm_bit_does_not_end_the_run():
+    screened = wrapper("ClientSideAdaptiveClipping", initial_clipping_norm=2.0)
+    start = {"w": np.zeros(2, np.float32)}
+    screened.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    replies = [reply(1, start, norm_bit=0), reply(2, start), reply(3, start, norm_bit=1)]
+    arrays, _ = screened.aggregate_train(1, replies)
+    assert arrays is not None
+    assert list(screened.rejected) == [2]
+    assert "adaptiveclipping_mod" in screened.rejected[2]
+    # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
+    assert screened.inner.clipping_norm == pytest.approx(2.0)
+
+
+def test_the_weighting_metric_of_a_wrapped_strategy_is_demanded_too():
+    screened = wrapper(
+        "ServerSideFixedClipping", clipping_norm=9.0, strategy="flwr.serverapp.strategy:FedAvg",
+        weighted_by_key="effort",
+    )  # fmt: skip
+    start = {"w": np.zeros(1, np.float32)}
+    screened.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    replies = [
+        reply(1, {"w": np.ones(1, np.float32)}, effort=1.0),
+        reply(2, {"w": np.ones(1, np.float32)}),
+        reply(3, {"w": np.full(1, 5, np.float32)}, effort=3.0),
+    ]
+    arrays, _ = screened.aggregate_train(1, replies)
+    assert arrays["w"].numpy().tolist() == [4.0]
+    assert "'effort'" in screened.rejected[2]
 
 
 def test_summary_is_the_inner_strategys(caplog):

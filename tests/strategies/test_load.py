@@ -10,6 +10,7 @@ from strategies.base import CohortStrategy
 from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 from strategies.foreign import Screened
+from strategies.limits import Limits
 
 
 class Mine(CohortStrategy):
@@ -168,6 +169,46 @@ def test_a_missing_argument_is_the_users_error():
 def test_an_argument_that_the_class_refuses():
     with pytest.raises(ValueError, match="size must not be negative"):
         strategies.build(f"{__name__}:Mine", {"size": -1})
+
+
+PRIVACY = "flwr.serverapp.strategy:DifferentialPrivacyServerSideFixedClipping"
+SETTINGS = {"noise_multiplier": 1.0, "clipping_norm": 0.5, "num_sampled_clients": 10}
+
+
+def test_a_wrapper_takes_the_name_of_what_it_wraps_with_its_arguments():
+    limits = Limits(max_examples=5)
+    screened = strategies.build(
+        PRIVACY, {**SETTINGS, "strategy": "fedavg", "weights": "uniform"}, limits
+    )
+    assert type(screened) is Screened
+    assert type(screened.inner) is flower.DifferentialPrivacyServerSideFixedClipping
+    assert screened.inner.clipping_norm == 0.5
+    inner = screened.inner.strategy
+    assert (type(inner), inner._weights) == (FedAvg, "uniform")
+    assert screened.limits == inner.limits == limits
+
+
+def test_a_wrapped_strategy_of_flowers_takes_the_whole_cohort():
+    arguments = {**SETTINGS, "strategy": "flwr.serverapp.strategy:FedAdam", "eta": 0.5}
+    inner = strategies.build(PRIVACY, arguments).inner.strategy
+    assert (type(inner), inner.eta, inner.min_train_nodes) == (flower.FedAdam, 0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "missing 1 required positional argument: 'strategy'"),
+        ({"strategy": "nothing"}, "known strategies"),
+        ({"strategy": 3}, "known strategies"),
+        ({"strategy": "fedavg", "mu": 1}, "FedAvg does not take mu; it takes: weights"),
+        ({"strategy": "fedavg", "clipping_norm": -1.0}, "clipping norm should be a positive"),
+        ({"strategy": "fedsgd"}, "strategy = 'fedsgd': give one whose clients send models"),
+        ({"strategy": "stc"}, "strategy = 'stc': give one whose clients send models"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_named(arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        strategies.build(PRIVACY, {**SETTINGS, **arguments})
 
 
 def test_client_mod():

@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, Reco
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies.limits import Limits
 from strategies.screening import (
     ReplyError,
     check_metrics,
@@ -31,6 +32,7 @@ MODEL = {
     "count": np.array(4, dtype=np.int64),
 }
 EXPECTED = record(MODEL)
+WIDE = Limits(max_examples=2**53)
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
 MAX_REASON = 400
 
@@ -51,7 +53,11 @@ def good_payload(array=MODEL["weight"]):
 
 
 def check(reply):
-    check_update(reply, EXPECTED)
+    check_update(reply, EXPECTED, WIDE, EXPECTED)
+
+
+def check_count(reply):
+    check_metrics(reply, WIDE)
 
 
 def assert_refused(bad, reason, check=check):
@@ -115,7 +121,7 @@ def test_missing_arrays(kept):
     assert_refused(reply_with(2, content), r"no ArrayRecord 'arrays' \(has: .*metrics")
 
 
-@pytest.mark.parametrize("check", [check, check_metrics])
+@pytest.mark.parametrize("check", [check, check_count])
 def test_missing_metrics(check):
     bad = reply_with(2, RecordDict({"arrays": EXPECTED}))
     assert_refused(bad, r"no MetricRecord 'metrics' \(has: arrays\)", check)
@@ -191,7 +197,7 @@ def test_not_finite(name, value):
     "value",
     [0, -1, 0.5, -(10**12), 2**53 + 1, 2**63 - 1, 1e300, math.nan, math.inf, -math.inf],
 )
-@pytest.mark.parametrize("check", [check, check_metrics])
+@pytest.mark.parametrize("check", [check, check_count])
 def test_impossible_number_of_examples(check, value):
     assert_refused(reply(2, MODEL, num_examples=value), "num-examples is", check)
 
@@ -216,6 +222,63 @@ def test_number_of_examples_is_a_bool():
 @pytest.mark.parametrize("value", [1, 1.0, 600, 2**53, 10.5])
 def test_possible_number_of_examples(value):
     check(reply(2, MODEL, num_examples=value))
+
+
+@pytest.mark.parametrize("kind", ["update", "metrics"])
+def test_more_examples_than_the_limit(kind):
+    limits = Limits(max_examples=600)
+
+    def limited(reply):
+        if kind == "metrics":
+            check_metrics(reply, limits)
+        else:
+            check_update(reply, EXPECTED, limits, EXPECTED)
+
+    limited(reply(2, MODEL, num_examples=600))
+    assert_refused(
+        reply(2, MODEL, num_examples=10**12),
+        "^num-examples is 1000000000000, max-examples is 600$",
+        limited,
+    )
+
+
+@pytest.mark.parametrize("origin", [EXPECTED, None])
+def test_an_update_longer_than_the_limit(origin):
+    """3-4-12: over the arrays together, of the difference to the model or of what was sent."""
+    before = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    start = MODEL if origin else before
+    sent = {name: array.copy() for name, array in start.items()}
+    sent["weight"][1, 2] -= 3
+    sent["bias"][0] += 4
+    sent["count"] += 12
+    good = reply(2, sent)
+
+    def limited(norm):
+        return lambda reply: check_update(reply, EXPECTED, Limits(max_update_norm=norm), origin)
+
+    np.testing.assert_array_equal(limited(13.0)(good)["bias"], sent["bias"])
+    with pytest.raises(ReplyError, match=r"^the update's norm is 13, max-update-norm is 12\.5$"):
+        limited(12.5)(good)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_norm_beyond_float64_is_above_every_limit():
+    for value in (1e308, 1.7e308):  # its square, and its difference to the model's value
+        low = record({"w": np.array([-value, 1.0])})
+        far = reply(2, {"w": np.array([value, 1.0])})
+        with pytest.raises(ReplyError, match="the update's norm is inf"):
+            check_update(far, low, Limits(max_update_norm=1e300), low)
+
+
+def test_too_few_good_replies_are_all_refused():
+    replies = [reply(1, MODEL), failed(2), reply(3, MODEL)]
+    assert screen(replies, check, at_least=2)[0] == [replies[0], replies[2]]
+    accepted, rejected = screen(replies, check, at_least=3)
+    assert accepted == []
+    too_few = "too few usable replies: 2, min-replies is 3"
+    assert rejected[1] == rejected[3] == too_few
+    assert "ZeroDivisionError" in rejected[2]
+    assert screen([], check, at_least=3) == ([], {})
 
 
 @pytest.mark.parametrize(

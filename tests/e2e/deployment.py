@@ -1,0 +1,158 @@
+"""docs/deployment.md's commands as real processes on this machine, for tests and benchmarks."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.docs.reading import ROOT, blocks
+
+BIN = Path(sys.executable).parent
+TEXT = (ROOT / "docs" / "deployment.md").read_text()
+
+
+def free_port():
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Deployment:
+    """A SuperLink and SuperNodes in a folder of their own; a context manager.
+
+    Args:
+        folder: Where certificates, keys and logs go; it exists and is empty.
+        nodes: How many SuperNodes to start; the i-th has ``partition-id=i``.
+        fleet_port: Where SuperNodes find the SuperLink, if not at its own ``port``: a proxy's.
+    """
+
+    def __init__(self, folder, nodes, fleet_port=None):
+        self.folder, self.nodes, self.port = folder, nodes, free_port()
+        self.fleet_port = fleet_port or self.port
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+        self.processes = {}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+        (folder / "home").mkdir()
+        toml = next(text for language, text in blocks(TEXT) if language == "toml")
+        toml = toml.replace("/absolute/path/to", str(folder / "certificates"))
+        (folder / "home" / "config.toml").write_text(self.here(toml))
+
+    def __enter__(self):
+        """Start all, and wait until the SuperNodes are online."""
+        try:
+            self.run(self.command("deploy/certificates.sh"))
+            superlink = self.command("deploy/superlink.sh")
+            self.start("superlink", [*superlink, "--host", "127.0.0.1", "--port", str(self.port)])
+            self.wait_for(self.listening)
+            for number in range(self.nodes):
+                self.add_node(number)
+            self.wait_for(lambda: self.online() == self.nodes)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        """End all processes."""
+        self.stop()
+
+    def here(self, text):
+        """Return the document's text with this machine's names."""
+        return text.replace("superlink.example.org:8000", f"localhost:{self.port}").replace(
+            "superlink.example.org 192.0.2.10", "localhost 127.0.0.1"
+        )
+
+    def command(self, program, part=""):
+        """Return the words of the document's one command of that program that has the part."""
+        lines = [
+            line
+            for language, text in blocks(TEXT)
+            if language == "sh"
+            for line in text.replace("\\\n", " ").splitlines()
+            if line.startswith(program) and part in line
+        ]
+        assert len(lines) == 1, lines
+        return shlex.split(self.here(lines[0]))
+
+    def run(self, words, cwd=None, seconds=300):
+        return subprocess.run(
+            words, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True,
+            timeout=seconds, check=True,
+        )  # fmt: skip
+
+    def start(self, name, words):
+        """Start a process group; its output goes to a file."""
+        log = (self.folder / f"{name}.log").open("w")
+        self.processes[name] = subprocess.Popen(
+            words, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**self.environment, "FLWR_HOME": str(self.folder / f"home-{name}")},
+        )  # fmt: skip
+        return self.processes[name]
+
+    def wait_for(self, condition, seconds=90):
+        end = time.monotonic() + seconds
+        while not condition():
+            logs = "\n".join(p.read_text()[-1500:] for p in self.folder.glob("*.log"))
+            assert time.monotonic() < end, logs
+            time.sleep(0.3)
+
+    def listening(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def online(self):
+        shown = self.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
+        return sum(node["status"] == "online" for node in json.loads(shown)["nodes"])
+
+    def add_node(self, number, config=None):
+        """Make a device's key, register it, and start it, as the document does."""
+        key = f"device-{number}"
+        for words in (self.command("ssh-keygen"), self.command("flwr supernode register")):
+            self.run([word.replace("device-0", key) for word in words])
+        return self.start_node(number, key, config)
+
+    def start_node(self, number, key, config=None, authority=None):
+        words = self.command("deploy/supernode.sh", "num-partitions")
+        words = [word.replace("device-0", key) for word in words]
+        words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
+        words[1] = f"localhost:{self.fleet_port}"
+        words[2] = authority or words[2]
+        return self.start(key, [*words, "--port", str(free_port()), "--max-retries", "1"])
+
+    def run_app(self, app=ROOT, seconds=300, **keys):
+        """Run the app in that folder with these keys beside the document's, to its end."""
+        words = self.command("flwr run")
+        shown = dict(pair.split("=") for pair in words[-1].split())
+        given = {k: f"{v!r}" if isinstance(v, str) else str(v) for k, v in keys.items()}
+        words[-1] = " ".join(f"{key}={value}" for key, value in {**shown, **given}.items())
+        done = self.run(words, app, seconds)
+        listed = self.run([*self.command("flwr ls"), "--format", "json"]).stdout
+        newest = json.loads(listed)["runs"][0]
+        assert newest["status"] == "finished:completed", done.stdout + done.stderr
+
+    def train(self, runs, **keys):
+        """Run this app, for two rounds if nothing else is said; return the newest run's folder."""
+        common = {"num-server-rounds": 2, "data-source": "embedded", "task": "mnist-logistic"}
+        self.run_app(**{"run-dir": str(runs), **common, **keys})
+        return max(runs.iterdir(), key=lambda folder: folder.stat().st_mtime)
+
+    def stop(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)

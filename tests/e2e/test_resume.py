@@ -1,0 +1,91 @@
+"""A run on Ray that is killed again and again, ends as if it had not been."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.engine.processes import Processes, until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+KILLS, ROUNDS = 20, 600
+JOB = [
+    "--task", "mnist-logistic", "--data-source", "embedded", "--num-clients", "20",
+    "--fraction-train", "0.5", "--strategy", "stc", "--local-steps", "1", "--momentum", "0.5",
+    "--evaluate-every", "100", "--target-accuracy", "0", "--num-server-rounds", str(ROUNDS),
+    "--checkpoint-every", "3",
+]  # fmt: skip
+
+
+def start(processes, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "simulation.py", *arguments], cwd=ROOT, env=processes.environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def saved(folder):
+    """Return the round of the folder's checkpoint."""
+    try:
+        return json.loads((folder / "checkpoint" / "manifest.json").read_text())["round"]
+    except FileNotFoundError:
+        return -1
+
+
+def found(runs):
+    return next(iter(Path(runs).glob("*")), Path(runs) / "none")
+
+
+@pytest.fixture
+def processes(tmp_path_factory):
+    started = Processes(tmp_path_factory.mktemp("tmp"))
+    yield started
+    started.kill()
+
+
+@pytest.mark.timeout(1200)
+def test_killed_at_random_points_it_ends_in_the_same_model(processes, tmp_path):
+    whole = start(processes, "run", *JOB, "--run-dir", str(tmp_path / "whole"))
+    output = whole.communicate(timeout=300)[0]
+    assert whole.returncode == 0, output
+
+    random_ = random.Random(7)
+    runs, points = tmp_path / "killed", []
+    for kill in range(KILLS):
+        folder, before = found(runs), saved(found(runs))
+        job = ["resume", str(folder)] if before >= 0 else ["run", *JOB, "--run-dir", str(runs)]
+        run = start(processes, *job)
+        # Some are killed as they start, the others after some rounds, in whatever they are at.
+        if kill % 5 == 4:
+            time.sleep(random_.uniform(0, 5))
+        else:
+            assert until(lambda b=before: saved(found(runs)) > b, 120), run.communicate()[0]
+            time.sleep(random_.uniform(0, 0.3))
+        processes.kill()
+        run.communicate(timeout=60)
+        points.append(saved(found(runs)))
+    assert len(set(points)) > KILLS / 2
+    assert points == sorted(points)
+
+    last = start(processes, "resume", str(found(runs)))
+    output = last.communicate(timeout=300)[0]
+    assert last.returncode == 0, output
+    ours, theirs = (load_file(found(f) / "model.safetensors") for f in (runs, tmp_path / "whole"))
+    for name, array in theirs.items():
+        assert np.array_equal(ours[name], array), name
+    histories = [
+        [
+            {**json.loads(line), "seconds": 0}
+            for line in (found(folder) / "history.jsonl").read_text().splitlines()
+        ]
+        for folder in (runs, tmp_path / "whole")
+    ]
+    assert histories[0] == histories[1]

@@ -1,20 +1,22 @@
 """Federated learning simulations from Python, without a SuperLink: see `simulation.py --help`."""
 
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import CliApp, CliSubCommand
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import CliApp, CliImplicitFlag, CliPositionalArg, CliSubCommand
 
+from fedavg_app import tensorboard_log
 from fedavg_app.config import CentralConfig, RunConfig, check_config, check_names, config_error
 from fedavg_app.errors import USER_ERRORS
 
 
-class Run(RunConfig):
-    """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
+class Workers(BaseModel):
+    """The Ray actors that a run has."""
 
     num_workers: int = Field(0, ge=0, description="Ray actors; 0 means one per CPU core")
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
@@ -26,10 +28,46 @@ class Run(RunConfig):
         1024, gt=0, description="MiB of clients' states a worker keeps in memory; more go to disk"
     )
 
+
+class Run(RunConfig, Workers):
+    """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
+
+    tensorboard: CliImplicitFlag[bool] = Field(
+        False, description="write a log for TensorBoard to the run's folder while it goes"
+    )
+
     def cli_cmd(self) -> None:
         """Run it."""
         check_config(self)
-        simulate(self, self.num_workers, self.gpus_per_worker, self.ray_address, self.state_memory)
+        simulate(
+            self,
+            self.num_workers,
+            self.gpus_per_worker,
+            self.ray_address,
+            self.state_memory,
+            self.tensorboard,
+        )
+
+
+class Resume(Workers):
+    """Go on with a run from its last checkpoint, in the same folder."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    folder: CliPositionalArg[str] = Field(description="the run's folder")
+    num_server_rounds: int = Field(0, ge=0, description="rounds at the most; 0 means as before")
+
+    def cli_cmd(self) -> None:
+        """Go on with it."""
+        from fedavg_app.checkpoint import saved_config
+
+        changes: dict[str, str | int] = {"resume": self.folder}
+        if self.num_server_rounds:
+            changes["num_server_rounds"] = self.num_server_rounds
+        config = saved_config(self.folder).model_copy(update=changes)
+        simulate(
+            config, self.num_workers, self.gpus_per_worker, self.ray_address, self.state_memory
+        )
 
 
 class Central(CentralConfig):
@@ -56,12 +94,65 @@ class Partition(RunConfig):
         show(self, Path(self.plot) if self.plot else None)
 
 
+class Sweep(BaseModel):
+    """Run what is missing of an experiment: a table of a paper as a file in experiments/."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    experiment: CliPositionalArg[Path] = Field(description="the experiment's TOML file")
+    results: Path = Field(Path("results"), description="where records are and new ones go")
+    data_dir: str = Field("", description="a directory with the data set's canonical files")
+    jobs: int = Field(0, ge=0, description="runs at a time; 0 means one per CPU core")
+    budget_minutes: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="when to end, with the runs in progress, which count as not run"
+    )
+    adopt: Path | None = Field(
+        None, description="take in the runs of the experiment whose folders are in this one, first"
+    )
+
+    def cli_cmd(self) -> None:
+        """Run them."""
+        from fedavg_app.experiments import load
+        from fedavg_app.sweep import adopt, launcher, sweep
+
+        experiment = load(self.experiment)
+        if self.adopt is not None:
+            print(f"adopted: {adopt(experiment, self.results, self.adopt)}")  # noqa: T201
+        cores = os.cpu_count() or 1
+        jobs = self.jobs or cores
+        budget = None if self.budget_minutes is None else 60 * self.budget_minutes
+        launch = launcher(self.data_dir, max(cores // jobs, 1))
+        sweep(experiment, self.results, launch, jobs, budget)
+
+
+class Report(BaseModel):
+    """Write the page that shows all results next to the papers' numbers, and its pictures."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    experiments: Path = Field(Path("experiments"), description="the folder of experiments")
+    results: Path = Field(Path("results"), description="the folder of their results")
+    output: Path | None = Field(None, description="the HTML file; else report.html in results")
+    data_dir: str = Field("", description="MNIST's canonical files, for pictures of partitions")
+
+    def cli_cmd(self) -> None:
+        """Write it."""
+        from fedavg_app.report import write_report
+
+        output = self.output or self.results / "report.html"
+        write_report(self.experiments, self.results, output, self.data_dir)
+        print(f"report: {output}")  # noqa: T201
+
+
 class Simulation(BaseModel):
     """Communication-efficient federated learning on Flower."""
 
     run: CliSubCommand[Run]
+    resume: CliSubCommand[Resume]
     central: CliSubCommand[Central]
     partition: CliSubCommand[Partition]
+    sweep: CliSubCommand[Sweep]
+    report: CliSubCommand[Report]
 
     def cli_cmd(self) -> None:
         """Run the subcommand."""
@@ -74,6 +165,7 @@ def simulate(
     gpus_per_worker: float | Literal["auto"] = "auto",
     ray_address: str = "",
     state_memory: float = 1024,
+    tensorboard: bool = False,
 ) -> None:
     """Run the app on virtual clients; results go to a new folder in the config's run-dir.
 
@@ -84,11 +176,14 @@ def simulate(
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
         state_memory: MiB of clients' states that each actor keeps in memory.
+        tensorboard: Whether to write a log for TensorBoard.
 
     Raises:
         ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
     """
     check_names(config)  # a wrong one must not cost the start of Ray
+    if tensorboard:
+        tensorboard_log.check()
 
     from fedavg_app.engine.cluster import cluster
 
@@ -102,7 +197,8 @@ def simulate(
         memory = int(state_memory * 2**20)
         workers = (config.num_clients, share.workers, share.gpus_per_worker, memory)
         with RayGrid(run_config, *workers) as grid:
-            run(grid, run_config, grid.evaluation)
+            logs = [tensorboard_log.TensorBoardLog] if tensorboard else []
+            run(grid, run_config, grid.evaluation, logs)
 
 
 class _StderrHandler(logging.Handler):

@@ -1,8 +1,10 @@
 """The bookkeeping of one training, federated or central: on the screen and in its folder."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from fedavg_app.artifacts import RunDirectory
 from fedavg_app.config import TrainingConfig
@@ -14,6 +16,16 @@ from fedavg_app.rounds import Outcome
 from fedavg_app.summary import describe, report, summarise
 from tasks.base import Task
 from tasks.data.store import Dataset
+
+
+class Listener(Protocol):
+    """Is told of every round as it ends, and of the end."""
+
+    def add(self, record: RoundRecord) -> None:
+        """Take in one round."""
+
+    def close(self) -> None:
+        """There are no more."""
 
 
 class Recording:
@@ -28,6 +40,7 @@ class Recording:
         plan: What is to be done.
         data: The data set.
         done: The rounds of this run that are over already, if it goes on.
+        listeners: Each returns, for the training's folder, who else is told of the rounds.
 
     Attributes:
         folder: The training's folder.
@@ -43,10 +56,12 @@ class Recording:
         plan: Plan,
         data: Dataset,
         done: Sequence[RoundRecord] = (),
+        listeners: Sequence[Callable[[Path], Listener]] = (),
     ) -> None:
         self._config, self._task, self._plan, self._data = config, task, plan, data
         self._folder = RunDirectory(config, task.name, done)
         self.folder = self._folder.path
+        self._listeners = [listen(self.folder) for listen in listeners]
         self._progress = RoundProgress(plan.num_rounds)
         self._progress.go_on(done)
         self._records = list(done)
@@ -65,6 +80,8 @@ class Recording:
         self._records.append(record)
         self._folder.append(record)
         self._progress.update(record)
+        for listener in self._listeners:
+            listener.add(record)
 
     def finish(self, outcome: Outcome) -> None:
         """Take in the outcome."""
@@ -90,5 +107,7 @@ class Recording:
             title = f"{', '.join(parts)}, seed {self._config.seed}"
             plot_run(self._folder.path, self._records, self._plan.target_accuracy, title)
         self._folder.close()
+        for listener in self._listeners:
+            listener.close()
         if self._outcome is not None:
             report(self._progress.console, self._plan, self._outcome, self._folder.path)

@@ -1,7 +1,8 @@
 """The ServerApp: config -> task and strategy -> rounds -> artefacts."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -17,7 +18,7 @@ from fedavg_app.nodes import Roster
 from fedavg_app.partitions import partition
 from fedavg_app.parts import load_parts
 from fedavg_app.plan import make_plan
-from fedavg_app.recording import Recording
+from fedavg_app.recording import Listener, Recording
 from fedavg_app.rounds import Outcome, run_rounds
 from tasks.base import Task
 from tasks.data.store import Dataset
@@ -40,6 +41,7 @@ def run(
     grid: Grid,
     run_config: Mapping[str, Any],
     evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralTest,
+    listeners: Sequence[Callable[[Path], Listener]] = (),
 ) -> Outcome:
     """Run the whole experiment that the run config describes; its results are on disk afterwards.
 
@@ -47,6 +49,7 @@ def run(
         grid: Reaches the clients.
         run_config: See `RunConfig`.
         evaluation: Returns what tests the global model.
+        listeners: See `Recording`.
 
     Raises:
         ConfigError: A value that cannot be used.
@@ -71,7 +74,7 @@ def run(
         strategy, arrays, done = standing.strategy, standing.arrays, standing.records
         if isinstance(grid, Remembering):
             grid.restore_states(standing.states)
-    with Recording(config, task, plan, data, done) as recording:
+    with Recording(config, task, plan, data, done, listeners) as recording:
         strategy.summary()
         saved = Checkpoint(recording.folder, data.fingerprint)
 

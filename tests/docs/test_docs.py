@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulation import Central, Partition, Run
+from simulation import Central, Partition, Report, Resume, Run, Sweep
 from tests.docs.reading import DOCUMENTS, ROOT, commands, examples, spans
 
 PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
@@ -15,7 +15,7 @@ ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 KEYS = {
     field.alias or name.replace("_", "-")
-    for command in (Run, Central, Partition)
+    for command in (Run, Resume, Central, Partition, Sweep, Report)
     for name, field in command.model_fields.items()
 }
 

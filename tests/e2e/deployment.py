@@ -37,6 +37,7 @@ class Deployment:
         self.fleet_port = fleet_port or self.port
         (folder / "deploy").symlink_to(ROOT / "deploy")
         self.processes = {}
+        self.node_options = ["--max-retries", "1"]
         self.environment = {
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -52,9 +53,7 @@ class Deployment:
         """Start all, and wait until the SuperNodes are online."""
         try:
             self.run(self.command("deploy/certificates.sh"))
-            superlink = self.command("deploy/superlink.sh")
-            self.start("superlink", [*superlink, "--host", "127.0.0.1", "--port", str(self.port)])
-            self.wait_for(self.listening)
+            self.start_superlink()
             for number in range(self.nodes):
                 self.add_node(number)
             self.wait_for(lambda: self.online() == self.nodes)
@@ -107,6 +106,11 @@ class Deployment:
             assert time.monotonic() < end, logs
             time.sleep(0.3)
 
+    def start_superlink(self):
+        words = self.command("deploy/superlink.sh")
+        self.start("superlink", [*words, "--host", "127.0.0.1", "--port", str(self.port)])
+        self.wait_for(self.listening)
+
     def listening(self):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
@@ -128,18 +132,25 @@ class Deployment:
         words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
         words[1] = f"localhost:{self.fleet_port}"
         words[2] = authority or words[2]
-        return self.start(key, [*words, "--port", str(free_port()), "--max-retries", "1"])
+        return self.start(key, [*words, "--port", str(free_port()), *self.node_options])
 
-    def run_app(self, app=ROOT, seconds=300, **keys):
-        """Run the app in that folder with these keys beside the document's, to its end."""
+    def app_command(self, **keys):
+        """Return the document's command that runs an app, with these keys beside its own."""
         words = self.command("flwr run")
         shown = dict(pair.split("=") for pair in words[-1].split())
         given = {k: f"{v!r}" if isinstance(v, str) else str(v) for k, v in keys.items()}
         words[-1] = " ".join(f"{key}={value}" for key, value in {**shown, **given}.items())
-        done = self.run(words, app, seconds)
+        return words
+
+    def run_app(self, app=ROOT, seconds=300, **keys):
+        """Run the app in that folder with these keys beside the document's, to its end."""
+        done = self.run(self.app_command(**keys), app, seconds)
+        assert self.newest_run()["status"] == "finished:completed", done.stdout + done.stderr
+
+    def newest_run(self):
+        """Return what `flwr ls` says of the run started last."""
         listed = self.run([*self.command("flwr ls"), "--format", "json"]).stdout
-        newest = json.loads(listed)["runs"][0]
-        assert newest["status"] == "finished:completed", done.stdout + done.stderr
+        return json.loads(listed)["runs"][0]
 
     def train(self, runs, **keys):
         """Run this app, for two rounds if nothing else is said; return the newest run's folder."""

@@ -1,7 +1,8 @@
-"""A run on Ray that is killed again and again, ends as if it had not been."""
+"""A run on Ray that is killed again and again ends as if it had not been."""
 
 import json
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -25,9 +26,10 @@ JOB = [
 ]  # fmt: skip
 
 
-def start(processes, *arguments):
+def start(processes, address, *arguments):
     return subprocess.Popen(
-        [sys.executable, "simulation.py", *arguments], cwd=ROOT, env=processes.environment,
+        [sys.executable, "simulation.py", *arguments, "--ray-address", address],
+        cwd=ROOT, env=processes.environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
@@ -51,9 +53,23 @@ def processes(tmp_path_factory):
     started.kill()
 
 
+@pytest.fixture
+def ray_address(processes):
+    """A Ray that stays while runs come and go, which spares each its start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    subprocess.run(
+        [str(Path(sys.executable).parent / "ray"), "start", "--disable-usage-stats", "--head",
+         f"--port={port}", "--include-dashboard=false", "--num-cpus=2"],
+        env=processes.environment, check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    return f"127.0.0.1:{port}"
+
+
 @pytest.mark.timeout(1200)
-def test_killed_at_random_points_it_ends_in_the_same_model(processes, tmp_path):
-    whole = start(processes, "run", *JOB, "--run-dir", str(tmp_path / "whole"))
+def test_killed_at_random_points_it_ends_in_the_same_model(processes, ray_address, tmp_path):
+    whole = start(processes, ray_address, "run", *JOB, "--run-dir", str(tmp_path / "whole"))
     output = whole.communicate(timeout=300)[0]
     assert whole.returncode == 0, output
 
@@ -62,20 +78,20 @@ def test_killed_at_random_points_it_ends_in_the_same_model(processes, tmp_path):
     for kill in range(KILLS):
         folder, before = found(runs), saved(found(runs))
         job = ["resume", str(folder)] if before >= 0 else ["run", *JOB, "--run-dir", str(runs)]
-        run = start(processes, *job)
+        run = start(processes, ray_address, *job)
         # Some are killed as they start, the others after some rounds, in whatever they are at.
         if kill % 5 == 4:
             time.sleep(random_.uniform(0, 5))
         else:
             assert until(lambda b=before: saved(found(runs)) > b, 120), run.communicate()[0]
             time.sleep(random_.uniform(0, 0.3))
-        processes.kill()
+        processes.kill([run.pid, *processes.living("ray::Worker")])
         run.communicate(timeout=60)
         points.append(saved(found(runs)))
     assert len(set(points)) > KILLS / 2
     assert points == sorted(points)
 
-    last = start(processes, "resume", str(found(runs)))
+    last = start(processes, ray_address, "resume", str(found(runs)))
     output = last.communicate(timeout=300)[0]
     assert last.returncode == 0, output
     ours, theirs = (load_file(found(f) / "model.safetensors") for f in (runs, tmp_path / "whole"))

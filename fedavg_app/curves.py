@@ -1,0 +1,96 @@
+"""An experiment's learning curves as PNG: a panel for every column, a line for every row."""
+
+import math
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fedavg_app.experiments import Experiment
+from fedavg_app.plots import GREY, save
+from fedavg_app.tables import Result, megabytes_up
+
+# Okabe and Ito's colours but yellow, which is hard to see on white. With the line styles, of which
+# there is another number, every line of a table differs from the others in more than its colour.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":")
+PANELS_IN_A_ROW = 2
+TARGET = "target"
+
+
+def draw_curves(
+    experiment: Experiment, table: Sequence[Sequence[Result]], against: str, path: Path
+) -> None:
+    """Write the best accuracy so far of the runs that each cell shows, its first seed's.
+
+    Args:
+        experiment: The experiment.
+        table: Its results by row and column.
+        against: "rounds", or "bytes": the megabytes that one participant has sent.
+        path: The PNG file.
+    """
+    panels = len(experiment.columns)
+    across = min(panels, PANELS_IN_A_ROW)
+    down = math.ceil(panels / across)
+    figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
+    axes[0].set_ylim(floor, top)
+    for place, column in enumerate(experiment.columns):
+        axes[place].set_title(column.name, fontsize=10)
+        _draw_panel(axes[place], [row[place] for row in table], against, floor)
+        if place % across == 0:
+            axes[place].set_ylabel("best test accuracy so far")
+    for unused in axes[panels:]:
+        unused.remove()
+    handles: dict[str, Artist] = {}
+    for panel in axes[:panels]:
+        handles |= {str(line.get_label()): line for line in panel.lines}
+    names = [row[0].cell.row.name for row in table]
+    ordered = [handles[name] for name in (*names, TARGET) if name in handles]
+    if ordered:
+        figure.legend(handles=ordered, loc="outside lower center", ncols=across)
+    save(figure, path)
+
+
+def _target(result: Result) -> float | None:
+    if not result.best:
+        return None
+    own: float | None = result.best[0].record.summary["target-accuracy"]
+    return result.cell.column.target or own
+
+
+def _limits(targets: Sequence[float]) -> tuple[float, float]:
+    """Return the accuracies to show: up to three times the errors that a target leaves.
+
+    That is where the curves differ.
+    """
+    floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
+    return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
+
+
+def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: float) -> None:
+    for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
+        if not result.best:
+            continue
+        record = result.best[0].record
+        accuracies = np.maximum.accumulate(record.history.accuracy)
+        places = record.history.round if against == "rounds" else megabytes_up(record)
+        # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
+        start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
+        if places[-1] > 0:
+            name = result.cell.row.name
+            axes.plot(places[start:], accuracies[start:], color=color, linestyle=style, label=name)
+    for target in set(filter(None, map(_target, results))):
+        axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("round" if against == "rounds" else "MB sent by one participant")
+    axes.grid(alpha=0.3)

@@ -1,0 +1,218 @@
+"""A table of a paper as a file: which runs fill it, and what the paper printed there.
+
+A file in experiments/ is TOML:
+
+- ``title``, ``source``: what the table shows, and where the paper shows it.
+- ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; or "upload-to-target", the
+  megabytes that one participant sends until the target (all bytes up / participants a round).
+- ``speedup = true``: a cell also says how many times better it is than the column's first.
+- ``[run]``, and ``run`` of each of the ``[[columns]]`` and ``[[rows]]``: keys of the run config.
+  Those of a column hold over the table's, those of a row over both. A list of values is a grid: all
+  its runs belong to the one cell, which shows the best of them, and the mean over their seeds.
+- ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
+  ``others``: what earlier replications found, likewise.
+- ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
+  the table and the columns what central training knows.
+- ``target`` of a column: the accuracy that counts there, where its runs go on beyond it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedavg_app.config import (
+    CentralConfig,
+    TrainingConfig,
+    check_source,
+    config_error,
+    parse_config,
+)
+from fedavg_app.errors import ConfigError
+
+Entry = float | str
+Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target"]
+
+
+def _check_grids(keys: dict[str, Any]) -> dict[str, Any]:
+    empty = [key for key, value in keys.items() if value == []]
+    if empty:
+        raise ValueError(f"{empty[0]} has no values; give one, or a list of some")
+    return keys
+
+
+# Of the run config, by kebab-case key; a list is a grid.
+Keys = Annotated[dict[str, Any], AfterValidator(_check_grids)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Column(_Part):
+    """A column: its keys, and the accuracy that counts in it where that is not the runs' own."""
+
+    name: str
+    run: Keys = {}
+    target: float | None = Field(None, gt=0, le=1)
+
+
+class Row(_Part):
+    """A row: its keys, and by column what the paper and others have there."""
+
+    name: str
+    run: Keys = {}
+    paper: list[Entry] = []
+    others: list[Entry] = []
+    central: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a cell.
+
+    Attributes:
+        config: Its settings.
+        chosen: The keys that are a grid in its cell, with the values that this run takes.
+        depth: How far down the grid these are: the sum of their positions in the lists.
+        slug: The keys that vary within the table with their values, fit for a file name.
+    """
+
+    config: TrainingConfig
+    chosen: Mapping[str, Any]
+    depth: int
+    slug: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What belongs to one place of the table: all the runs of its grid."""
+
+    row: Row
+    column: Column
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """The cell for people."""
+        return f"{self.row.name} | {self.column.name}"
+
+
+class Experiment(_Part):
+    """A table and the runs that fill it; the fields are those of the file."""
+
+    name: str
+    title: str
+    source: str
+    measure: Measure
+    speedup: bool = False
+    run: Keys = {}
+    columns: list[Column] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> "Experiment":
+        for row in self.rows:
+            for key, entries in (("paper", row.paper), ("others", row.others)):
+                if len(entries) not in (0, len(self.columns)):
+                    raise ValueError(
+                        f"{key} of row {row.name!r} has {len(entries)} entries; "
+                        f"give one for each of the {len(self.columns)} columns"
+                    )
+        return self
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the cells by row and column.
+
+        Raises:
+            ConfigError: A run has an unknown key or a value out of its range.
+        """
+        varying = self._varying()
+        return [
+            [Cell(row, column, tuple(self._runs(row, column, varying))) for column in self.columns]
+            for row in self.rows
+        ]
+
+    def _runs(self, row: Row, column: Column, varying: set[str]) -> Iterator[Run]:
+        keys = self._keys(row, column)
+        grid = {key: values for key, values in keys.items() if isinstance(values, list)}
+        for places in product(*(range(len(values)) for values in grid.values())):
+            chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
+            values = {**keys, **chosen}
+            try:
+                config = _central(values) if row.central else parse_config(values)
+            except ConfigError as error:
+                place = f"{self.name}, {row.name}, {column.name}"
+                raise ConfigError("experiment", place, str(error)) from error
+            slug = _slug({key: value for key, value in values.items() if key in varying})
+            yield Run(config, chosen, sum(places), slug)
+
+    def _keys(self, row: Row, column: Column) -> dict[str, Any]:
+        shared = {**self.run, **column.run}
+        if row.central:
+            known = {field.replace("_", "-") for field in CentralConfig.model_fields}
+            shared = {key: value for key, value in shared.items() if key in known}
+        return {**shared, **row.run}
+
+    def _varying(self) -> set[str]:
+        """Return the keys that not all cells have with one and the same value."""
+        cells = [self._keys(row, column) for row in self.rows for column in self.columns]
+        return {
+            key
+            for key in set().union(*cells)
+            if isinstance(cells[0].get(key), list)
+            or any(keys.get(key) != cells[0].get(key) for keys in cells)
+        }
+
+
+def load(path: Path) -> Experiment:
+    """Return the experiment in a file; its name is the file's.
+
+    Raises:
+        ConfigError: It cannot be read, or is not such a table.
+    """
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+        return Experiment.model_validate({**content, "name": path.stem})
+    except OSError as error:
+        fix = f"cannot be read ({error.strerror}); give a TOML file like those in experiments/"
+        raise ConfigError("experiment", str(path), fix) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        fix = f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
+        raise ConfigError("experiment", str(path), fix) from error
+
+
+def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
+    """Return every run once, with the first of its cells: all grids' first values come first.
+
+    Further down the grids come later; among equals the order is that of rows, then of columns.
+    """
+    found: dict[TrainingConfig, tuple[Cell, Run]] = {}
+    for cell in (cell for row in cells for cell in row):
+        for run in cell.runs:
+            found.setdefault(run.config, (cell, run))
+    return sorted(found.values(), key=lambda pair: pair[1].depth)
+
+
+def _central(values: Mapping[str, Any]) -> CentralConfig:
+    try:
+        config = CentralConfig.model_validate(dict(values), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise config_error(error) from None
+    check_source(config)
+    return config
+
+
+def _slug(values: Mapping[str, Any]) -> str:
+    pairs = (f"{key}-{value}" if value != "" else key for key, value in values.items())
+    return re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"

@@ -1,0 +1,233 @@
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import simulation
+from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.experiments import in_order
+from fedavg_app.records import Record, command_line, identity, read_all, read_run
+from fedavg_app.records import write as write_record
+from fedavg_app.sweep import adopt, sweep
+from tests.docs.reading import ROOT
+from tests.engine.processes import Processes, until
+from tests.fedavg_app.fake_runs import HISTORY, FakeRuns, experiment, files, line, write
+
+CONFIGS = [run.config for _, run in in_order(experiment().cells())]
+
+
+def records(results):
+    return read_all(results / "records" / "made-up")
+
+
+def test_every_run_is_done_once_and_in_order(tmp_path, capsys):
+    runs = FakeRuns()
+    sweep(experiment(), tmp_path, runs, jobs=1)
+    assert runs.started == CONFIGS
+    assert set(records(tmp_path)) == {identity(config) for config in CONFIGS}
+    shown = capsys.readouterr().out
+    assert "made-up: 0 of 8 runs are done" in shown
+    assert "1/8  E = 1 | IID, seed 1: best accuracy 0.9500, 0 s  left 0:00:0" in shown
+    again = FakeRuns()
+    sweep(experiment(), tmp_path, again, jobs=1)
+    assert again.started == []
+
+
+def test_only_what_the_record_is_of_decides_whether_a_run_is_missing(tmp_path):
+    sweep(experiment(), tmp_path, FakeRuns(), jobs=8)
+    table = experiment()
+    table.rows[0].run["seed"] = 1  # other file names, fewer runs: nothing new
+    table.rows[1].run["learning-rate"] = 0.2
+    again = FakeRuns()
+    sweep(table, tmp_path, again, jobs=8)
+    assert [config.learning_rate for config in again.started] == [0.2] * 4
+
+
+def test_a_record_holds_config_command_versions_and_a_condensed_history(tmp_path):
+    lines = [
+        line(0, 0.1, train_loss=None), line(1, None, rejected={"5": "NaN"}),
+        line(2, 0.95, train_loss=0.0123456, rejected={"5": "NaN", "7": "late"}),
+        line(3, 0.9, rejected={"8": "late"}),
+    ]  # fmt: skip
+    config = CONFIGS[0].model_copy(update={"data_dir": "/some/where"})
+    record = read_run(write(tmp_path / "run", config, lines))
+    assert record.history.model_dump() == {
+        "round": [0, 2, 3], "accuracy": [0.1, 0.95, 0.9], "train_loss": [None, 0.01235, 0.25],
+        "test_loss": [0.1235, 0.1235, 0.1235], "bytes_up": [0, 20_000_000, 30_000_000],
+        "bytes_down": [0, 40_000_000, 60_000_000], "rejected": [0, 3, 1],
+    }  # fmt: skip
+    assert record.data == "MNIST in data-dir"
+    assert record.command == (
+        "python simulation.py run --task mnist-logistic --target-accuracy 0.9 --seed 1"
+    )
+    assert record.versions == {"flwr": "1.41.0"}
+    assert identity(record.parsed()) == identity(CONFIGS[0])
+    assert "/some" not in record.model_dump_json()
+
+
+def test_a_record_of_a_thousand_rounds_is_small(tmp_path):
+    lines = [line(number, number / 7000, train_loss=1 / (number + 7)) for number in range(1001)]
+    path = tmp_path / "record.json"
+    write_record(read_run(write(tmp_path / "run", CONFIGS[0], lines)), path)
+    assert path.stat().st_size < 60_000
+    ((_, read),) = read_all(tmp_path).values()
+    assert read.history.round == list(range(1001))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(strategy="stc", strategy_args="sparsity-up = 0.04, scope = 'model'", seed=7),
+        RunConfig(partition="classes", partition_args="classes-per-client = 2", batch_size=0),
+        RunConfig(strategy_args='name = "x"', learning_rate=0.0464, momentum=0.9),
+        CentralConfig(task="cifar10-cnn", num_threads=2, learning_rate=0.1),
+    ],
+)
+def test_the_command_of_a_record_is_the_run_again(monkeypatch, config):
+    told = []
+    monkeypatch.setattr(simulation, "simulate", lambda config, *_: told.append(config))
+    monkeypatch.setattr("fedavg_app.central.train", lambda config, _: told.append(config))
+    monkeypatch.setattr(sys, "argv", shlex.split(command_line(config))[1:])
+    assert simulation.main() == 0
+    values = {name: getattr(told[0], name) for name in type(config).model_fields}
+    assert type(config)(**values) == config
+
+
+def test_what_diverged_is_finished_and_what_failed_is_not(tmp_path, capsys):
+    reasons = {
+        1: "no usable reply in 3 rounds in a row: array 'b' has NaN or infinite values",
+        2: "no usable reply in 3 rounds in a row: error 1: no such file",
+    }
+
+    def leaves(config):
+        if config.local_epochs == 1:
+            return files(config, HISTORY), 0
+        return files(config, HISTORY, status="failed", reason=reasons[config.seed]), 1
+
+    with pytest.raises(RunError, match="2 of the runs failed; the lines above say why"):
+        sweep(experiment(), tmp_path, FakeRuns(leaves=leaves), jobs=3)
+    statuses = [record.status for _, record in records(tmp_path).values()]
+    assert sorted(statuses) == ["diverged"] * 2 + ["finished"] * 4
+    assert capsys.readouterr().out.count("failed: error: the last line") == 2
+    again = FakeRuns()
+    sweep(experiment(), tmp_path, again, jobs=3)
+    assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
+
+
+def test_a_run_that_leaves_nothing_failed(tmp_path):
+    with pytest.raises(RunError, match="8 of the runs failed"):
+        sweep(experiment(), tmp_path, FakeRuns(leaves=lambda config: (None, 1)), jobs=8)
+    assert not records(tmp_path)
+
+
+def test_when_the_time_is_over_runs_are_ended_and_not_recorded(tmp_path, capsys):
+    started = time.monotonic()
+    runs = FakeRuns(seconds=lambda seed: 60)
+    sweep(experiment(), tmp_path, runs, jobs=2, budget_seconds=1)
+    assert 1 <= time.monotonic() - started < 20
+    assert len(runs.started) == 2
+    assert not records(tmp_path)
+    assert "the time is over: 8 not run" in capsys.readouterr().out
+    none = FakeRuns()
+    sweep(experiment(), tmp_path, none, jobs=2, budget_seconds=0)
+    assert none.started == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_sweep_leaves_whole_records_and_goes_on_from_there(tmp_path, number):
+    processes = Processes(tmp_path)
+    folder = tmp_path / "results" / "records" / "made-up"
+    command = [sys.executable, "-m", "tests.fedavg_app.fake_runs", str(tmp_path / "results")]
+    try:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=processes.environment, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert until(lambda: len(list(folder.glob("*.json"))) == 4, 60)
+        assert until(lambda: len(processes.living("-I -S")) == 2, 10)
+        process.send_signal(number)
+        assert process.wait(20) != 0
+        # SIGKILL leaves no chance to end the runs in progress.
+        assert number == signal.SIGKILL or not processes.living()
+    finally:
+        processes.kill()
+    done = [Record.model_validate_json(path.read_text()) for path in folder.iterdir()]
+    assert [record.config["seed"] for record in done] == [1] * 4
+    runs = FakeRuns()
+    sweep(experiment(), tmp_path / "results", runs, jobs=2)
+    assert [config.seed for config in runs.started] == [2] * 4
+    assert len(records(tmp_path / "results")) == 8
+
+
+def test_runs_done_by_hand_are_taken_in(tmp_path):
+    write(tmp_path / "runs" / "a", CONFIGS[3], HISTORY)
+    write(tmp_path / "runs" / "deep" / "b", CONFIGS[4], HISTORY)
+    write(tmp_path / "runs" / "other", RunConfig(seed=99), HISTORY)
+    write(tmp_path / "runs" / "ended", CONFIGS[5], HISTORY, status="failed", reason="interrupted")
+    assert adopt(experiment(), tmp_path, tmp_path / "runs") == 2
+    assert adopt(experiment(), tmp_path, tmp_path / "runs") == 0
+    assert set(records(tmp_path)) == {identity(CONFIGS[3]), identity(CONFIGS[4])}
+    with pytest.raises(ConfigError, match=r"adopt = '.*none': is not a directory"):
+        adopt(experiment(), tmp_path, tmp_path / "none")
+
+
+def test_a_damaged_record_is_named_with_what_to_do(tmp_path):
+    folder = tmp_path / "records" / "made-up"
+    folder.mkdir(parents=True)
+    (folder / "half.json").write_text('{"status": "finished", ')
+    with pytest.raises(ConfigError, match=r"half.json': is not the record of a run .*delete it"):
+        sweep(experiment(), tmp_path, FakeRuns(), jobs=1)
+
+
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["simulation.py", *arguments])
+    return simulation.main()
+
+
+TINY = """
+title = "Tiny"
+source = "here"
+measure = "best-accuracy"
+run = { task = "mnist-logistic", data-source = "embedded", num-server-rounds = 2, num-clients = 10 }
+columns = [{ name = "IID" }]
+rows = [{ name = "a" }, { name = "b", central = true, run = { num-server-rounds = 5 } }]
+"""
+
+
+@pytest.mark.slow
+def test_the_command_runs_real_runs_and_then_none(monkeypatch, capsys, tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY)
+    command = ["sweep", str(tmp_path / "tiny.toml"), "--results", str(tmp_path), "--jobs", "2"]
+    assert main(monkeypatch, *command) == 0, capsys.readouterr()
+    found = [record for _, record in read_all(tmp_path / "records" / "tiny").values()]
+    assert {record.command.split()[2] for record in found} == {"run", "central"}
+    (federated,) = (record for record in found if "strategy" in record.config)
+    assert federated.history.round == [0, 1, 2]
+    assert 0.2 < federated.summary["best-accuracy"] < 1
+    assert json.loads(json.dumps(federated.versions))["flwr"].startswith("1.41")
+    assert main(monkeypatch, *command, "--budget-minutes", "0") == 0
+    assert "tiny: 2 of 2 runs are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "fragment"),
+    [
+        (["none.toml"], 1, "error: experiment = 'none.toml': cannot be read (No such file"),
+        (["experiments/stc-bits.toml", "--jobs=-1"], 2, "error: jobs = '-1': should be greater"),
+        (["experiments/stc-bits.toml", "--adopt=/none"], 1, "error: adopt = '/none': is not a"),
+        (["experiments/stc-bits.toml", "--results=/dev/null"], 1, "error: results = '/dev/null'"),
+        (["experiments/stc-bits.toml", "--data-dir=/none"], 1, "error: data-dir = '/none': is not"),
+        (["README.md"], 1, "error: experiment = 'README.md': is not TOML"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_nonzero_exit(monkeypatch, capsys, arguments, status, fragment):
+    monkeypatch.chdir(ROOT)
+    assert main(monkeypatch, "sweep", *arguments) == status
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1

@@ -70,7 +70,8 @@ class Exchange:
     Args:
         cohort: The grid, with the nodes in their order.
         messages: One for each node.
-        timeout: Seconds after which those that are missing are passed by; None waits.
+        timeout: Seconds from the sending after which those that are missing are passed by, and
+            after which nobody is given the messages any more; None waits.
         enough: Replies, errors not counted, after which the others are passed by.
         late: Is told the ids of the messages whose replies were not waited for.
 
@@ -96,6 +97,11 @@ class Exchange:
 
     def replies(self) -> Iterator[Message]:
         """Send the messages; yield the replies that come in time."""
+        if self._timeout is not None:
+            for message in self.sent:
+                # Nobody is to begin with it later: a node that was slow once would otherwise work
+                # off what is long over, and be late with all that follows.
+                message.metadata.ttl = self._timeout
         place = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         nodes = [message.metadata.dst_node_id for message in self.sent]
         asked: dict[str, int] = {}

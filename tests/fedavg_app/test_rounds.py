@@ -373,3 +373,18 @@ def test_nodes_that_cannot_be_reached_are_named(monkeypatch):
         1: "error 2: Error: Node Unavailable",
         2: "error 2: Error: Node Unavailable",
     }
+
+
+def test_no_message_is_given_to_a_node_after_its_round_is_over(monkeypatch):
+    lives = []
+
+    class Grid(LocalGrid):
+        def push_messages(self, messages):
+            lives.extend(m.metadata.ttl for m in messages if m.metadata.message_type == "train")
+            return super().push_messages(messages)
+
+    monkeypatch.setattr("tests.fedavg_app.test_rounds.LocalGrid", Grid)
+    train(num_server_rounds=1, round_timeout=7.5)
+    assert lives == [7.5] * 5
+    train(num_server_rounds=1)
+    assert min(lives[5:]) > 3600

@@ -29,8 +29,8 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		run = json.load(sys.stdin)['runs'][0]; \
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
-test: $(READY)  ## run all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## run all tests, two files at a time: many only wait for other processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

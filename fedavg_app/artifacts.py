@@ -10,10 +10,10 @@ from typing import Any
 from flwr.app import ArrayRecord
 from safetensors.numpy import save_file
 
-from fedavg_app.atomic import replacing
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.history import RoundRecord
+from tasks.data.atomic import replacing
 
 CONFIG_FILE, HISTORY_FILE = "config.json", "history.jsonl"
 

@@ -21,12 +21,12 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.app import Array, ArrayRecord
 
 from fedavg_app.artifacts import CONFIG_FILE, HISTORY_FILE
-from fedavg_app.atomic import replacing
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.history import RoundRecord, read_history
 from strategies.base import CohortStrategy
 from strategies.foreign import Screened
+from tasks.data.atomic import replacing
 
 FOLDER, MANIFEST = "checkpoint", "manifest.json"
 # Keys that may be others when a run goes on: they change nothing of what was computed.

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from fedavg_app.atomic import replacing
 from fedavg_app.config import RunConfig, arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.schemes import (
@@ -25,6 +24,7 @@ from fedavg_app.schemes import (
     Scheme,
     Shards,
 )
+from tasks.data.atomic import replacing
 from tasks.data.store import Dataset, cache_root, writing
 
 SCHEMES: dict[str, type[Scheme]] = {

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedavg_app.atomic import replacing
 from fedavg_app.history import RoundRecord, accuracy_curve
+from tasks.data.atomic import replacing
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"

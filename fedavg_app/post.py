@@ -14,6 +14,9 @@ from fedavg_app.sampling import cohort_size, sample
 from fedavg_app.wire import count_bytes
 from strategies.screening import error_reason
 
+# Messages expire so long after the round's deadline, which is thus what a late reply runs into.
+EXPIRY_SECONDS = 1.0
+
 
 class Post:
     """Draws the cohorts of a run, and drops what comes after its round is over.
@@ -101,7 +104,7 @@ class Exchange:
             for message in self.sent:
                 # Nobody is to begin with it later: a node that was slow once would otherwise work
                 # off what is long over, and be late with all that follows.
-                message.metadata.ttl = self._timeout
+                message.metadata.ttl = self._timeout + EXPIRY_SECONDS
         place = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         nodes = [message.metadata.dst_node_id for message in self.sent]
         asked: dict[str, int] = {}

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedavg_app.atomic import replacing
 from fedavg_app.config import CentralConfig, RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
+from tasks.data.atomic import replacing
 
 # Where and how a run was done, not what it gives.
 CIRCUMSTANCES = {"run_dir", "data_dir", "device", "checkpoint_every", "resume"}

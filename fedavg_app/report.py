@@ -8,7 +8,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedavg_app.atomic import replacing
 from fedavg_app.config import RunConfig
 from fedavg_app.curves import draw_curves
 from fedavg_app.errors import ConfigError
@@ -18,6 +17,7 @@ from fedavg_app.parts import load_task
 from fedavg_app.records import Record, read_all
 from fedavg_app.tables import Result, fill
 from fedavg_app.wording import show, show_run
+from tasks.data.atomic import replacing
 
 WHAT = {
     "rounds-to-target": "rounds to the target, the fewer the better",

@@ -7,9 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pooch
-
-from tasks.data import archive, store
+from tasks.data import archive, digest, store
 from tasks.data.archive import Form
 from tasks.data.store import DataError, DataOptions, Dataset, Split
 
@@ -131,6 +129,8 @@ class Sources:
         return "-".join([f"{self.name}/{source}", *map(version, self.made_by)])
 
     def _download(self) -> Splits:
+        import pooch
+
         folder = store.cache_root() / "downloads" / self.name
         pooch.get_logger().setLevel("WARNING")
         with store.writing(folder):
@@ -168,8 +168,7 @@ def _digest(paths: Sequence[Path]) -> str:
     total = hashlib.sha256()
     for path in paths:
         try:
-            with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest())
+            total.update(bytes.fromhex(digest.sha256(path)))
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}); see to its rights"

@@ -47,10 +47,9 @@ def found(runs):
 
 
 @pytest.fixture
-def processes(tmp_path_factory):
-    started = Processes(tmp_path_factory.mktemp("tmp"))
-    yield started
-    started.kill()
+def processes():
+    with Processes() as started:
+        yield started
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -10,13 +11,25 @@ MARK = "FEDAVG_APP_TEST_PROCESSES"
 
 
 class Processes:
-    """Everything started with `environment`, however deep, until `kill` or the test's end."""
+    """Everything started with `environment`, however deep; a context manager that kills it.
 
-    def __init__(self, folder):
+    Its temporary files have a folder of their own, whose path is short: Ray's sockets are in there.
+    """
+
+    def __init__(self):
         self._mark = uuid.uuid4().hex
+        self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
         self.environment = {
-            **os.environ, MARK: self._mark, "TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0",
+            **os.environ, MARK: self._mark, "TMPDIR": self._folder.name,
+            "RAY_USAGE_STATS_ENABLED": "0",
         }  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self._folder.cleanup()
 
     def living(self, containing="", but_not="nothing"):
         """Return the ids of those whose command line contains the one text but not the other."""

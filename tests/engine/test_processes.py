@@ -25,11 +25,9 @@ SMALL = [
 
 
 @pytest.fixture
-def processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tmp")
-    started = Processes(folder)
-    yield started
-    started.kill()
+def processes():
+    with Processes() as started:
+        yield started
 
 
 def simulate(processes, runs, *arguments, rounds):

@@ -385,6 +385,6 @@ def test_no_message_is_given_to_a_node_after_its_round_is_over(monkeypatch):
 
     monkeypatch.setattr("tests.fedavg_app.test_rounds.LocalGrid", Grid)
     train(num_server_rounds=1, round_timeout=7.5)
-    assert lives == [7.5] * 5
+    assert lives == [8.5] * 5
     train(num_server_rounds=1)
     assert min(lives[5:]) > 3600

@@ -140,10 +140,9 @@ def test_when_the_time_is_over_runs_are_ended_and_not_recorded(tmp_path, capsys)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_sweep_leaves_whole_records_and_goes_on_from_there(tmp_path, number):
-    processes = Processes(tmp_path)
     folder = tmp_path / "results" / "records" / "made-up"
     command = [sys.executable, "-m", "tests.fedavg_app.fake_runs", str(tmp_path / "results")]
-    try:
+    with Processes() as processes:
         process = subprocess.Popen(
             command, cwd=ROOT, env=processes.environment, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -154,8 +153,6 @@ def test_a_killed_sweep_leaves_whole_records_and_goes_on_from_there(tmp_path, nu
         assert process.wait(20) != 0
         # SIGKILL leaves no chance to end the runs in progress.
         assert number == signal.SIGKILL or not processes.living()
-    finally:
-        processes.kill()
     done = [Record.model_validate_json(path.read_text()) for path in folder.iterdir()]
     assert [record.config["seed"] for record in done] == [1] * 4
     runs = FakeRuns()

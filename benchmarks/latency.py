@@ -1,0 +1,181 @@
+"""Seconds a round of a real deployment: this project's round loop next to Flower's own.
+
+    python -m benchmarks.latency [--task mnist-2nn] [--nodes 3] [--rounds 8] [--repeats 1]
+
+A SuperLink and SuperNodes with TLS and authentication on this machine, all of them taking part in
+every round, on the embedded data. In turn: `flwr.serverapp.strategy.FedAvg(...).start(...)`
+(benchmarks/stock_server.py) and `fedavg_app.server_app`, for the same ClientApp and the same work.
+A round lasts from when its messages are made to when those of the next one are. Printed are
+medians over all rounds but the first, and the parts of a round for the node whose reply was sent
+last; they add up to the round for each one, but their medians need not.
+
+Linux only: a process's age is read from /proc.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.stages import FILE
+from tests.docs.reading import ROOT
+from tests.e2e.deployment import Deployment
+
+Stages = dict[str, float]
+# The part of a round that ends with each stage, in their order.
+PARTS = {
+    "received": "until the SuperNode looks for messages (3 s apart)",
+    "started": "download; until its SuperExec looks for tasks (1 s apart)",
+    "imported": "Python starts; Flower, torch and this app are imported",
+    "done": "the client's handler: data, training",
+    "sending": "until the SuperNode looks for the reply (0.5 s apart)",
+    "replied": "upload",
+    "next": "until the server looks for replies; mean, test, next messages",
+}
+
+
+class Logs:
+    """Follows the SuperNodes' logs, which have no times; a context manager.
+
+    Attributes:
+        seen: (time, partition, line), in the order of time.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.seen: list[tuple[float, int, str]] = []
+        self._paths = [deployment.folder / f"device-{n}.log" for n in range(deployment.nodes)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> "Logs":
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        files = [path.open() for path in self._paths]
+        for file in files:
+            file.seek(0, os.SEEK_END)
+        while not self._over.wait(0.01):
+            for number, file in enumerate(files):
+                lines = file.read().splitlines()
+                self.seen += [(time.time(), number, line) for line in lines]
+        for file in files:
+            file.close()
+
+    def times(self, number: int, text: str) -> list[float]:
+        """Return when the SuperNode of that partition wrote lines with that text."""
+        return [at for at, node, line in self.seen if node == number and text in line]
+
+
+def stock_app(folder: Path) -> Path:
+    """Return a copy of the app in the folder, with the ServerApp of `benchmarks.stock_server`."""
+    for package in ("fedavg_app", "strategies", "tasks"):
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "README.md", folder)
+    shutil.copy(ROOT / "benchmarks" / "stock_server.py", folder / "fedavg_app")
+    manifest = (ROOT / "pyproject.toml").read_text()
+    ours = "fedavg_app.server_app:app"
+    assert ours in manifest
+    manifest = manifest.replace(ours, "fedavg_app.stock_server:app")
+    (folder / "pyproject.toml").write_text(manifest)
+    return folder
+
+
+def measure(deployment: Deployment, app: Path, config: dict[str, Any]) -> list[Stages]:
+    """Run the app; return the stages of all rounds but the first, for the node that was last."""
+    file = Path(deployment.environment[FILE])
+    file.unlink(missing_ok=True)
+    with Logs(deployment) as logs:
+        deployment.run_app(app, 600, **config)
+        time.sleep(1)  # for the last lines of the logs
+    nodes = range(deployment.nodes)
+    noted = sorted(map(json.loads, file.read_text().splitlines()), key=lambda s: s["round"])
+    by_node = {number: [s for s in noted if s["node"] == number] for number in nodes}
+    for number, stages in by_node.items():
+        # What comes before the last so many is of the query at the start of a run.
+        for name, text in (
+            ("received", "Receiving: "),
+            ("sending", "Sending: "),
+            ("replied", "Sent successfully"),
+        ):
+            times = logs.times(number, text)[-len(stages) :]
+            for found, at in zip(stages, times, strict=True):
+                found[name] = at
+    by_round = zip(*by_node.values(), strict=True)
+    last = [max(of_round, key=lambda s: s["replied"]) for of_round in by_round]
+    return [{**found, "next": then["sent"]} for found, then in pairwise(last[1:])]
+
+
+def parts(found: Stages) -> Iterator[float]:
+    """Yield the seconds of each of `PARTS`."""
+    before = found["sent"]
+    for name in PARTS:
+        yield found[name] - before
+        before = found[name]
+
+
+def middle(values: Sequence[float]) -> str:
+    """Return the median and the range."""
+    return f"{statistics.median(values):.2f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", default="mnist-2nn")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=1)
+    chosen = parser.parse_args()
+    config = {
+        "task": chosen.task, "num-clients": chosen.nodes, "num-server-rounds": chosen.rounds,
+        "target-accuracy": 0, "client-mods": "benchmarks.stages:noted",
+        "data-source": "embedded",
+    }  # fmt: skip
+    console = Console(width=110)
+    found: dict[str, list[Stages]] = {"stock": [], "ours": []}
+    with tempfile.TemporaryDirectory(prefix="benchmark-latency-") as name:
+        for folder in ("deployment", "app"):
+            (Path(name) / folder).mkdir()
+        deployment = Deployment(Path(name) / "deployment", chosen.nodes)
+        deployment.environment[FILE] = str(Path(name) / "stages.jsonl")
+        config["run-dir"] = str(Path(name) / "runs")
+        apps = {"stock": stock_app(Path(name) / "app"), "ours": ROOT}
+        with deployment:
+            for _ in range(chosen.repeats):
+                for loop, app in apps.items():
+                    found[loop] += measure(deployment, app, config)
+                    rounds = [stages["next"] - stages["sent"] for stages in found[loop]]
+                    console.print(f"{loop}: {middle(rounds)} s a round; load {os.getloadavg()[0]}")
+    table = Table("", *found, title="seconds a round: median (range)")
+    for number, text in enumerate(PARTS.values()):
+        columns = ([list(parts(stages))[number] for stages in found[loop]] for loop in found)
+        table.add_row(text, *map(middle, columns))
+    rounds = {loop: [s["next"] - s["sent"] for s in stages] for loop, stages in found.items()}
+    table.add_row("a round", *map(middle, rounds.values()), style="bold")
+    console.print(table)
+    stock, ours = map(statistics.median, rounds.values())
+    console.print(f"stock / ours: {stock / ours:.2f}x")
+
+
+if __name__ == "__main__":
+    main()

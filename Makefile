@@ -30,7 +30,7 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
 test: $(READY)  ## run all tests, two files at a time: many only wait for other processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

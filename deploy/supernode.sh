@@ -12,5 +12,8 @@ if [ $# -lt 4 ]; then
 fi
 superlink=$1 authority=$2 key=$3 config=$4
 shift 4
+# How often, in seconds, the part that starts a process for every message looks for one (Flower 1.41,
+# which looks every second; its own port on this machine is what is asked).
+export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=${FLWR_SUPEREXEC_TASK_POLL_INTERVAL:-0.1}
 exec flower-supernode --superlink "$superlink" --root-certificates "$authority" \
     --auth-supernode-private-key "$key" --node-config "$config" "$@"

@@ -5,6 +5,8 @@ A file in experiments/ is TOML:
 - ``title``, ``source``: what the table shows, and where the paper shows it.
 - ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; or "upload-to-target", the
   megabytes that one participant sends until the target (all bytes up / participants a round).
+- ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
+  other are not taken, such as those on the part that comes without a download.
 - ``speedup = true``: a cell also says how many times better it is than the column's first.
 - ``[run]``, and ``run`` of each of the ``[[columns]]`` and ``[[rows]]``: keys of the run config.
   Those of a column hold over the table's, those of a row over both. A list of values is a grid: all
@@ -110,6 +112,7 @@ class Experiment(_Part):
     title: str
     source: str
     measure: Measure
+    data: str = ""
     speedup: bool = False
     run: Keys = {}
     columns: list[Column] = Field(min_length=1)

@@ -99,11 +99,14 @@ def sweep(
                 while waiting and len(running) < jobs:
                     running.append(_Job(*waiting.pop(0), launch))
                 for job in [job for job in running if job.ended()]:
-                    record = job.record()
+                    record, said = job.record(), job.last_line()
+                    if record is not None and not _fits(record, experiment):
+                        said = f"it ran on other data ({record.data}); give --data-dir"
+                        record = None
                     if record is not None:
                         write(record, folder / f"{job.run.slug}.json")
                     failed += record is None
-                    progress.ended(job.name, record, job.seconds, job.last_line())
+                    progress.ended(job.name, record, job.seconds, said)
                     running.remove(job)
                     job.close()
                 time.sleep(POLL_SECONDS)
@@ -133,7 +136,8 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
     for summary in sorted(runs.rglob("summary.json")):
         record = read_run(summary.parent)
         run = wanted.get(identity(record.parsed())) if record is not None else None
-        if record is not None and run is not None and identity(run.config) not in known:
+        new = run is not None and identity(run.config) not in known
+        if record is not None and run is not None and new and _fits(record, experiment):
             found[run.slug] = record
     for slug, record in found.items():
         write(record, folder / f"{slug}.json")
@@ -188,6 +192,11 @@ def _end(running: Sequence[_Job]) -> None:
                 os.killpg(job.process.pid, signal.SIGKILL)
             job.process.wait()
             job.close()
+
+
+def _fits(record: Record, experiment: Experiment) -> bool:
+    """Return whether the run was on the experiment's data."""
+    return experiment.data in ("", record.fingerprint)
 
 
 def _folder(experiment: Experiment, results: Path) -> Path:

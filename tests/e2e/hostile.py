@@ -1,4 +1,4 @@
-"""What a hostile device sends: installed in its SuperNode's processes, a new attack every round.
+"""What hostile devices send: installed in their SuperNodes' processes, new attacks every round.
 
 A SuperNode handles every message in a process of its own. One that finds this module and a
 `sitecustomize.py` that calls `install` on its path, trains as the app does, and spoils the reply.
@@ -34,6 +34,12 @@ def other_dtype(reply):
 def not_a_number(reply):
     spoiled = weight(reply)
     spoiled[3, 4] = np.nan
+    replace(reply, WEIGHT, spoiled)
+
+
+def infinite(reply):
+    spoiled = weight(reply)
+    spoiled[0, 0] = -np.inf
     replace(reply, WEIGHT, spoiled)
 
 
@@ -83,21 +89,23 @@ def noise(reply):
     resend(reply, payload(reply)[:6] + np.random.default_rng(1).bytes(4000))
 
 
-# Attack of each round, from 1, and what the server must say of it.
+# The attacks of clients 1 and 2 in round 1, in round 2, and so on, and what must be said of them.
+NAN = "array '1.weight' has NaN or infinite values"
 ON_MODELS = [
     (oversized, "array '1.weight' is float32[20, 784], expected float32[10, 784]"),
     (other_dtype, "array '1.weight' is float64[10, 784], expected float32[10, 784]"),
-    (not_a_number, "array '1.weight' has NaN or infinite values"),
+    (not_a_number, NAN),
     (terabytes, "array '1.weight' is float32[10, 100000000000], expected float32[10, 784]"),
     (garbage, "array '1.weight' has an unreadable header"),
     (many_examples, "num-examples is 1000000000000, max-examples is 1000000000"),
     (failure, "everything is fine"),
+    (infinite, NAN),
 ]
 ON_UPDATES = [
     (forged_version, "trained from version 999, not 0"),
+    (noise, "undecodable update: "),
     (replayed, "trained from version 0, not 1"),
     (endless_update, "k = 4294967295 do not fit"),
-    (noise, "undecodable update: "),
 ]
 
 
@@ -108,11 +116,12 @@ def install():
     def hostile(self, message, context):
         reply = honest(self, message, context)
         if message.metadata.message_type.startswith("train"):
-            server_round = message.content["config"]["server-round"]
+            client = context.node_config["partition-id"]
+            number = 2 * (message.content["config"]["server-round"] - 1) + client - 1
             compressed = "update" in reply.content
-            if compressed and server_round == 1:
+            if compressed and number == 0:
                 KEPT.write_bytes(payload(reply))
-            attack, _ = (ON_UPDATES if compressed else ON_MODELS)[server_round - 1]
+            attack, _ = (ON_UPDATES if compressed else ON_MODELS)[number]
             attack(reply)
         return reply
 

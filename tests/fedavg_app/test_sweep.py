@@ -16,7 +16,15 @@ from fedavg_app.records import write as write_record
 from fedavg_app.sweep import adopt, sweep
 from tests.docs.reading import ROOT
 from tests.engine.processes import Processes, until
-from tests.fedavg_app.fake_runs import HISTORY, FakeRuns, experiment, files, line, write
+from tests.fedavg_app.fake_runs import (
+    FINGERPRINT,
+    HISTORY,
+    FakeRuns,
+    experiment,
+    files,
+    line,
+    write,
+)
 
 CONFIGS = [run.config for _, run in in_order(experiment().cells())]
 
@@ -171,6 +179,18 @@ def test_runs_done_by_hand_are_taken_in(tmp_path):
     assert set(records(tmp_path)) == {identity(CONFIGS[3]), identity(CONFIGS[4])}
     with pytest.raises(ConfigError, match=r"adopt = '.*none': is not a directory"):
         adopt(experiment(), tmp_path, tmp_path / "none")
+
+
+def test_runs_on_other_data_are_not_taken(tmp_path, capsys):
+    other = experiment(data="0" * 64)
+    with pytest.raises(RunError, match="8 of the runs failed"):
+        sweep(other, tmp_path, FakeRuns(), jobs=2)
+    assert "it ran on other data (MNIST in /some/where); give --data-dir" in capsys.readouterr().out
+    write(tmp_path / "runs" / "a", CONFIGS[3], HISTORY)
+    assert adopt(other, tmp_path, tmp_path / "runs") == 0
+    assert not records(tmp_path)
+    sweep(experiment(data=FINGERPRINT), tmp_path, FakeRuns(), jobs=2)
+    assert len(records(tmp_path)) == 8
 
 
 def test_a_damaged_record_is_named_with_what_to_do(tmp_path):

@@ -30,10 +30,12 @@ class Deployment:
         folder: Where certificates, keys and logs go; it exists and is empty.
         nodes: How many SuperNodes to start; the i-th has ``partition-id=i``.
         fleet_port: Where SuperNodes find the SuperLink, if not at its own ``port``: a proxy's.
+        network: Puts every SuperNode into a namespace of its own; None puts all on this machine.
     """
 
-    def __init__(self, folder, nodes, fleet_port=None):
+    def __init__(self, folder, nodes, fleet_port=None, network=None):
         self.folder, self.nodes, self.port = folder, nodes, free_port()
+        self.network, self.host = network, network.address if network else "localhost"
         self.fleet_port = fleet_port or self.port
         (folder / "deploy").symlink_to(ROOT / "deploy")
         self.processes = {}
@@ -68,8 +70,8 @@ class Deployment:
 
     def here(self, text):
         """Return the document's text with this machine's names."""
-        return text.replace("superlink.example.org:8000", f"localhost:{self.port}").replace(
-            "superlink.example.org 192.0.2.10", "localhost 127.0.0.1"
+        return text.replace("superlink.example.org:8000", f"{self.host}:{self.port}").replace(
+            "superlink.example.org 192.0.2.10", f"localhost {self.host}"
         )
 
     def command(self, program, part=""):
@@ -108,12 +110,16 @@ class Deployment:
 
     def start_superlink(self):
         words = self.command("deploy/superlink.sh")
-        self.start("superlink", [*words, "--host", "127.0.0.1", "--port", str(self.port)])
+        self.start("superlink", [*words, "--host", self._listens, "--port", str(self.port)])
         self.wait_for(self.listening)
+
+    @property
+    def _listens(self):
+        return self.host if self.network else "127.0.0.1"
 
     def listening(self):
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self._listens, self.port)) == 0
 
     def online(self):
         shown = self.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
@@ -130,8 +136,10 @@ class Deployment:
         words = self.command("deploy/supernode.sh", "num-partitions")
         words = [word.replace("device-0", key) for word in words]
         words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
-        words[1] = f"localhost:{self.fleet_port}"
+        words[1] = f"{self.host}:{self.fleet_port}"
         words[2] = authority or words[2]
+        if self.network:
+            words = [*self.network.inside(number), *words]
         return self.start(key, [*words, "--port", str(free_port()), *self.node_options])
 
     def app_command(self, **keys):

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tasks.data.store import DataOptions, Split
 from tests import slices
 from tests.docs.reading import ROOT
 from tests.e2e.deployment import Deployment
+from tests.e2e.namespaces import Network
 
 NODES = 3
 
@@ -28,7 +30,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    with Deployment(tmp_path_factory.mktemp("deployment"), NODES) as found:
+    folder = tmp_path_factory.mktemp("deployment")
+    network = Network() if Network.allowed() else nullcontext()
+    with network as inside, Deployment(folder, NODES, network=inside) as found:
         yield found
 
 

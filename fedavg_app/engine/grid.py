@@ -84,8 +84,8 @@ class RayGrid(BaseGrid):
         self._failed_starts = 0
         self._links = [Link(number, self._setting) for number in range(num_workers)]
         self._owner: dict[int, Link] = {}
-        # Clients whose state is on its way to another worker: their job, and that worker.
-        self._moving: dict[int, tuple[Job, Link]] = {}
+        # Clients whose state is on its way to another worker: their jobs, and that worker.
+        self._moving: dict[int, tuple[list[Job], Link]] = {}
         # Clients whose state changed since the last checkpoint, and the states for the next one.
         self._changed: set[int] = set()
         self._pickled: dict[int, bytes] = {}
@@ -141,18 +141,32 @@ class RayGrid(BaseGrid):
         due = time.monotonic() + self._timeout
         margin = min(MARGIN_SECONDS, self._timeout / 10)
         batch = Batch(due - margin, due, shared_records(pushed))
-        for link in self._links:
-            for late in link.waiting:  # at a round that is over: the next goes to the same worker
-                if isinstance(late, Job):
-                    self._owner.setdefault(late.partition, link)
+        self._keep_in_order({message.metadata.dst_node_id - FIRST_NODE_ID for message in pushed})
         for message in pushed:
             job = Job(message, batch)
+            if job.partition in self._moving:
+                self._moving[job.partition][0].append(job)
+                continue
             owner = self._owner.get(job.partition)
             (self._free if owner is None else owner.queue).append(job)
         self._collect()  # one that died meanwhile is not handed anything
         self._even_out()
         self._hand_out()
         return ids
+
+    def _keep_in_order(self, clients: set[int]) -> None:
+        """See to it that who is still to do an earlier message does the next one after it.
+
+        That is who was not waited for: it may have no state yet, and so no worker of its own.
+        """
+        for link in self._links:
+            for request in link.waiting:
+                if isinstance(request, Job) and request.partition in clients:
+                    self._owner.setdefault(request.partition, link)
+        for job in [job for job in self._free if job.partition in clients]:
+            self._free.remove(job)
+            owner = min(self._links, key=lambda link: len(link.queue))
+            self._owner.setdefault(job.partition, owner).queue.append(job)
 
     def wait(self, seconds: float) -> None:
         """Return as soon as a worker has answered, after ``seconds`` at the latest.
@@ -246,7 +260,11 @@ class RayGrid(BaseGrid):
             if not owner.queue or not heir.ready:
                 continue
             job = owner.queue.pop()
-            self._moving[job.partition] = (job, heir)
+            others = (other for other in (*owner.queue, *owner.waiting) if isinstance(other, Job))
+            if any(other.partition == job.partition for other in others):
+                owner.queue.append(job)  # after those, where the state is
+                continue
+            self._moving[job.partition] = ([job], heir)
             self._try(owner, owner.ask, "release", job.partition)
 
     def _hand_out(self) -> None:
@@ -319,12 +337,12 @@ class RayGrid(BaseGrid):
         elif name == "pickled":
             self._pickled[arguments[0]] = value
         elif name == "release":
-            job, heir = self._moving.pop(arguments[0])
+            jobs, heir = self._moving.pop(arguments[0])
             if heir not in self._links:
                 heir = link
-            self._owner[job.partition] = heir
-            heir.queue.append(job)
-            self._try(heir, heir.ask, "adopt", job.partition, value)
+            self._owner[arguments[0]] = heir
+            heir.queue.extend(jobs)
+            self._try(heir, heir.ask, "adopt", arguments[0], value)
 
     def _learn(self, kind: str, seconds: float) -> None:
         self._seconds[kind] = (self._seconds.get(kind, seconds) + seconds) / 2
@@ -372,8 +390,9 @@ class RayGrid(BaseGrid):
         if jobs:
             self._keep(jobs[0], error_reply(jobs[0].message, reason))
         released = [
-            self._moving.pop(request[1][0])[0]
+            job
             for request in link.waiting
             if not isinstance(request, Job) and request[0] == "release"
+            for job in self._moving.pop(request[1][0])[0]
         ]
         self._free.extend([*jobs[1:], *released, *link.queue])

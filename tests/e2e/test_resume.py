@@ -2,7 +2,6 @@
 
 import json
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.e2e.deployment import free_port
 from tests.engine.processes import Processes, until
 
 pytestmark = pytest.mark.slow
@@ -55,9 +55,7 @@ def processes():
 @pytest.fixture
 def ray_address(processes):
     """A Ray that stays while runs come and go, which spares each its start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     subprocess.run(
         [str(Path(sys.executable).parent / "ray"), "start", "--disable-usage-stats", "--head",
          f"--port={port}", "--include-dashboard=false", "--num-cpus=2"],

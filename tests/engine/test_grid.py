@@ -114,6 +114,21 @@ def test_clients_that_move_from_worker_to_worker_change_nothing(tmp_path, monkey
     assert same(there, run(LocalGrid(config, 20), config))
 
 
+def test_clients_that_were_too_slow_for_their_round_remember_all_the_same(tmp_path):
+    """Twice as many are asked as needed: half of them are still at it in the next round."""
+    changes = {"strategy": "stc", "momentum": 0.5, "over-selection": 1.0, "fraction-evaluate": 0}
+    config = run_config(tmp_path, **changes, **{"num-server-rounds": 20, "evaluate-every": 5})
+    outcome = run_on_ray(config, 4)
+    assert [record.participants for record in outcome.records[1:]] == [20] * 20
+    assert [record.rejected for record in outcome.records] == [{}] * 21
+    # No client was sent the whole model but when it was new, or had not answered in time so far.
+    model_bytes, first = 7850 * 4, outcome.records[1].bytes_down
+    assert first > 20 * model_bytes
+    assert all(record.bytes_down < 20 * model_bytes for record in outcome.records[2:])
+    assert sum(record.bytes_down > 10 * model_bytes for record in outcome.records[2:]) < 10
+    assert outcome.records[-1].accuracy > outcome.records[0].accuracy + 0.1
+
+
 def test_an_interrupt_that_gets_lost_is_raised_again(tmp_path):
     before = signal.getsignal(signal.SIGINT)
     with RayGrid(run_config(tmp_path), 20, 1) as grid:

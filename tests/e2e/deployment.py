@@ -71,7 +71,7 @@ class Deployment:
     def here(self, text):
         """Return the document's text with this machine's names."""
         return text.replace("superlink.example.org:8000", f"{self.host}:{self.port}").replace(
-            "superlink.example.org 192.0.2.10", f"localhost {self.host}"
+            "superlink.example.org 192.0.2.10", f"localhost {self._listens}"
         )
 
     def command(self, program, part=""):

@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test lint format bench clean
+.PHONY: help run flwr-run test test-long lint format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -29,8 +29,11 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		run = json.load(sys.stdin)['runs'][0]; \
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
-test: $(READY)  ## run all tests, two files at a time: many only wait for other processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(READY)  ## run the tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+
+test-long: $(READY)  ## run the tests that take minutes each: devices and servers that die
+	$(BIN)/python -m pytest -m long
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.reading import ROOT
 from tests.e2e.deployment import Deployment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def end(process, how):

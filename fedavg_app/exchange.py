@@ -1,7 +1,7 @@
 """Messages out, replies back."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
@@ -28,16 +28,24 @@ def exchange(
 
     Error replies count as replies. The order is that of arrival.
     """
-    return list(chain.from_iterable(arrivals(grid, grid.push_messages(messages), timeout)))
+    return list(chain.from_iterable(arrivals(grid, send(grid, list(messages)), timeout)))
+
+
+def send(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
+    """Send the messages; return the id of each, None for one that could not be sent.
+
+    Flower's grid over the network answers with no ids at all where the messages are too large.
+    """
+    ids = list(grid.push_messages(messages))
+    return [message_id or None for message_id in ids] if ids else [None] * len(messages)
 
 
 def arrivals(
-    grid: Grid, message_ids: Iterable[str], timeout: float | None = None
+    grid: Grid, message_ids: Iterable[str | None], timeout: float | None = None
 ) -> Iterator[list[Message]]:
     """Yield the replies to messages that were sent, those that came together in one list.
 
-    It ends when all have come or ``timeout`` seconds are over. A message that could not be sent has
-    no id (None, from Flower's grids) and is not waited for.
+    It ends when all have come or ``timeout`` seconds are over. An id of None is not waited for.
     """
     wait = grid.wait if isinstance(grid, Waiting) else time.sleep
     deadline = None if timeout is None else time.monotonic() + timeout

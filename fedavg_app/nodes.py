@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.exchange import arrivals
+from fedavg_app.exchange import arrivals, send
 from strategies.screening import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
@@ -151,7 +151,7 @@ class Roster:
             for node in asked
         ]
         if queries:
-            ids = self._grid.push_messages(queries)
+            ids = send(self._grid, queries)
             self._asked |= {key: node for key, node in zip(ids, asked, strict=True) if key}
 
     def _take_in(self, reply: Message) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedavg_app.cohort import CohortGrid
-from fedavg_app.exchange import arrivals
+from fedavg_app.exchange import arrivals, send
 from fedavg_app.nodes import Roster
 from fedavg_app.plan import Plan
 from fedavg_app.sampling import cohort_size, sample
@@ -108,7 +108,7 @@ class Exchange:
         place = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         nodes = [message.metadata.dst_node_id for message in self.sent]
         asked: dict[str, int] = {}
-        for message_id, node in zip(self._cohort.push_messages(self.sent), nodes, strict=True):
+        for message_id, node in zip(send(self._cohort, self.sent), nodes, strict=True):
             if message_id:
                 asked[message_id] = node
             else:
@@ -122,13 +122,14 @@ class Exchange:
                 came[message_id] = reply
                 usable += not reply.has_error()
             while missing and missing[0] in came:
-                yield from self._pass(came[missing[0]], asked[missing.pop(0)])
+                first = missing.pop(0)
+                yield from self._pass(came.pop(first), asked[first])
             if usable >= self._enough:
                 break
         enough = usable >= self._enough
         for message_id in missing:
             if message_id in came:
-                yield from self._pass(came[message_id], asked[message_id])
+                yield from self._pass(came.pop(message_id), asked[message_id])
             else:
                 self._late.add(message_id)
                 if not enough:

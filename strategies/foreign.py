@@ -95,9 +95,10 @@ class Screened(Strategy):
         # What would make the wrapper raise, which ends the run.
         if isinstance(self.inner, ADAPTING) and NORM_BIT not in metrics:
             raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
-        origin = from_record(self._arrays)
-        if isinstance(self.inner, CLIPPING) and l2_norm(arrays, origin) < SMALLEST_CLIPPED:
-            raise ReplyError("the update is zero, which cannot be clipped")
+        if isinstance(self.inner, CLIPPING):
+            norm = l2_norm(arrays, from_record(self._arrays))
+            if norm < SMALLEST_CLIPPED:
+                raise ReplyError("the update is zero, which cannot be clipped")
 
     def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the arrays in the model's dtypes: FedAdam and its like hand back float64."""

@@ -4,8 +4,10 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from fedavg_app import exchange as module
+from fedavg_app.cohort import CohortGrid
 from fedavg_app.exchange import exchange
 from fedavg_app.internals import BaseGrid, stamp
+from fedavg_app.post import Exchange
 
 
 class SlowGrid(BaseGrid):
@@ -64,6 +66,23 @@ def test_pauses_grow_while_nothing_comes():
 
 def test_nothing_to_send_is_no_wait():
     assert exchange(SlowGrid([]), []) == []
+
+
+class FullGrid(SlowGrid):
+    """Refuses all messages at once, as Flower's grid does where they are too large together."""
+
+    def push_messages(self, messages):
+        return []
+
+
+def test_messages_that_a_grid_refuses_are_not_waited_for():
+    grid = FullGrid([0.0, 0.0])
+    assert exchange(grid, messages(2)) == []
+    late = set()
+    held = Exchange(CohortGrid(grid, [10, 11]), messages(2), None, 2, late)
+    assert list(held.replies()) == []
+    assert held.silent == dict.fromkeys([10, 11], "it could not be sent a message")
+    assert late == set()
 
 
 def test_send_and_receive_of_our_grids_is_the_exchange(monkeypatch):

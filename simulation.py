@@ -11,8 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import CliApp, CliImplicitFlag, CliPositionalArg, CliSubCommand
 
 from fedavg_app import tensorboard_log
-from fedavg_app.config import CentralConfig, RunConfig, check_config, check_names, config_error
+from fedavg_app.config import (
+    CentralConfig,
+    RunConfig,
+    check_config,
+    check_names,
+    config_error,
+    kebab,
+)
 from fedavg_app.errors import USER_ERRORS
+
+KEBAB = ConfigDict(alias_generator=kebab)
 
 
 class Workers(BaseModel):
@@ -28,6 +37,17 @@ class Workers(BaseModel):
         1024, gt=0, description="MiB of clients' states a worker keeps in memory; more go to disk"
     )
 
+    def work(self, config: RunConfig, tensorboard: bool = False) -> None:
+        """Run the config on them."""
+        simulate(
+            config,
+            self.num_workers,
+            self.gpus_per_worker,
+            self.ray_address,
+            self.state_memory,
+            tensorboard,
+        )
+
 
 class Run(RunConfig, Workers):
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
@@ -39,20 +59,13 @@ class Run(RunConfig, Workers):
     def cli_cmd(self) -> None:
         """Run it."""
         check_config(self)
-        simulate(
-            self,
-            self.num_workers,
-            self.gpus_per_worker,
-            self.ray_address,
-            self.state_memory,
-            self.tensorboard,
-        )
+        self.work(self, self.tensorboard)
 
 
 class Resume(Workers):
     """Go on with a run from its last checkpoint, in the same folder."""
 
-    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    model_config = KEBAB
 
     folder: CliPositionalArg[str] = Field(description="the run's folder")
     num_server_rounds: int = Field(0, ge=0, description="rounds at the most; 0 means as before")
@@ -65,9 +78,7 @@ class Resume(Workers):
         if self.num_server_rounds:
             changes["num_server_rounds"] = self.num_server_rounds
         config = saved_config(self.folder).model_copy(update=changes)
-        simulate(
-            config, self.num_workers, self.gpus_per_worker, self.ray_address, self.state_memory
-        )
+        self.work(config)
 
 
 class Central(CentralConfig):
@@ -97,7 +108,7 @@ class Partition(RunConfig):
 class Sweep(BaseModel):
     """Run what is missing of an experiment: a table of a paper as a file in experiments/."""
 
-    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    model_config = KEBAB
 
     experiment: CliPositionalArg[Path] = Field(description="the experiment's TOML file")
     results: Path = Field(Path("results"), description="where records are and new ones go")
@@ -128,7 +139,7 @@ class Sweep(BaseModel):
 class Report(BaseModel):
     """Write the page that shows all results next to the papers' numbers, and its pictures."""
 
-    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    model_config = KEBAB
 
     experiments: Path = Field(Path("experiments"), description="the folder of experiments")
     results: Path = Field(Path("results"), description="the folder of their results")

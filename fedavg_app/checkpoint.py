@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.app import Array, ArrayRecord
 
 from fedavg_app.artifacts import CONFIG_FILE, HISTORY_FILE
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.history import RoundRecord, read_history
 from strategies.base import CohortStrategy
@@ -174,6 +174,7 @@ def load(config: RunConfig) -> Standing:
         ValueError,
         KeyError,
         pickle.UnpicklingError,
+        TypeError,
         AttributeError,
         ImportError,
     ) as e:
@@ -190,7 +191,7 @@ def saved_config(run_folder: str) -> RunConfig:
     """
     path = Path(run_folder).expanduser() / CONFIG_FILE
     try:
-        return RunConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return parse_config(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         fix = f"give the folder of a federated run; {CONFIG_FILE} cannot be read from it"
         raise ConfigError("resume", run_folder, fix) from error

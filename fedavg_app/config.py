@@ -7,7 +7,7 @@ rate eta.
 
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +20,8 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
 
-def _kebab(name: str) -> str:
+def kebab(name: str) -> str:
+    """Return the key of a field: "batch-size" for "batch_size"."""
     return name.replace("_", "-")
 
 
@@ -28,7 +29,7 @@ class TrainingConfig(BaseModel):
     """The settings of any training; field ``batch_size`` is the key "batch-size", and so on."""
 
     model_config = ConfigDict(
-        alias_generator=_kebab, populate_by_name=True, extra="forbid", frozen=True
+        alias_generator=kebab, populate_by_name=True, extra="forbid", frozen=True
     )
 
     task: str = Field(
@@ -157,17 +158,34 @@ class CentralConfig(TrainingConfig):
     )
 
 
+Config = TypeVar("Config", bound=TrainingConfig)
+
+
 def parse_config(values: Mapping[str, Any]) -> RunConfig:
     """Return the checked config for kebab-case keys (missing ones take their defaults).
 
     Raises:
         ConfigError: An unknown key or a value out of its range.
     """
+    return check_config(_validated(RunConfig, values))
+
+
+def parse_central(values: Mapping[str, Any]) -> CentralConfig:
+    """Return the checked config of central training, as `parse_config` does.
+
+    Raises:
+        ConfigError: See there.
+    """
+    config = _validated(CentralConfig, values)
+    check_source(config)
+    return config
+
+
+def _validated(kind: type[Config], values: Mapping[str, Any]) -> Config:
     try:
-        config = RunConfig.model_validate(dict(values), by_alias=True, by_name=False)
+        return kind.model_validate(dict(values), by_alias=True, by_name=False)
     except ValidationError as error:
         raise config_error(error) from None
-    return check_config(config)
 
 
 def check_config(config: RunConfig) -> RunConfig:
@@ -219,7 +237,7 @@ def config_error(error: ValidationError) -> ConfigError:
     """Return the first problem of a pydantic error as one line with key, value and fix."""
     first = error.errors()[0]
     # A union's location ends in the tried member, a subcommand's begins with its name.
-    known = {_kebab(name): field for name, field in RunConfig.model_fields.items()}
+    known = {kebab(name): field for name, field in RunConfig.model_fields.items()}
     key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))
     if first["type"] == "extra_forbidden":
         return ConfigError(key, first["input"], f"unknown key; known: {', '.join(sorted(known))}")

@@ -28,13 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedavg_app.config import (
-    CentralConfig,
-    TrainingConfig,
-    check_source,
-    config_error,
-    parse_config,
-)
+from fedavg_app.config import CentralConfig, TrainingConfig, kebab, parse_central, parse_config
 from fedavg_app.errors import ConfigError
 
 Entry = float | str
@@ -148,7 +142,7 @@ class Experiment(_Part):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
             values = {**keys, **chosen}
             try:
-                config = _central(values) if row.central else parse_config(values)
+                config = parse_central(values) if row.central else parse_config(values)
             except ConfigError as error:
                 place = f"{self.name}, {row.name}, {column.name}"
                 raise ConfigError("experiment", place, str(error)) from error
@@ -158,7 +152,7 @@ class Experiment(_Part):
     def _keys(self, row: Row, column: Column) -> dict[str, Any]:
         shared = {**self.run, **column.run}
         if row.central:
-            known = {field.replace("_", "-") for field in CentralConfig.model_fields}
+            known = set(map(kebab, CentralConfig.model_fields))
             shared = {key: value for key, value in shared.items() if key in known}
         return {**shared, **row.run}
 
@@ -205,15 +199,6 @@ def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
         for run in cell.runs:
             found.setdefault(run.config, (cell, run))
     return sorted(found.values(), key=lambda pair: pair[1].depth)
-
-
-def _central(values: Mapping[str, Any]) -> CentralConfig:
-    try:
-        config = CentralConfig.model_validate(dict(values), by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise config_error(error) from None
-    check_source(config)
-    return config
 
 
 def _slug(values: Mapping[str, Any]) -> str:

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from fedavg_app.config import CentralConfig, RunConfig, TrainingConfig
+from fedavg_app.config import RunConfig, TrainingConfig, parse_central, parse_config
 from fedavg_app.errors import ConfigError
 from tasks.data.atomic import replacing
 
@@ -192,11 +192,7 @@ def read_all(folder: Path) -> dict[Identity, tuple[Path, Record]]:
 
 
 def _parse(values: Mapping[str, Any]) -> TrainingConfig:
-    kind = RunConfig if "strategy" in values else CentralConfig
-    try:
-        return kind.model_validate(dict(values), by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise ValueError(f"{error.errors()[0]['loc'][-1]}: {error.errors()[0]['msg']}") from None
+    return parse_config(values) if "strategy" in values else parse_central(values)
 
 
 def _without_path(description: str, directory: str) -> str:

@@ -131,13 +131,17 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
         raise ConfigError("adopt", str(runs), "is not a directory; give one with runs' folders")
     folder = _folder(experiment, results)
     known = read_all(folder)
-    wanted = {identity(run.config): run for _, run in in_order(experiment.cells())}
+    missing = {
+        identity(run.config): run
+        for _, run in in_order(experiment.cells())
+        if identity(run.config) not in known
+    }
     found: dict[str, Record] = {}
     for summary in sorted(runs.rglob("summary.json")):
         record = read_run(summary.parent)
-        run = wanted.get(identity(record.parsed())) if record is not None else None
-        new = run is not None and identity(run.config) not in known
-        if record is not None and run is not None and new and _fits(record, experiment):
+        if record is None or not _fits(record, experiment):
+            continue
+        if run := missing.get(identity(record.parsed())):
             found[run.slug] = record
     for slug, record in found.items():
         write(record, folder / f"{slug}.json")

@@ -11,16 +11,10 @@ import time
 from pathlib import Path
 
 from tests.docs.reading import ROOT, blocks
+from tests.engine.processes import free_port
 
 BIN = Path(sys.executable).parent
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
-
-
-def free_port():
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 class Deployment:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.e2e.deployment import free_port
 from tests.engine.processes import Processes, until
 
 pytestmark = pytest.mark.slow
@@ -55,13 +54,7 @@ def processes():
 @pytest.fixture
 def ray_address(processes):
     """A Ray that stays while runs come and go, which spares each its start."""
-    port = free_port()
-    subprocess.run(
-        [str(Path(sys.executable).parent / "ray"), "start", "--disable-usage-stats", "--head",
-         f"--port={port}", "--include-dashboard=false", "--num-cpus=2"],
-        env=processes.environment, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
-    return f"127.0.0.1:{port}"
+    return processes.ray_head(cpus=2)
 
 
 @pytest.mark.timeout(1200)

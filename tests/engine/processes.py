@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -31,6 +34,19 @@ class Processes:
         self.kill()
         self._folder.cleanup()
 
+    def ray(self, *options):
+        """Start a Ray node, which stays while runs come and go."""
+        subprocess.run(
+            [str(Path(sys.executable).parent / "ray"), "start", "--disable-usage-stats", *options],
+            env=self.environment, check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+
+    def ray_head(self, cpus):
+        """Start a Ray cluster; return its address."""
+        port = free_port()
+        self.ray("--head", f"--port={port}", "--include-dashboard=false", f"--num-cpus={cpus}")
+        return f"127.0.0.1:{port}"
+
     def living(self, containing="", but_not="nothing"):
         """Return the ids of those whose command line contains the one text but not the other."""
         found = []
@@ -54,6 +70,13 @@ class Processes:
     def gone(self, seconds=30, but_for="nothing"):
         """Return whether all are gone within the time, but for those with that command line."""
         return until(lambda: not self.living(but_not=but_for), seconds)
+
+
+def free_port():
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def until(condition, seconds):

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.engine.processes import Processes, until
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-RAY = Path(sys.executable).parent / "ray"
 SMALL = [
     "--task", "mnist-logistic", "--data-source", "embedded", "--num-clients", "20",
     "--fraction-train", "0.5", "--evaluate-every", "10", "--target-accuracy", "0",
@@ -54,16 +52,8 @@ def final_model(runs):
 @pytest.fixture
 def two_nodes(processes, tmp_path_factory):
     """Two Ray nodes of one CPU each; their sockets need short paths."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    head = ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=1"]
-    for options in (head, [f"--address={address}", "--num-cpus=1"]):
-        subprocess.run(
-            [str(RAY), "start", "--disable-usage-stats", *options],
-            env=processes.environment, check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+    address = processes.ray_head(cpus=1)
+    processes.ray(f"--address={address}", "--num-cpus=1")
     return address
 
 

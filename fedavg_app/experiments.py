@@ -9,8 +9,9 @@ A file in experiments/ is TOML:
   other are not taken, such as those on the part that comes without a download.
 - ``speedup = true``: a cell also says how many times better it is than the column's first.
 - ``[run]``, and ``run`` of each of the ``[[columns]]`` and ``[[rows]]``: keys of the run config.
-  Those of a column hold over the table's, those of a row over both. A list of values is a grid: all
-  its runs belong to the one cell, which shows the best of them, and the mean over their seeds.
+  Those of a column hold over the table's, those of a row over both, but for the arguments of
+  strategy and partition, which add up. A list of values is a grid: all its runs belong to the one
+  cell, which shows the best of them, and the mean over their seeds.
 - ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
   ``others``: what earlier replications found, likewise.
 - ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
@@ -20,7 +21,7 @@ A file in experiments/ is TOML:
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -150,11 +151,11 @@ class Experiment(_Part):
             yield Run(config, chosen, sum(places), slug)
 
     def _keys(self, row: Row, column: Column) -> dict[str, Any]:
-        shared = {**self.run, **column.run}
+        shared = self.run | column.run | _added_up([self.run, column.run])
         if row.central:
             known = set(map(kebab, CentralConfig.model_fields))
             shared = {key: value for key, value in shared.items() if key in known}
-        return {**shared, **row.run}
+        return shared | row.run | _added_up([shared, row.run])
 
     def _varying(self) -> set[str]:
         """Return the keys that not all cells have with one and the same value."""
@@ -199,6 +200,15 @@ def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
         for run in cell.runs:
             found.setdefault(run.config, (cell, run))
     return sorted(found.values(), key=lambda pair: pair[1].depth)
+
+
+def _added_up(keys: Sequence[Keys]) -> Keys:
+    """Return what the keys whose values are arguments amount to."""
+    return {
+        name: ", ".join(values)
+        for name in ("strategy-args", "partition-args")
+        if (values := [part[name] for part in keys if name in part])
+    }
 
 
 def _slug(values: Mapping[str, Any]) -> str:

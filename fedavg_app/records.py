@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from fedavg_app.config import RunConfig, TrainingConfig, parse_central, parse_co
 from fedavg_app.errors import ConfigError
 from tasks.data.atomic import replacing
 
+# The folder of all of them in that of the results.
+RECORDS = "records"
 # Where and how a run was done, not what it gives.
 CIRCUMSTANCES = {"run_dir", "data_dir", "device", "checkpoint_every", "resume"}
 # How runs end whose models do: see `run_rounds`, `screening` and `compressed_client`, `central`.
@@ -82,6 +85,15 @@ class Record(BaseModel):
             ConfigError: It is no longer a config.
         """
         return _parse(self.config)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A record with its file, and what it is of."""
+
+    path: Path
+    record: Record
+    identity: Identity
 
 
 def identity(config: TrainingConfig) -> Identity:
@@ -173,22 +185,27 @@ def write(record: Record, path: Path) -> None:
         temporary.write_text(f"{{\n{fields}\n}}\n", encoding="utf-8")
 
 
-def read_all(folder: Path) -> dict[Identity, tuple[Path, Record]]:
-    """Return all records in a folder, with their files, by what they are of.
+def read_all(folder: Path) -> list[Stored]:
+    """Return all records in a folder, however deep.
 
     Raises:
         ConfigError: A file there is not a record.
     """
-    found: dict[Identity, tuple[Path, Record]] = {}
-    for path in sorted(folder.glob("*.json")):
+    found = []
+    for path in sorted(folder.rglob("*.json")):
         try:
             record = Record.model_validate_json(path.read_bytes())
-            found[identity(record.parsed())] = (path, record)
+            found.append(Stored(path, record, identity(record.parsed())))
         except ValueError as error:
             reason = str(error).splitlines()[0]
             fix = f"is not the record of a run ({reason}); delete it, and its run is done again"
             raise ConfigError("record", str(path), fix) from error
     return found
+
+
+def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
+    """Return the records by what they are of; with a fingerprint, only those on that data."""
+    return {one.identity: one for one in found if data in ("", one.record.fingerprint)}
 
 
 def _parse(values: Mapping[str, Any]) -> TrainingConfig:

@@ -14,7 +14,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.experiments import Experiment, load
 from fedavg_app.holdings import draw, find_holdings
 from fedavg_app.parts import load_task
-from fedavg_app.records import Record, read_all
+from fedavg_app.records import RECORDS, Record, Stored, by_run, read_all
 from fedavg_app.tables import Result, fill
 from fedavg_app.wording import show, show_run
 from tasks.data.atomic import replacing
@@ -53,7 +53,8 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
     try:
         plots.mkdir(parents=True, exist_ok=True)
         output.parent.mkdir(parents=True, exist_ok=True)
-        sections = [_section(load(path), results, output.parent) for path in files]
+        found = read_all(results / RECORDS)
+        sections = [_section(load(path), found, results, output.parent) for path in files]
         page = _template().render(
             sections=sections,
             partitions=_draw_partitions(plots, data_dir),
@@ -77,10 +78,11 @@ def _template() -> Any:
     return environment.get_template("report.html")
 
 
-def _section(experiment: Experiment, results: Path, base: Path) -> dict[str, Any]:
+def _section(
+    experiment: Experiment, found: Sequence[Stored], results: Path, base: Path
+) -> dict[str, Any]:
     """Return what the template shows of one experiment."""
-    records = read_all(results / "records" / experiment.name)
-    table = fill(experiment, records)
+    table = fill(experiment, by_run(found, experiment.data))
     flat = [result for row in table for result in row]
     runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
     done = {one.run.config: one for result in flat for one in result.done}

@@ -14,7 +14,18 @@ import fedavg_app
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.experiments import Cell, Experiment, Run, in_order
-from fedavg_app.records import Record, arguments, identity, read_all, read_run, write
+from fedavg_app.records import (
+    RECORDS,
+    Identity,
+    Record,
+    Stored,
+    arguments,
+    by_run,
+    identity,
+    read_all,
+    read_run,
+    write,
+)
 from fedavg_app.sweep_progress import SweepProgress
 
 # Starts a run that makes its folder in the given one, and a file "log" there of what it says.
@@ -86,7 +97,7 @@ def sweep(
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     folder = _folder(experiment, results)
     planned = in_order(experiment.cells())
-    known = read_all(folder)
+    known = _known(experiment, results)
     waiting = [(cell, run) for cell, run in planned if identity(run.config) not in known]
     running: list[_Job] = []
     failed = 0
@@ -130,7 +141,7 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
     if not runs.is_dir():
         raise ConfigError("adopt", str(runs), "is not a directory; give one with runs' folders")
     folder = _folder(experiment, results)
-    known = read_all(folder)
+    known = _known(experiment, results)
     missing = {
         identity(run.config): run
         for _, run in in_order(experiment.cells())
@@ -198,13 +209,18 @@ def _end(running: Sequence[_Job]) -> None:
             job.close()
 
 
+def _known(experiment: Experiment, results: Path) -> dict[Identity, Stored]:
+    """Return the records of all experiments, for tables have runs in common."""
+    return by_run(read_all(results / RECORDS), experiment.data)
+
+
 def _fits(record: Record, experiment: Experiment) -> bool:
     """Return whether the run was on the experiment's data."""
     return experiment.data in ("", record.fingerprint)
 
 
 def _folder(experiment: Experiment, results: Path) -> Path:
-    folder = results / "records" / experiment.name
+    folder = results / RECORDS / experiment.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from fedavg_app.config import RunConfig
 from fedavg_app.experiments import Cell, Entry, Experiment, Measure, Run
 from fedavg_app.history import rounds_to_target
-from fedavg_app.records import Identity, Record, identity
+from fedavg_app.records import Identity, Record, Stored, identity
 from fedavg_app.sampling import cohort_size
 
 
@@ -65,9 +65,7 @@ class Result:
     difference: float | None = None
 
 
-def fill(
-    experiment: Experiment, records: Mapping[Identity, tuple[Path, Record]]
-) -> list[list[Result]]:
+def fill(experiment: Experiment, records: Mapping[Identity, Stored]) -> list[list[Result]]:
     """Return the table by row and column.
 
     Raises:
@@ -87,11 +85,16 @@ def _result(
     experiment: Experiment,
     cell: Cell,
     place: int,
-    records: Mapping[Identity, tuple[Path, Record]],
+    records: Mapping[Identity, Stored],
     first: Result | None,
 ) -> Result:
     done = tuple(
-        Done(run, *found, measure(found[1], experiment.measure, cell.column.target))
+        Done(
+            run,
+            found.path,
+            found.record,
+            measure(found.record, experiment.measure, cell.column.target),
+        )
         for run in cell.runs
         if (found := records.get(identity(run.config)))
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import CentralConfig, RunConfig, arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.experiments import in_order, load
 from tests.docs.reading import ROOT
@@ -55,6 +55,24 @@ def test_keys_of_a_row_hold_over_those_of_its_column_and_these_over_the_tables(t
         learning_rate=0.5,
     )  # fmt: skip
     assert small_iid.runs[3].chosen == {"learning-rate": 0.3, "seed": 2}
+
+
+def test_arguments_of_a_strategy_add_up(tmp_path):
+    text = """
+title = "t"
+source = "s"
+measure = "best-accuracy"
+run = { strategy = "stc", strategy-args = "scope = 'model'" }
+columns = [{ name = "c", run = { strategy-args = "sparsity-down = 0.1" } }, { name = "d" }]
+rows = [{ name = "r", run = { strategy-args = "sparsity-up = 0.2" } }]
+"""
+    ((both, one),) = experiment(tmp_path, text).cells()
+    assert arguments("", both.runs[0].config.strategy_args) == {
+        "scope": "model", "sparsity_down": 0.1, "sparsity_up": 0.2,
+    }  # fmt: skip
+    assert arguments("", one.runs[0].config.strategy_args) == {"scope": "model", "sparsity_up": 0.2}
+    with pytest.raises(ConfigError, match="strategy-args"):
+        experiment(tmp_path, text.replace("sparsity-up", "sparsity-down")).cells()
 
 
 def test_the_first_values_of_all_grids_come_first_then_the_rest_by_their_sum(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import simulation
 from fedavg_app.experiments import load
-from fedavg_app.records import read_all, read_run, write
+from fedavg_app.records import by_run, read_all, read_run, write
 from fedavg_app.tables import fill
 from fedavg_app.wording import show
 from tests.fedavg_app import fake_runs
@@ -60,7 +60,7 @@ class Results:
         write(read_run(folder), self.records / f"{run.slug}.json")
 
     def table(self):
-        return fill(self.experiment, read_all(self.records))
+        return fill(self.experiment, by_run(read_all(self.records)))
 
     def shown(self, row, column):
         return show(self.experiment, self.table()[row][column])

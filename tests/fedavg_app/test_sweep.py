@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -11,7 +12,7 @@ import simulation
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.experiments import in_order
-from fedavg_app.records import Record, command_line, identity, read_all, read_run
+from fedavg_app.records import Record, by_run, command_line, identity, read_all, read_run
 from fedavg_app.records import write as write_record
 from fedavg_app.sweep import adopt, sweep
 from tests.docs.reading import ROOT
@@ -30,7 +31,7 @@ CONFIGS = [run.config for _, run in in_order(experiment().cells())]
 
 
 def records(results):
-    return read_all(results / "records" / "made-up")
+    return by_run(read_all(results / "records" / "made-up"))
 
 
 def test_every_run_is_done_once_and_in_order(tmp_path, capsys):
@@ -80,11 +81,12 @@ def test_a_record_holds_config_command_versions_and_a_condensed_history(tmp_path
 
 def test_a_record_of_a_thousand_rounds_is_small(tmp_path):
     lines = [line(number, number / 7000, train_loss=1 / (number + 7)) for number in range(1001)]
-    path = tmp_path / "record.json"
+    path = tmp_path / "records" / "record.json"
+    path.parent.mkdir()
     write_record(read_run(write(tmp_path / "run", CONFIGS[0], lines)), path)
     assert path.stat().st_size < 60_000
-    ((_, read),) = read_all(tmp_path).values()
-    assert read.history.round == list(range(1001))
+    (stored,) = read_all(path.parent)
+    assert stored.record.history.round == list(range(1001))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_what_diverged_is_finished_and_what_failed_is_not(tmp_path, capsys):
 
     with pytest.raises(RunError, match="2 of the runs failed; the lines above say why"):
         sweep(experiment(), tmp_path, FakeRuns(leaves=leaves), jobs=3)
-    statuses = [record.status for _, record in records(tmp_path).values()]
+    statuses = [stored.record.status for stored in records(tmp_path).values()]
     assert sorted(statuses) == ["diverged"] * 2 + ["finished"] * 4
     assert capsys.readouterr().out.count("failed: error: the last line") == 2
     again = FakeRuns()
@@ -193,6 +195,17 @@ def test_runs_on_other_data_are_not_taken(tmp_path, capsys):
     assert len(records(tmp_path)) == 8
 
 
+def test_a_run_that_another_table_has_on_the_same_data_is_not_done_again(tmp_path):
+    sweep(experiment(name="first"), tmp_path, FakeRuns(), jobs=8)
+    for data, missing in ((FINGERPRINT, 4), ("0" * 64, 12)):
+        more = experiment(name="second", data=data)
+        more.rows[0].run["local-epochs"] = [1, 3]
+        runs = FakeRuns()
+        with suppress(RunError):  # those on other data
+            sweep(more, tmp_path, runs, jobs=8)
+        assert len(runs.started) == missing
+
+
 def test_a_damaged_record_is_named_with_what_to_do(tmp_path):
     folder = tmp_path / "records" / "made-up"
     folder.mkdir(parents=True)
@@ -221,7 +234,7 @@ def test_the_command_runs_real_runs_and_then_none(monkeypatch, capsys, tmp_path)
     (tmp_path / "tiny.toml").write_text(TINY)
     command = ["sweep", str(tmp_path / "tiny.toml"), "--results", str(tmp_path), "--jobs", "2"]
     assert main(monkeypatch, *command) == 0, capsys.readouterr()
-    found = [record for _, record in read_all(tmp_path / "records" / "tiny").values()]
+    found = [stored.record for stored in read_all(tmp_path / "records" / "tiny")]
     assert {record.command.split()[2] for record in found} == {"run", "central"}
     (federated,) = (record for record in found if "strategy" in record.config)
     assert federated.history.round == [0, 1, 2]

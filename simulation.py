@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,11 +21,26 @@ from fedavg_app.config import (
     kebab,
 )
 from fedavg_app.errors import USER_ERRORS
+from fedavg_app.history import Listen
 
 KEBAB = ConfigDict(alias_generator=kebab)
 
 
-class Workers(BaseModel):
+class Watched(BaseModel):
+    """Whether a training can be watched while it goes."""
+
+    tensorboard: CliImplicitFlag[bool] = Field(
+        False, description="write a log for TensorBoard to the run's folder while it goes"
+    )
+
+    def listeners(self) -> list[Listen]:
+        """Return who is told of the rounds."""
+        if self.tensorboard:
+            tensorboard_log.check()
+        return [tensorboard_log.TensorBoardLog] if self.tensorboard else []
+
+
+class Workers(Watched):
     """The Ray actors that a run has."""
 
     num_workers: int = Field(0, ge=0, description="Ray actors; 0 means one per CPU core")
@@ -37,7 +53,7 @@ class Workers(BaseModel):
         1024, gt=0, description="MiB of clients' states a worker keeps in memory; more go to disk"
     )
 
-    def work(self, config: RunConfig, tensorboard: bool = False) -> None:
+    def work(self, config: RunConfig) -> None:
         """Run the config on them."""
         simulate(
             config,
@@ -45,21 +61,17 @@ class Workers(BaseModel):
             self.gpus_per_worker,
             self.ray_address,
             self.state_memory,
-            tensorboard,
+            self.listeners(),
         )
 
 
 class Run(RunConfig, Workers):
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
 
-    tensorboard: CliImplicitFlag[bool] = Field(
-        False, description="write a log for TensorBoard to the run's folder while it goes"
-    )
-
     def cli_cmd(self) -> None:
         """Run it."""
         check_config(self)
-        self.work(self, self.tensorboard)
+        self.work(self)
 
 
 class Resume(Workers):
@@ -81,7 +93,7 @@ class Resume(Workers):
         self.work(config)
 
 
-class Central(CentralConfig):
+class Central(CentralConfig, Watched):
     """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
 
     def cli_cmd(self) -> None:
@@ -89,7 +101,7 @@ class Central(CentralConfig):
         from fedavg_app.central import train
         from fedavg_app.parts import load_task
 
-        train(self, load_task(self))
+        train(self, load_task(self), self.listeners())
 
 
 class Partition(RunConfig):
@@ -176,7 +188,7 @@ def simulate(
     gpus_per_worker: float | Literal["auto"] = "auto",
     ray_address: str = "",
     state_memory: float = 1024,
-    tensorboard: bool = False,
+    listeners: Sequence[Listen] = (),
 ) -> None:
     """Run the app on virtual clients; results go to a new folder in the config's run-dir.
 
@@ -187,14 +199,12 @@ def simulate(
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
         state_memory: MiB of clients' states that each actor keeps in memory.
-        tensorboard: Whether to write a log for TensorBoard.
+        listeners: Each is told of the rounds, see `fedavg_app.history.Listener`.
 
     Raises:
         ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
     """
     check_names(config)  # a wrong one must not cost the start of Ray
-    if tensorboard:
-        tensorboard_log.check()
 
     from fedavg_app.engine.cluster import cluster
 
@@ -208,8 +218,7 @@ def simulate(
         memory = int(state_memory * 2**20)
         workers = (config.num_clients, share.workers, share.gpus_per_worker, memory)
         with RayGrid(run_config, *workers) as grid:
-            logs = [tensorboard_log.TensorBoardLog] if tensorboard else []
-            run(grid, run_config, grid.evaluation, logs)
+            run(grid, run_config, grid.evaluation, listeners)
 
 
 class _StderrHandler(logging.Handler):

@@ -6,7 +6,7 @@ that had its data on clients would have to communicate after each.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import RunError
 from fedavg_app.evaluation import CentralTest, pick_device
-from fedavg_app.history import RoundRecord, with_totals
+from fedavg_app.history import Listen, RoundRecord, with_totals
 from fedavg_app.plan import make_plan
 from fedavg_app.recording import Recording
 from fedavg_app.rounds import Outcome, conclude
@@ -26,12 +26,13 @@ from tasks.client import Config, TaskClient, Velocity
 from tasks.seeds import integer, torch_stream
 
 
-def train(config: CentralConfig, task: Task) -> Outcome:
+def train(config: CentralConfig, task: Task, listeners: Sequence[Listen] = ()) -> Outcome:
     """Train the task's model on all training examples; results are in a new folder afterwards.
 
     Args:
         config: The training's settings.
         task: The learning problem that it names.
+        listeners: See `Recording`.
 
     Raises:
         ConfigError: A value that cannot be used.
@@ -64,7 +65,8 @@ def train(config: CentralConfig, task: Task) -> Outcome:
         )
         return with_totals(record, record)  # nothing is sent
 
-    with Recording(config, task, plan, data) as recording, torch.random.fork_rng(devices=[]):
+    recording = Recording(config, task, plan, data, listeners=listeners)
+    with recording, torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(config.seed, "local"))
         records = [tested(0, time.monotonic())]
         recording.add(records[0])

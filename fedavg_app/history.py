@@ -2,10 +2,10 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
 
@@ -54,6 +54,20 @@ class RoundRecord:
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+
+
+class Listener(Protocol):
+    """Is told of every round of a training as it ends, and of the end."""
+
+    def add(self, record: RoundRecord) -> None:
+        """Take in one round."""
+
+    def close(self) -> None:
+        """There are no more."""
+
+
+# Makes one for a training's folder.
+Listen = Callable[[Path], Listener]
 
 
 def read_history(path: Path, last_round: int) -> list[RoundRecord]:

@@ -1,14 +1,12 @@
 """The bookkeeping of one training, federated or central: on the screen and in its folder."""
 
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol
 
 from fedavg_app.artifacts import RunDirectory
 from fedavg_app.config import TrainingConfig
-from fedavg_app.history import RoundRecord
+from fedavg_app.history import Listen, RoundRecord
 from fedavg_app.plan import Plan
 from fedavg_app.plots import plot_run
 from fedavg_app.progress import RoundProgress
@@ -16,16 +14,6 @@ from fedavg_app.rounds import Outcome
 from fedavg_app.summary import describe, report, summarise
 from tasks.base import Task
 from tasks.data.store import Dataset
-
-
-class Listener(Protocol):
-    """Is told of every round as it ends, and of the end."""
-
-    def add(self, record: RoundRecord) -> None:
-        """Take in one round."""
-
-    def close(self) -> None:
-        """There are no more."""
 
 
 class Recording:
@@ -56,7 +44,7 @@ class Recording:
         plan: Plan,
         data: Dataset,
         done: Sequence[RoundRecord] = (),
-        listeners: Sequence[Callable[[Path], Listener]] = (),
+        listeners: Sequence[Listen] = (),
     ) -> None:
         self._config, self._task, self._plan, self._data = config, task, plan, data
         self._folder = RunDirectory(config, task.name, done)

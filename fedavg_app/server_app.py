@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -13,12 +12,12 @@ from fedavg_app.checkpoint import Checkpoint, Remembering
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.evaluation import CentralTest, Evaluate
-from fedavg_app.history import RoundRecord
+from fedavg_app.history import Listen, RoundRecord
 from fedavg_app.nodes import Roster
 from fedavg_app.partitions import partition
 from fedavg_app.parts import load_parts
 from fedavg_app.plan import make_plan
-from fedavg_app.recording import Listener, Recording
+from fedavg_app.recording import Recording
 from fedavg_app.rounds import Outcome, run_rounds
 from tasks.base import Task
 from tasks.data.store import Dataset
@@ -41,7 +40,7 @@ def run(
     grid: Grid,
     run_config: Mapping[str, Any],
     evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralTest,
-    listeners: Sequence[Callable[[Path], Listener]] = (),
+    listeners: Sequence[Listen] = (),
 ) -> Outcome:
     """Run the whole experiment that the run config describes; its results are on disk afterwards.
 

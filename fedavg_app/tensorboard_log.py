@@ -2,9 +2,13 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.history import RoundRecord
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 FOLDER = "tensorboard"
 FLUSH_SECONDS = 2
@@ -29,13 +33,19 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: Path) -> None:
-        # An extra that takes a second to import: only for those who ask for it.
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder / FOLDER), flush_secs=FLUSH_SECONDS)
+        self._folder = folder / FOLDER
+        self._writer: SummaryWriter | None = None
 
     def add(self, record: RoundRecord) -> None:
-        """Take in one round."""
+        """Take in one round; those that a log in the folder has from it on are hidden."""
+        if self._writer is None:
+            # An extra that takes a second to import: only for those who ask for it.
+            from torch.utils.tensorboard import SummaryWriter
+
+            # A run that goes on does its last rounds again, from its last checkpoint on.
+            self._writer = SummaryWriter(
+                str(self._folder), flush_secs=FLUSH_SECONDS, purge_step=record.round
+            )
         scalars = {
             "accuracy": record.accuracy,
             "loss/test": record.test_loss,
@@ -50,4 +60,5 @@ class TensorBoardLog:
 
     def close(self) -> None:
         """Write what is left to write."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

@@ -1,27 +1,28 @@
 """What averaging two models gives, from one initial model and from two (McMahan et al., figure 1).
 
-    python -m benchmarks.shared_initialisation --data-dir /path/to/mnist [--plot FILE.png]
+    python -m benchmarks.shared_initialisation --data-dir /path/to/mnist [--results results]
 
 Two MNIST-2NN are trained on 600 examples each, none in common, IID: 240 updates with batches of 50
 at eta = 0.1. Shown is the loss of theta w + (1 - theta) w' over the whole training set, for 50
-values of theta from -0.2 to 1.2, next to the better parent's.
+values of theta from -0.2 to 1.2, next to the better parent's. With --results these are kept for
+`simulation.py report`, in that folder.
 """
 
 import argparse
+from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
+from matplotlib.figure import Figure as Picture
 
 import tasks
 from fedavg_app.config import RunConfig
+from fedavg_app.figures import FIGURES, Figure
 from fedavg_app.partitions import partition
+from fedavg_app.plots import BLUE, ORANGE, save
 from tasks.base import Examples, Parameters, Task, evaluate, load_arrays
 from tasks.client import TaskClient
 from tasks.data.store import DataOptions, Dataset
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 CPU = torch.device("cpu")
 THETAS = np.linspace(-0.2, 1.2, 50)
@@ -55,13 +56,16 @@ def main() -> None:
     """Train the parents, average them, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--plot", default="")
+    parser.add_argument("--results", default="")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     task = tasks.load("mnist-2nn")
     data = task.dataset(DataOptions(directory=options.data_dir))
     parts = [torch.from_numpy(rows) for rows in partition(data, "train", RunConfig())[:2]]
     whole, model = Examples.stored(task, data.train, CPU), task.model()
-    figure, places = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    found, curves = [], {}
+    picture = Picture(figsize=(9, 3.6), layout="constrained")
+    places = picture.subplots(1, 2)
     for place, title, seeds in zip(
         places, ("independent initial models", "one initial model"), ((1, 2), (1, 1)), strict=True
     ):
@@ -72,16 +76,28 @@ def main() -> None:
             own.append(evaluate(task, model, whole)[0])
         curve = losses(task, data, *pair)
         middle = float(np.interp(0.5, THETAS, curve))
-        print(
-            f"{title}: parents {own[0]:.3f} and {own[1]:.3f}, their mean {middle:.3f}, "
-            f"best {min(curve):.3f} at theta = {THETAS[int(np.argmin(curve))]:.2f}"
+        found.append(
+            f"{title}: the parents' losses are {own[0]:.3f} and {own[1]:.3f}, that of their mean "
+            f"{middle:.3f}; the least is {min(curve):.3f} at theta = "
+            f"{THETAS[int(np.argmin(curve))]:.2f}"
         )
-        place.plot(THETAS, curve, color="#0072B2", label="theta w + (1 - theta) w'")
-        place.axhline(min(own), color="#D55E00", linestyle="--", label="the better parent")
+        print(found[-1])
+        curves[title] = {"parents": own, "loss": curve}
+        place.plot(THETAS, curve, color=BLUE, label="theta w + (1 - theta) w'")
+        place.axhline(min(own), color=ORANGE, linestyle="--", label="the better parent")
         place.set(title=title, xlabel="theta", ylabel="loss on the training set")
         place.legend()
-    if options.plot:
-        figure.savefig(options.plot, dpi=120)
+    if options.results:
+        path = Path(options.results) / FIGURES / "shared-initialisation.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(picture, path)
+        Figure(
+            title="Loss of the mean of two models, from independent and from one initial model",
+            source="McMahan et al. 2017, figure 1",
+            command="python -m benchmarks.shared_initialisation --data-dir /path/to/mnist",
+            found=found,
+            data={"theta": THETAS.tolist(), **curves},
+        ).write(path.with_suffix(".json"))
 
 
 if __name__ == "__main__":

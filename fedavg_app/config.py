@@ -38,7 +38,7 @@ class TrainingConfig(BaseModel):
     num_server_rounds: Positive = Field(200, description="rounds at the most")
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="eta, of SGD; auto takes the task's default"
+        "auto", description="eta, of SGD; auto takes the task's default for the strategy"
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"

@@ -16,6 +16,7 @@ A file in experiments/ is TOML:
   ``others``: what earlier replications found, likewise.
 - ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
   the table and the columns what central training knows.
+- ``remarks``: what the reader should know of the results, such as why they miss the paper's.
 - ``target`` of a column: the accuracy that counts there, where its runs go on beyond it.
 """
 
@@ -109,6 +110,7 @@ class Experiment(_Part):
     measure: Measure
     data: str = ""
     speedup: bool = False
+    remarks: list[str] = []
     run: Keys = {}
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)

@@ -35,9 +35,11 @@ class Plan:
 def make_plan(config: TrainingConfig, task: Task) -> Plan:
     """Return the plan of the config's training."""
     rate, target = config.learning_rate, config.target_accuracy
+    if rate == "auto":
+        rate = task.learning_rates.get(config.method, task.learning_rate)
     plan = Plan(
         num_rounds=config.num_server_rounds,
-        learning_rate=task.learning_rate if rate == "auto" else rate,
+        learning_rate=rate,
         learning_rate_decay=config.learning_rate_decay,
         evaluate_every=config.evaluate_every,
         target_accuracy=(task.target_accuracy if target == "auto" else target) or None,

@@ -12,6 +12,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.curves import draw_curves
 from fedavg_app.errors import ConfigError
 from fedavg_app.experiments import Experiment, load
+from fedavg_app.figures import read_figures
 from fedavg_app.holdings import draw, find_holdings
 from fedavg_app.parts import load_task
 from fedavg_app.records import RECORDS, Record, Stored, by_run, read_all
@@ -57,6 +58,15 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
         sections = [_section(load(path), found, results, output.parent) for path in files]
         page = _template().render(
             sections=sections,
+            figures=[
+                {
+                    **figure.model_dump(),
+                    "id": path.stem,
+                    "link": _link(path, output.parent),
+                    "src": _inline(path.with_suffix(".png")),
+                }
+                for path, figure in read_figures(results).items()
+            ],
             partitions=_draw_partitions(plots, data_dir),
             **_origins([record for section in sections for record in section["records"]]),
         )

@@ -4,7 +4,7 @@ A task knows nothing of federation: it names a model, a data set, a loss and sen
 `tasks.client.TaskClient` is written once and serves every task.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,7 @@ class Task:
             negative.
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
         partitions: The partition schemes that make sense here.
+        learning_rates: Other defaults of eta by the strategy's name, where it needs another one.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = number_correct
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model that ``seed`` initialises, leaving torch's random state alone."""

@@ -1,10 +1,13 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedavg_app.config import RunConfig, arguments, parse_config
+from fedavg_app.config import CentralConfig, RunConfig, arguments, parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.plan import make_plan
+from tasks.mnist import MNIST_2NN
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,3 +88,15 @@ def test_arguments_are_toml_with_kebab_case_names():
         "a_name": "x",
         "on": True,
     }
+
+
+def test_auto_takes_the_tasks_rate_for_the_strategy():
+    task = replace(MNIST_2NN, learning_rate=0.1, learning_rates={"fedsgd": 0.4})
+    rates = {
+        values: make_plan(
+            RunConfig(strategy=values[0], learning_rate=values[1]), task
+        ).learning_rate
+        for values in (("fedavg", "auto"), ("fedsgd", "auto"), ("fedsgd", 0.2))
+    }
+    assert list(rates.values()) == [0.1, 0.4, 0.2]
+    assert make_plan(CentralConfig(), task).learning_rate == 0.1

@@ -1,5 +1,6 @@
 import base64
 import re
+import shutil
 import struct
 import sys
 from html.parser import HTMLParser
@@ -8,9 +9,11 @@ import pytest
 
 import simulation
 from fedavg_app.experiments import load
+from fedavg_app.figures import FIGURES, Figure
 from fedavg_app.records import by_run, read_all, read_run, write
 from fedavg_app.tables import fill
 from fedavg_app.wording import show
+from tests.docs.reading import ROOT
 from tests.fedavg_app import fake_runs
 from tests.fedavg_app.fake_runs import line
 
@@ -201,6 +204,28 @@ def test_the_page_is_whole_needs_nothing_from_outside_and_leads_to_the_records(
         "made-up-rounds.png", "made-up-bytes.png", "partition-iid.png", "partition-shards.png",
         "partition-classes.png", "partition-dirichlet.png",
     }  # fmt: skip
+
+
+def test_a_figure_is_shown_with_its_numbers_data_and_command(
+    results, monkeypatch, tmp_path, capsys
+):
+    path = tmp_path / FIGURES / "one.json"
+    path.parent.mkdir()
+    shutil.copy(ROOT / "results" / "plots" / "partition-iid.png", path.with_suffix(".png"))
+    Figure(
+        title="A figure", source="nobody, figure 1", command="python -m something",
+        found=["the mean is 0.4 & less"], data={"theta": [0.0, 1.0]},
+    ).write(path)  # fmt: skip
+    assert report(monkeypatch, tmp_path) == 0
+    page = Page((tmp_path / "report.html").read_text())
+    said = " ".join(" ".join(page.text).split())
+    assert "the mean is 0.4 & less" in said
+    assert "python -m something" in said
+    assert {"figures/one.json", "#one"} <= set(page.references)
+    assert "one" in page.anchors
+    path.write_text("{")
+    assert report(monkeypatch, tmp_path) == 1
+    assert f"error: figure = '{path}': is not a figure" in capsys.readouterr().err
 
 
 def test_without_records_the_page_says_so_and_the_same_records_give_the_same_page(

@@ -21,6 +21,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 STYLES = ("-", "--", "-.", ":")
 PANELS_IN_A_ROW = 2
 TARGET = "target"
+# An axis that spans more than this factor is labelled at the powers of ten only.
+MANY_TICKS = 300
 
 
 def draw_curves(
@@ -28,24 +30,27 @@ def draw_curves(
 ) -> None:
     """Write the best accuracy so far of the runs that each cell shows, its first seed's.
 
+    There is a panel for every column of which anything was run; one at least has to be.
+
     Args:
         experiment: The experiment.
         table: Its results by row and column.
         against: "rounds", or "bytes": the megabytes that one participant has sent.
         path: The PNG file.
     """
-    panels = len(experiment.columns)
+    shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    panels = len(shown)
     across = min(panels, PANELS_IN_A_ROW)
     down = math.ceil(panels / across)
     figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
     floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
     axes[0].set_ylim(floor, top)
-    for place, column in enumerate(experiment.columns):
-        axes[place].set_title(column.name, fontsize=10)
-        _draw_panel(axes[place], [row[place] for row in table], against, floor)
-        if place % across == 0:
-            axes[place].set_ylabel("best test accuracy so far")
+    for panel, place in enumerate(shown):
+        axes[panel].set_title(experiment.columns[place].name, fontsize=10)
+        _draw_panel(axes[panel], [row[place] for row in table], against, floor)
+        if panel % across == 0:
+            axes[panel].set_ylabel("best test accuracy so far")
     for unused in axes[panels:]:
         unused.remove()
     handles: dict[str, Artist] = {}
@@ -89,7 +94,8 @@ def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: floa
     for target in set(filter(None, map(_target, results))):
         axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    first, last = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("round" if against == "rounds" else "MB sent by one participant")

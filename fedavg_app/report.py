@@ -120,11 +120,15 @@ def _section(
 
 
 def _column(place: int, table: Sequence[Sequence[Result]]) -> dict[str, Any]:
-    """Return a column's name, and whether the paper or others have anything there."""
+    """Return a column's name, and whether the paper or others have anything there.
+
+    "numbers" is whether the paper has what ours can be compared with, not texts alone.
+    """
     results = [row[place] for row in table]
     return {
         "name": results[0].cell.column.name,
         "paper": any(result.paper is not None for result in results),
+        "numbers": any(isinstance(result.paper, float) for result in results),
         "others": any(result.others is not None for result in results),
     }
 

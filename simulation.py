@@ -101,7 +101,8 @@ class Central(CentralConfig, Watched):
         from fedavg_app.central import train
         from fedavg_app.parts import load_task
 
-        train(self, load_task(self), self.listeners())
+        config = CentralConfig(**self.model_dump(include=set(CentralConfig.model_fields)))
+        train(config, load_task(config), self.listeners())
 
 
 class Partition(RunConfig):
@@ -135,8 +136,8 @@ class Sweep(BaseModel):
 
     def cli_cmd(self) -> None:
         """Run them."""
-        from fedavg_app.experiments import load
-        from fedavg_app.sweep import adopt, launcher, sweep
+        from fedavg_app.reproduction.experiments import load
+        from fedavg_app.reproduction.sweep import adopt, launcher, sweep
 
         experiment = load(self.experiment)
         if self.adopt is not None:
@@ -160,7 +161,7 @@ class Report(BaseModel):
 
     def cli_cmd(self) -> None:
         """Write it."""
-        from fedavg_app.report import write_report
+        from fedavg_app.reproduction.report import write_report
 
         output = self.output or self.results / "report.html"
         write_report(self.experiments, self.results, output, self.data_dir)

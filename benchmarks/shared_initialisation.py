@@ -17,9 +17,9 @@ from matplotlib.figure import Figure as Picture
 
 import tasks
 from fedavg_app.config import RunConfig
-from fedavg_app.figures import FIGURES, Figure
 from fedavg_app.partitions import partition
 from fedavg_app.plots import BLUE, ORANGE, save
+from fedavg_app.reproduction.figures import FIGURES, Figure
 from tasks.base import Examples, Parameters, Task, evaluate, load_arrays
 from tasks.client import TaskClient
 from tasks.data.store import DataOptions, Dataset

@@ -13,8 +13,9 @@ from pathlib import Path
 import fedavg_app
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.experiments import Cell, Experiment, Run, in_order
-from fedavg_app.records import (
+from fedavg_app.reproduction.experiments import Cell, Experiment, Run, in_order
+from fedavg_app.reproduction.progress import SweepProgress
+from fedavg_app.reproduction.records import (
     RECORDS,
     Identity,
     Record,
@@ -26,7 +27,6 @@ from fedavg_app.records import (
     read_run,
     write,
 )
-from fedavg_app.sweep_progress import SweepProgress
 
 # Starts a run that makes its folder in the given one, and a file "log" there of what it says.
 Launch = Callable[[TrainingConfig, Path], "subprocess.Popen[bytes]"]

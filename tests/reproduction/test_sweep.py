@@ -11,13 +11,20 @@ import pytest
 import simulation
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.experiments import in_order
-from fedavg_app.records import Record, by_run, command_line, identity, read_all, read_run
-from fedavg_app.records import write as write_record
-from fedavg_app.sweep import adopt, sweep
+from fedavg_app.reproduction.experiments import in_order
+from fedavg_app.reproduction.records import (
+    Record,
+    by_run,
+    command_line,
+    identity,
+    read_all,
+    read_run,
+)
+from fedavg_app.reproduction.records import write as write_record
+from fedavg_app.reproduction.sweep import adopt, sweep
 from tests.docs.reading import ROOT
 from tests.engine.processes import Processes, until
-from tests.fedavg_app.fake_runs import (
+from tests.reproduction.fake_runs import (
     FINGERPRINT,
     HISTORY,
     FakeRuns,
@@ -101,7 +108,7 @@ def test_a_record_of_a_thousand_rounds_is_small(tmp_path):
 def test_the_command_of_a_record_is_the_run_again(monkeypatch, config):
     told = []
     monkeypatch.setattr(simulation, "simulate", lambda config, *_: told.append(config))
-    monkeypatch.setattr("fedavg_app.central.train", lambda config, _: told.append(config))
+    monkeypatch.setattr("fedavg_app.central.train", lambda config, *_: told.append(config))
     monkeypatch.setattr(sys, "argv", shlex.split(command_line(config))[1:])
     assert simulation.main() == 0
     values = {name: getattr(told[0], name) for name in type(config).model_fields}
@@ -151,7 +158,7 @@ def test_when_the_time_is_over_runs_are_ended_and_not_recorded(tmp_path, capsys)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_sweep_leaves_whole_records_and_goes_on_from_there(tmp_path, number):
     folder = tmp_path / "results" / "records" / "made-up"
-    command = [sys.executable, "-m", "tests.fedavg_app.fake_runs", str(tmp_path / "results")]
+    command = [sys.executable, "-m", "tests.reproduction.fake_runs", str(tmp_path / "results")]
     with Processes() as processes:
         process = subprocess.Popen(
             command, cwd=ROOT, env=processes.environment, start_new_session=True,

@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 import pytest
 
 import simulation
-from fedavg_app.experiments import load
-from fedavg_app.figures import FIGURES, Figure
-from fedavg_app.records import by_run, read_all, read_run, write
-from fedavg_app.tables import fill
-from fedavg_app.wording import show
+from fedavg_app.reproduction.experiments import load
+from fedavg_app.reproduction.figures import FIGURES, Figure
+from fedavg_app.reproduction.records import by_run, read_all, read_run, write
+from fedavg_app.reproduction.tables import fill
+from fedavg_app.reproduction.wording import show
 from tests.docs.reading import ROOT
-from tests.fedavg_app import fake_runs
-from tests.fedavg_app.fake_runs import line
+from tests.reproduction import fake_runs
+from tests.reproduction.fake_runs import line
 
 TABLE = """
 title = "Made up & shown"

@@ -2,7 +2,7 @@ import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig, arguments
 from fedavg_app.errors import ConfigError
-from fedavg_app.experiments import in_order, load
+from fedavg_app.reproduction.experiments import in_order, load
 from tests.docs.reading import ROOT
 
 TABLE = """

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedavg_app.experiments import Entry, Experiment, Measure, Run
-from fedavg_app.records import command_line
-from fedavg_app.tables import Done, Result
+from fedavg_app.reproduction.experiments import Entry, Experiment, Measure, Run
+from fedavg_app.reproduction.records import command_line
+from fedavg_app.reproduction.tables import Done, Result
 
 # The papers' symbols of the keys that are grids.
 SYMBOLS = {"learning-rate": "\N{GREEK SMALL LETTER ETA}", "batch-size": "B", "local-epochs": "E"}

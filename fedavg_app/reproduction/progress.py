@@ -6,7 +6,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from fedavg_app.records import Record
+from fedavg_app.reproduction.records import Record
 
 
 class SweepProgress:

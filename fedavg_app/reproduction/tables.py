@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedavg_app.config import RunConfig
-from fedavg_app.experiments import Cell, Entry, Experiment, Measure, Run
 from fedavg_app.history import rounds_to_target
-from fedavg_app.records import Identity, Record, Stored, identity
+from fedavg_app.reproduction.experiments import Cell, Entry, Experiment, Measure, Run
+from fedavg_app.reproduction.records import Identity, Record, Stored, identity
 from fedavg_app.sampling import cohort_size
 
 

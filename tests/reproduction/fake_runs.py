@@ -1,7 +1,7 @@
 """Runs that leave what a real one leaves, without training: for tests of sweeps.
 
 As a program it sweeps `experiment` with them, those of seed 2 taking a minute each:
-`python -m tests.fedavg_app.fake_runs RESULTS`.
+`python -m tests.reproduction.fake_runs RESULTS`.
 """
 
 import json
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from fedavg_app.config import CentralConfig, RunConfig
-from fedavg_app.experiments import Experiment
-from fedavg_app.sweep import sweep
+from fedavg_app.reproduction.experiments import Experiment
+from fedavg_app.reproduction.sweep import sweep
 
 FINGERPRINT = "7ecee0b9" + 56 * "0"
 

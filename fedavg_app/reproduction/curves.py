@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedavg_app.experiments import Experiment
 from fedavg_app.plots import GREY, save
-from fedavg_app.tables import Result, megabytes_up
+from fedavg_app.reproduction.experiments import Experiment
+from fedavg_app.reproduction.tables import Result, megabytes_up
 
 # Okabe and Ito's colours but yellow, which is hard to see on white. With the line styles, of which
 # there is another number, every line of a table differs from the others in more than its colour.

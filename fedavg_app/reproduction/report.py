@@ -9,15 +9,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedavg_app.config import RunConfig
-from fedavg_app.curves import draw_curves
 from fedavg_app.errors import ConfigError
-from fedavg_app.experiments import Experiment, load
-from fedavg_app.figures import read_figures
 from fedavg_app.holdings import draw, find_holdings
 from fedavg_app.parts import load_task
-from fedavg_app.records import RECORDS, Record, Stored, by_run, read_all
-from fedavg_app.tables import Result, fill
-from fedavg_app.wording import show, show_run
+from fedavg_app.reproduction.curves import draw_curves
+from fedavg_app.reproduction.experiments import Experiment, load
+from fedavg_app.reproduction.figures import read_figures
+from fedavg_app.reproduction.records import RECORDS, Record, Stored, by_run, read_all
+from fedavg_app.reproduction.tables import Result, fill
+from fedavg_app.reproduction.wording import show, show_run
 from tasks.data.atomic import replacing
 
 WHAT = {
@@ -79,7 +79,7 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
 
 def _template() -> Any:
     environment = Environment(
-        loader=PackageLoader("fedavg_app"),
+        loader=PackageLoader("fedavg_app.reproduction"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

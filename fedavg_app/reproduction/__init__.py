@@ -1,0 +1,1 @@
+"""The papers' tables as files, the runs that fill them, and the page that shows them."""

@@ -128,7 +128,7 @@ class Sweep(BaseModel):
     data_dir: str = Field("", description="a directory with the data set's canonical files")
     jobs: int = Field(0, ge=0, description="runs at a time; 0 means one per CPU core")
     budget_minutes: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="when to end, with the runs in progress, which count as not run"
+        None, description="when to end; runs in progress go on the next time"
     )
     adopt: Path | None = Field(
         None, description="take in the runs of the experiment whose folders are in this one, first"
@@ -137,7 +137,8 @@ class Sweep(BaseModel):
     def cli_cmd(self) -> None:
         """Run them."""
         from fedavg_app.reproduction.experiments import load
-        from fedavg_app.reproduction.sweep import adopt, launcher, sweep
+        from fedavg_app.reproduction.jobs import launcher
+        from fedavg_app.reproduction.sweep import adopt, sweep
 
         experiment = load(self.experiment)
         if self.adopt is not None:

@@ -151,7 +151,7 @@ def load(config: RunConfig) -> Standing:
     run_folder = Path(config.resume).expanduser()
     _check_same(config, run_folder)
     folder = run_folder / FOLDER
-    if not (folder / MANIFEST).is_file():
+    if not has_checkpoint(run_folder):
         fix = "it has no checkpoint; start it again, with checkpoint-every"
         raise ConfigError("resume", config.resume, fix)
     try:
@@ -181,6 +181,11 @@ def load(config: RunConfig) -> Standing:
         fix = f"its checkpoint cannot be read ({e}); start the run again"
         raise ConfigError("resume", config.resume, fix) from e
     return Standing(strategy, arrays, records, states, manifest["data"])
+
+
+def has_checkpoint(run_folder: Path) -> bool:
+    """Return whether the run in a folder can go on."""
+    return (run_folder / FOLDER / MANIFEST).is_file()
 
 
 def saved_config(run_folder: str) -> RunConfig:

@@ -94,7 +94,8 @@ class FakeRuns:
         self.started, self.seconds = [], seconds
         self.leaves = leaves or (lambda config: (files(config, HISTORY), 0))
 
-    def __call__(self, config, folder):
+    def __call__(self, config, folder, begun):
+        assert begun is None
         assert isinstance(config, RunConfig | CentralConfig)
         self.started.append(config)
         told = [self.seconds(config.seed), *self.leaves(config)]

@@ -1,5 +1,6 @@
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import simulation
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.reproduction.experiments import in_order
+from fedavg_app.reproduction.jobs import Job
 from fedavg_app.reproduction.records import (
     Record,
     by_run,
@@ -249,6 +251,75 @@ def test_the_command_runs_real_runs_and_then_none(monkeypatch, capsys, tmp_path)
     assert json.loads(json.dumps(federated.versions))["flwr"].startswith("1.41")
     assert main(monkeypatch, *command, "--budget-minutes", "0") == 0
     assert "tiny: 2 of 2 runs are done" in capsys.readouterr().out
+
+
+LONG = """
+title = "Long"
+source = "here"
+measure = "best-accuracy"
+run = { task = "mnist-logistic", data-source = "embedded", num-clients = 10, local-steps = 1 }
+columns = [{ name = "IID", run = { num-server-rounds = 600, evaluate-every = 50 } }]
+rows = [{ name = "STC", run = { strategy = "stc" } }]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_from_its_checkpoint_to_the_same_record(tmp_path, number):
+    (tmp_path / "long.toml").write_text(LONG)
+    command = [sys.executable, "simulation.py", "sweep", str(tmp_path / "long.toml"), "--jobs=1"]
+
+    def rounds(results):
+        lines = [path.read_text().count("\n") for path in results.rglob("history.jsonl")]
+        return max(lines, default=0)
+
+    with Processes() as processes:
+
+        def start(results):
+            return subprocess.Popen(
+                [*command, "--results", str(results)], cwd=ROOT, env=processes.environment,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+
+        first = start(tmp_path / "cut")
+        assert until(lambda: rounds(tmp_path / "cut") > 100, 120), first.communicate()[0]
+        refused = start(tmp_path / "cut")
+        assert "a sweep of it is going on" in refused.communicate(timeout=60)[0]
+        assert refused.returncode == 1
+        first.send_signal(number)
+        first.communicate(timeout=60)
+        if number == signal.SIGKILL:  # which leaves the run going, and holding its folder
+            assert until(lambda: processes.living("simulation.py run"), 10)
+            refused = start(tmp_path / "cut")
+            assert "runs of one that was killed" in refused.communicate(timeout=60)[0]
+            processes.kill()
+        before = rounds(tmp_path / "cut")
+        assert 100 < before < 600
+        for results in (tmp_path / "cut", tmp_path / "whole"):
+            run = start(results)
+            assert run.wait(200) == 0, run.communicate()[0]
+    whole, cut = (read_all(tmp_path / name / "records")[0].record for name in ("whole", "cut"))
+    assert cut.history == whole.history
+    assert (cut.config, cut.command) == (whole.config, whole.command)
+    assert not list((tmp_path / "cut" / "unfinished").rglob("history.jsonl"))
+
+
+def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):
+    ((cell, run), *_) = in_order(experiment().cells())
+    begun = tmp_path / run.slug / "begun"
+    asked = []
+
+    def launch(config, folder, begun):
+        asked.append(begun)
+        return subprocess.Popen([sys.executable, "-c", "pass"])
+
+    for changes in ({}, {"batch_size": 99}):
+        write(begun, run.config.model_copy(update=changes), HISTORY)
+        (begun / "checkpoint").mkdir()
+        (begun / "checkpoint" / "manifest.json").write_text("{}")
+        Job(cell, run, launch, tmp_path).process.wait()
+        shutil.rmtree(tmp_path / run.slug)
+    assert asked == [begun, None]
 
 
 @pytest.mark.parametrize(

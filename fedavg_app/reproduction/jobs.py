@@ -1,0 +1,160 @@
+"""A sweep's runs in progress, each a process in a folder of its own, and how they are ended."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import fedavg_app
+from fedavg_app.checkpoint import has_checkpoint, saved_config
+from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.reproduction.experiments import Cell, Run
+from fedavg_app.reproduction.records import Record, arguments, identity, read_run
+
+# Starts a run that makes its folder in the given one, and a file "log" there of what it says; or
+# goes on with the run whose folder is the other one.
+Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"]
+
+SIMULATION = Path(fedavg_app.__file__).parents[1] / "simulation.py"
+# A run that is asked to end has this long before it is killed.
+GRACE_SECONDS = 15.0
+# The share of a run's rounds that its end by force can cost.
+CHECKPOINTS = 100
+
+
+def launcher(data_dir: str, num_workers: int) -> Launch:
+    """Return what starts `simulation.py` on a run, in a process group of its own.
+
+    Args:
+        data_dir: The directory of the data set's files; empty leaves that to the experiment.
+        num_workers: Ray actors of a federated run.
+
+    Raises:
+        ConfigError: There is no such directory.
+    """
+    if data_dir and not Path(data_dir).expanduser().is_dir():
+        # All runs would fail, each after its start.
+        raise ConfigError(
+            "data-dir", data_dir, "is not a directory; give one with the data's files"
+        )
+
+    def launch(
+        config: TrainingConfig, folder: Path, begun: Path | None
+    ) -> "subprocess.Popen[bytes]":
+        if begun is not None:
+            words = ["resume", str(begun), f"--num-workers={num_workers}"]
+        else:
+            words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
+            words.append(f"--run-dir={folder}")
+            if directory := data_dir or config.data_dir:
+                words.append(f"--data-dir={directory}")
+            if isinstance(config, RunConfig):
+                every = max(config.num_server_rounds // CHECKPOINTS, 1)
+                words += [f"--num-workers={num_workers}", f"--checkpoint-every={every}"]
+        with (folder / "log").open("wb") as log:
+            # The lock of the folder is to be held as long as the run lives.
+            return subprocess.Popen(  # noqa: S603
+                [sys.executable, str(SIMULATION), *words],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, close_fds=False,
+            )  # fmt: skip
+
+    return launch
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process and those it starts, as long as one of them lives.
+
+    Raises:
+        ConfigError: Others hold it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            fix = "a sweep of it is going on, or runs of one that was killed; wait, or end them"
+            raise ConfigError("experiment", folder.name, fix) from error
+        os.set_inheritable(lock.fileno(), True)
+        yield
+
+
+class Job:
+    """A run in progress; one that was interrupted before goes on from its last checkpoint.
+
+    Args:
+        cell: The run's cell.
+        run: The run.
+        launch: Starts it.
+        folder: Where it has a folder by its slug.
+    """
+
+    def __init__(self, cell: Cell, run: Run, launch: Launch, folder: Path) -> None:
+        self.run = run
+        self.name = ", ".join([cell.name, *(f"{key} {value}" for key, value in run.chosen.items())])
+        self._folder = folder / run.slug
+        self._started = time.monotonic()
+        self.seconds = 0.0
+        begun = self._begun()
+        if begun is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir()
+        self.process = launch(run.config, self._folder, begun)
+
+    def _begun(self) -> Path | None:
+        """Return the folder of this run if it has a checkpoint."""
+        for path in self._folder.glob("*/"):
+            with suppress(ConfigError):
+                same = identity(saved_config(str(path))) == identity(self.run.config)
+                if same and has_checkpoint(path):
+                    return path
+        return None
+
+    def ended(self) -> bool:
+        """Return whether the process has ended."""
+        self.seconds = time.monotonic() - self._started
+        return self.process.poll() is not None
+
+    def record(self) -> Record | None:
+        """Return what the run left; None if it failed."""
+        folders = [path.parent for path in self._folder.glob("*/summary.json")]
+        return read_run(folders[0]) if folders else None
+
+    def last_line(self) -> str:
+        """Return the last thing the run said."""
+        lines = (self._folder / "log").read_text(encoding="utf-8", errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1] if said else f"exit status {self.process.returncode}"
+
+    def forget(self) -> None:
+        """Delete the run's folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def leave(self) -> None:
+        """Keep what the run can go on from, if there is anything."""
+        if self._begun() is None:
+            self.forget()
+
+
+def end(running: Sequence[Job]) -> None:
+    """End the runs and whatever they started: at first by asking."""
+    for job in running:
+        job.process.terminate()
+    deadline = time.monotonic() + GRACE_SECONDS
+    try:
+        for job in running:
+            with suppress(subprocess.TimeoutExpired):
+                job.process.wait(max(deadline - time.monotonic(), 0))
+    finally:
+        for job in running:
+            with suppress(ProcessLookupError):
+                os.killpg(job.process.pid, signal.SIGKILL)
+            job.process.wait()
+            job.leave()

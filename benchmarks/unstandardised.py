@@ -1,4 +1,4 @@
-"""MNIST-2NN on pixels scaled to [0, 1] but not standardised: see experiments/fedavg-table1-inputs.toml."""
+"""MNIST-2NN on pixels scaled to [0, 1] only, for experiments/fedavg-table1-inputs.toml."""
 
 from dataclasses import replace
 

@@ -25,7 +25,7 @@ Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"
 SIMULATION = Path(fedavg_app.__file__).parents[1] / "simulation.py"
 # A run that is asked to end has this long before it is killed.
 GRACE_SECONDS = 15.0
-# The share of a run's rounds that its end by force can cost.
+# A run saves so many checkpoints: to be ended costs it a hundredth of its rounds at the most.
 CHECKPOINTS = 100
 
 

@@ -110,5 +110,7 @@ class FakeRuns:
 HISTORY = [line(0, 0.1), line(1, 0.85), line(2, 0.95)]
 
 if __name__ == "__main__":
+    # A shell without job control has what it starts in the background ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sweep(experiment(), Path(sys.argv[1]), FakeRuns(lambda seed: 60 * (seed - 1)), 2)

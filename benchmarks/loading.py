@@ -2,7 +2,7 @@
 
     python -m benchmarks.loading --task cifar10-cnn --data-dir /path/to/cifar10
 
-The first time is in a new, empty cache; both include the check of the files' content.
+The first time is in a new, empty cache, and includes the check of the files' content.
 """
 
 import argparse

@@ -264,7 +264,9 @@ rows = [{ name = "STC", run = { strategy = "stc" } }]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_an_interrupted_run_goes_on_from_its_checkpoint_to_the_same_record(tmp_path, number):
     (tmp_path / "long.toml").write_text(LONG)
     command = [sys.executable, "simulation.py", "sweep", str(tmp_path / "long.toml"), "--jobs=1"]

@@ -94,7 +94,10 @@ def main() -> None:
         Figure(
             title="Loss of the mean of two models, from independent and from one initial model",
             source="McMahan et al. 2017, figure 1",
-            command="python -m benchmarks.shared_initialisation --data-dir /path/to/mnist",
+            command=(
+                "python -m benchmarks.shared_initialisation --data-dir /path/to/mnist "
+                "--results results"
+            ),
             found=found,
             data={"theta": THETAS.tolist(), **curves},
         ).write(path.with_suffix(".json"))

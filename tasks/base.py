@@ -67,7 +67,7 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = number_correct
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
-    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model that ``seed`` initialises, leaving torch's random state alone."""

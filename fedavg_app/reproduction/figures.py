@@ -41,7 +41,7 @@ def read_figures(results: Path) -> dict[Path, Figure]:
     """Return the figures of a folder of results, by their files.
 
     Raises:
-        ConfigError: A file there is not a figure.
+        ConfigError: A file there is not a figure, or has no picture.
     """
     found = {}
     for path in sorted((results / FIGURES).glob("*.json")):
@@ -50,4 +50,7 @@ def read_figures(results: Path) -> dict[Path, Figure]:
         except ValidationError as error:
             reason = str(error).splitlines()[0]
             raise ConfigError("figure", str(path), f"is not a figure ({reason})") from error
+        picture = path.with_suffix(".png")
+        if not picture.is_file():
+            raise ConfigError("figure", str(path), f"there is no {picture.name}; make it again")
     return found

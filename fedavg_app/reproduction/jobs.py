@@ -112,10 +112,12 @@ class Job:
         """Return the folder of this run if it has a checkpoint."""
         for path in self._folder.glob("*/"):
             with suppress(ConfigError):
-                same = identity(saved_config(str(path))) == identity(self.run.config)
-                if same and has_checkpoint(path):
+                if has_checkpoint(path) and self._is_of(saved_config(str(path))):
                     return path
         return None
+
+    def _is_of(self, config: TrainingConfig) -> bool:
+        return identity(config) == identity(self.run.config)
 
     def ended(self) -> bool:
         """Return whether the process has ended."""

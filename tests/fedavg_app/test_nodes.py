@@ -55,6 +55,13 @@ def test_nodes_are_listed_by_their_partition():
     assert find_nodes(AskedGrid(held(2, 0, 1)), 3) == [101, 102, 100]
 
 
+def test_queries_that_a_grid_refuses_all_at_once_end_in_one_line(monkeypatch):
+    grid = AskedGrid(held(0, 1))
+    monkeypatch.setattr(grid, "push_messages", lambda messages: [])
+    with pytest.raises(RunError, match=r"no node holds partition-id=0 \(2 of 2 missing\)"):
+        find_nodes(grid, 2, quiet_seconds=0.1)
+
+
 def test_nodes_that_join_within_the_quiet_time_count():
     assert find_nodes(AskedGrid(held(0, 1, 2), joining=2), 3, quiet_seconds=5) == [100, 101, 102]
 

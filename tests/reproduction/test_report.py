@@ -186,6 +186,7 @@ def test_the_page_is_whole_needs_nothing_from_outside_and_leads_to_the_records(
     assert "Made up & shown" in said
     assert "10.0 (5.0\N{MULTIPLICATION SIGN})" in said
     assert "Runs: 2 of 14" in said
+    assert said.count("difference") == 1  # of the other column the paper has no number
     assert "python simulation.py run --task mnist-logistic" in said
     assert "url(" not in text
     assert "@import" not in text
@@ -223,6 +224,9 @@ def test_a_figure_is_shown_with_its_numbers_data_and_command(
     assert "python -m something" in said
     assert {"figures/one.json", "#one"} <= set(page.references)
     assert "one" in page.anchors
+    path.with_suffix(".png").unlink()
+    assert report(monkeypatch, tmp_path) == 1
+    assert f"error: figure = '{path}': there is no one.png" in capsys.readouterr().err
     path.write_text("{")
     assert report(monkeypatch, tmp_path) == 1
     assert f"error: figure = '{path}': is not a figure" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.plots import GREY, save
 from fedavg_app.reproduction.experiments import Experiment
-from fedavg_app.reproduction.tables import Result, megabytes_up
+from fedavg_app.reproduction.tables import Result, accuracy_curve, megabytes_up
 
 # Okabe and Ito's colours but yellow, which is hard to see on white. With the line styles, of which
 # there is another number, every line of a table differs from the others in more than its colour.
@@ -84,8 +84,10 @@ def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: floa
         if not result.best:
             continue
         record = result.best[0].record
-        accuracies = np.maximum.accumulate(record.history.accuracy)
+        curve = accuracy_curve(record, result.cell.column.within)
+        accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
         places = record.history.round if against == "rounds" else megabytes_up(record)
+        places = places[: len(curve)]
         # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:

@@ -17,7 +17,8 @@ A file in experiments/ is TOML:
 - ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
   the table and the columns what central training knows.
 - ``remarks``: what the reader should know of the results, such as why they miss the paper's.
-- ``target`` of a column: the accuracy that counts there, where its runs go on beyond it.
+- ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
+  ``within``: the rounds that count there, likewise.
 """
 
 import re
@@ -53,11 +54,12 @@ class _Part(BaseModel):
 
 
 class Column(_Part):
-    """A column: its keys, and the accuracy that counts in it where that is not the runs' own."""
+    """A column: its keys; and the accuracy and rounds that count in it, if not the runs' own."""
 
     name: str
     run: Keys = {}
     target: float | None = Field(None, gt=0, le=1)
+    within: int | None = Field(None, ge=1)
 
 
 class Row(_Part):

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedavg_app.config import RunConfig
 from fedavg_app.history import rounds_to_target
-from fedavg_app.reproduction.experiments import Cell, Entry, Experiment, Measure, Run
+from fedavg_app.reproduction.experiments import Cell, Column, Entry, Experiment, Measure, Run
 from fedavg_app.reproduction.records import Identity, Record, Stored, identity
 from fedavg_app.sampling import cohort_size
 
@@ -93,7 +93,7 @@ def _result(
             run,
             found.path,
             found.record,
-            measure(found.record, experiment.measure, cell.column.target),
+            measure(found.record, experiment.measure, cell.column),
         )
         for run in cell.runs
         if (found := records.get(identity(run.config)))
@@ -121,31 +121,32 @@ def _result(
     )
 
 
-def measure(record: Record, kind: Measure, target: float | None = None) -> float | None:
+def measure(record: Record, kind: Measure, column: Column) -> float | None:
     """Return what a run gives.
 
     Args:
         record: The run.
         kind: What to measure.
-        target: The accuracy to reach; None takes the run's own.
+        column: The accuracy and the rounds that count; None takes the run's own.
 
     Returns:
         Rounds, an accuracy in [0, 1], or megabytes (10^6 bytes) that one participant sent; None
         where the target was not reached or nothing tested.
     """
-    curve = accuracy_curve(record)
+    curve = accuracy_curve(record, column.within)
     if kind == "best-accuracy":
         return max((accuracy for _, accuracy in curve), default=None)
-    target = target or record.summary["target-accuracy"]
+    target = column.target or record.summary["target-accuracy"]
     rounds = rounds_to_target(curve, target) if target else None
     if rounds is None or kind == "rounds-to-target":
         return rounds
     return float(np.interp(rounds, record.history.round, megabytes_up(record)))
 
 
-def accuracy_curve(record: Record) -> list[tuple[int, float]]:
-    """Return (round, test accuracy) for every test of the global model."""
-    return list(zip(record.history.round, record.history.accuracy, strict=True))
+def accuracy_curve(record: Record, within: int | None = None) -> list[tuple[int, float]]:
+    """Return (round, test accuracy) for every test of the global model in so many rounds."""
+    curve = zip(record.history.round, record.history.accuracy, strict=True)
+    return [(number, accuracy) for number, accuracy in curve if not within or number <= within]
 
 
 def megabytes_up(record: Record) -> list[float]:

@@ -142,6 +142,20 @@ def test_accuracies_differ_by_points(tmp_path):
     )  # fmt: skip
 
 
+def test_a_column_counts_the_rounds_it_names(tmp_path):
+    results = Results(tmp_path, "best-accuracy")
+    path = tmp_path / "experiments" / "made-up.toml"
+    path.write_text(
+        path.read_text().replace(
+            '{ name = "shards", run = { partition = "shards" } }',
+            '{ name = "in 20 rounds", within = 20 }',
+        )
+    )
+    results.experiment = load(path)
+    results.put(0, 0, {0: 0.1, 10: 0.6, 20: 0.7, 30: 0.9})
+    assert [results.shown(0, place).ours for place in (0, 1)] == ["90.0 %", "70.0 %"]
+
+
 class Page(HTMLParser):
     """What a page has: elements that are not closed, references, anchors, text."""
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from fedavg_app.config import RunConfig, TrainingConfig, parse_central, parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.parts import load_task
+from fedavg_app.plan import make_plan
 from tasks.data.atomic import replacing
 
 # The folder of all of them in that of the results.
@@ -86,6 +88,12 @@ class Record(BaseModel):
         """
         return _parse(self.config)
 
+    @property
+    def identity(self) -> Identity:
+        """What it is of: with the learning rate it had, whatever the task's default is today."""
+        rate = self.summary.get("learning-rate", self.config["learning-rate"])
+        return identity(_parse({**self.config, "learning-rate": rate}))
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -97,7 +105,14 @@ class Stored:
 
 
 def identity(config: TrainingConfig) -> Identity:
-    """Return what two configs have in common if and only if they give the same run."""
+    """Return what two configs have in common if and only if they give the same run.
+
+    Raises:
+        ConfigError: Its task, whose default rate is to be taken, is not known.
+    """
+    if config.learning_rate == "auto":
+        rate = make_plan(config, load_task(config)).learning_rate
+        config = config.model_copy(update={"learning_rate": rate})
     return frozenset(config.model_dump(by_alias=True, exclude=CIRCUMSTANCES).items())
 
 
@@ -195,7 +210,7 @@ def read_all(folder: Path) -> list[Stored]:
     for path in sorted(folder.rglob("*.json")):
         try:
             record = Record.model_validate_json(path.read_bytes())
-            found.append(Stored(path, record, identity(record.parsed())))
+            found.append(Stored(path, record, record.identity))
         except ValueError as error:
             reason = str(error).splitlines()[0]
             fix = f"is not the record of a run ({reason}); delete it, and its run is done again"

@@ -109,7 +109,7 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
         record = read_run(summary.parent)
         if record is None or not _fits(record, experiment):
             continue
-        if run := missing.get(identity(record.parsed())):
+        if run := missing.get(record.identity):
             found[run.slug] = record
     for slug, record in found.items():
         write(record, folder / f"{slug}.json")

@@ -45,6 +45,8 @@ class Result:
         low: The least of them.
         high: The greatest.
         speedup: The column's first value by this one; None where there is none, or none asked for.
+        speedup_above: Where the column's first did not arrive: what it had spent by its end, by
+            this value.
         paper: What the paper has; None where nothing.
         paper_speedup: Likewise from the paper's values.
         others: What earlier replications have; None where nothing.
@@ -59,6 +61,7 @@ class Result:
     low: float | None = None
     high: float | None = None
     speedup: float | None = None
+    speedup_above: float | None = None
     paper: Entry | None = None
     paper_speedup: float | None = None
     others: Entry | None = None
@@ -114,6 +117,7 @@ def _result(
         low=min(values, default=None),
         high=max(values, default=None),
         speedup=_ratio(first.value if first else value, value) if wanted else None,
+        speedup_above=_ratio(_spent(first, experiment.measure), value) if wanted else None,
         paper=paper,
         paper_speedup=_ratio(first.paper if first else paper, paper) if wanted else None,
         others=others,
@@ -181,6 +185,18 @@ def best_of_grid(done: Sequence[Done], kind: Measure) -> tuple[Done, ...]:
 
     best: list[Done] = min(settings.values(), key=rank, default=[])
     return tuple(best)
+
+
+def _spent(result: Result | None, kind: Measure) -> float | None:
+    """Return the rounds or megabytes after which a cell had not arrived; None where it had."""
+    if result is None or result.value is not None or kind == "best-accuracy":
+        return None
+    records = [one.record for one in result.best if one.record.status == "finished"]
+    ends = (
+        record.history.round[-1] if kind == "rounds-to-target" else megabytes_up(record)[-1]
+        for record in records
+    )
+    return min(ends, default=None)
 
 
 def _ratio(first: Entry | None, value: Entry | None) -> float | None:

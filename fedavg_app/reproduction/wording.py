@@ -1,5 +1,6 @@
 """The numbers of a table as text."""
 
+import math
 from dataclasses import dataclass
 
 from fedavg_app.reproduction.experiments import Entry, Experiment, Measure, Run
@@ -22,7 +23,7 @@ class Shown:
         notes: What has to be said of it.
         link: The anchor of its run, empty where there is none.
         title: Its command.
-        speedup: Ours, like "3.6x"; empty where there is none. So are the others.
+        speedup: Ours, like "3.6x" or "> 3.6x"; empty where there is none. So are the others.
         paper: The paper's number.
         paper_speedup: Its speed-up.
         others: Other people's number.
@@ -52,7 +53,7 @@ def show(experiment: Experiment, result: Result) -> Shown:
         _notes(result, kind) if first else [],
         _anchor(experiment, first.run) if first else "",
         first.record.command if first else "",
-        _times(result.speedup),
+        _times(result.speedup) or _more_than(result.speedup_above),
         _entry(result.paper, kind),
         _times(result.paper_speedup),
         _entry(result.others, kind),
@@ -123,6 +124,11 @@ def _entry(entry: Entry | None, kind: Measure) -> str:
 
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.1f}{TIMES}"
+
+
+def _more_than(ratio: float | None) -> str:
+    """Return a bound from below, which is not to be rounded up."""
+    return "" if ratio is None else f"> {_times(math.floor(10 * ratio) / 10)}"
 
 
 def _signed(difference: float | None, kind: Measure) -> str:

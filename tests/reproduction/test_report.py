@@ -88,6 +88,26 @@ def test_rounds_speed_ups_and_differences_by_hand(results):
     assert fast.notes == ["\N{GREEK SMALL LETTER ETA} = 0.1", "1 of 6 runs"]
 
 
+def test_a_first_row_that_did_not_arrive_bounds_the_speed_up(results):
+    results.put(0, 0, {0: 0.1, 100: 0.8})
+    results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    assert results.shown(0, 0).speedup == ""
+    assert results.shown(1, 0).speedup == "> 6.2\N{MULTIPLICATION SIGN}"  # 100 / 16 = 6.25
+
+
+def test_a_first_row_that_diverged_bounds_nothing(results):
+    results.put(0, 0, {0: 0.1, 100: 0.8}, status="failed", reason="the loss is not finite")
+    results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    assert results.shown(1, 0).speedup == ""
+
+
+def test_megabytes_bound_it_likewise(tmp_path):
+    results = Results(tmp_path, "upload-to-target")
+    results.put(0, 0, {0: 0.1, 100: 0.8})
+    results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    assert results.shown(1, 0).speedup == "> 6.2\N{MULTIPLICATION SIGN}"
+
+
 def test_the_best_rate_is_shown_with_the_mean_and_range_of_its_seeds(results):
     for seed, rounds in ((1, 30), (2, 40), (3, 38)):
         results.put(1, 0, {0: 0.1, rounds: 0.9}, seed, 0.1)

@@ -223,6 +223,25 @@ def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
     return {one.identity: one for one in found if data in ("", one.record.fingerprint)}
 
 
+def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored | None:
+    """Return the record of this config's run; None where there is none.
+
+    A run that stopped at its target is the run of all configs that only give it more rounds.
+    """
+    wanted = identity(config)
+    if exact := records.get(wanted):
+        return exact
+    for one in records.values():
+        summary = one.record.summary
+        if (
+            {key for key, _ in one.identity ^ wanted} == {"num-server-rounds"}
+            and summary["rounds-to-target"] is not None
+            and summary["rounds"] <= config.num_server_rounds
+        ):
+            return one
+    return None
+
+
 def _parse(values: Mapping[str, Any]) -> TrainingConfig:
     return parse_config(values) if "strategy" in values else parse_central(values)
 

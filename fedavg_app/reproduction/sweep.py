@@ -13,6 +13,7 @@ from fedavg_app.reproduction.records import (
     Record,
     Stored,
     by_run,
+    find,
     identity,
     read_all,
     read_run,
@@ -53,7 +54,7 @@ def sweep(
     folder = _folder(experiment, results)
     planned = in_order(experiment.cells())
     known = _known(experiment, results)
-    waiting = [(cell, run) for cell, run in planned if identity(run.config) not in known]
+    waiting = [(cell, run) for cell, run in planned if not find(known, run.config)]
     running: list[Job] = []
     failed = 0
     unfinished = results / UNFINISHED / experiment.name
@@ -102,7 +103,7 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
     missing = {
         identity(run.config): run
         for _, run in in_order(experiment.cells())
-        if identity(run.config) not in known
+        if not find(known, run.config)
     }
     found: dict[str, Record] = {}
     for summary in sorted(runs.rglob("summary.json")):

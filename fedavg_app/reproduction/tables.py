@@ -11,7 +11,7 @@ import numpy as np
 from fedavg_app.config import RunConfig
 from fedavg_app.history import rounds_to_target
 from fedavg_app.reproduction.experiments import Cell, Column, Entry, Experiment, Measure, Run
-from fedavg_app.reproduction.records import Identity, Record, Stored, identity
+from fedavg_app.reproduction.records import Identity, Record, Stored, find
 from fedavg_app.sampling import cohort_size
 
 
@@ -99,7 +99,7 @@ def _result(
             measure(found.record, experiment.measure, cell.column),
         )
         for run in cell.runs
-        if (found := records.get(identity(run.config)))
+        if (found := find(records, run.config))
     )
     best = best_of_grid(done, experiment.measure)
     values = [one.value for one in best if one.value is not None]

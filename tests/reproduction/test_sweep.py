@@ -17,8 +17,10 @@ from fedavg_app.reproduction.experiments import in_order
 from fedavg_app.reproduction.jobs import Job
 from fedavg_app.reproduction.records import (
     Record,
+    Stored,
     by_run,
     command_line,
+    find,
     identity,
     read_all,
     read_run,
@@ -73,6 +75,22 @@ def test_a_run_at_a_default_that_has_changed_since_is_another_run(tmp_path):
     assert identity(CONFIGS[0]) == identity(given)
     then = read_run(write(tmp_path / "run", CONFIGS[0], [line(1, 0.9)], **{"learning-rate": 7.0}))
     assert then.identity == identity(given.model_copy(update={"learning_rate": 7.0}))
+
+
+def test_a_run_that_stopped_at_its_target_is_that_of_a_config_with_more_rounds(tmp_path):
+    given = CONFIGS[0].model_copy(update={"num_server_rounds": 50})
+    for reached in (None, 17.5):
+        lines = [line(0, 0.1), line(18, 0.95)]
+        folder = tmp_path / f"run-{reached}"
+        record = read_run(write(folder, given, lines, **{"rounds-to-target": reached}))
+        known = {record.identity: Stored(folder, record, record.identity)}
+        found = {
+            rounds: find(known, given.model_copy(update={"num_server_rounds": rounds})) is not None
+            for rounds in (17, 18, 50, 400)
+        }
+        assert found == {17: False, 18: bool(reached), 50: True, 400: bool(reached)}
+        other = given.model_copy(update={"num_server_rounds": 400, "seed": 9})
+        assert find(known, other) is None
 
 
 def test_a_record_holds_config_command_versions_and_a_condensed_history(tmp_path):

@@ -1,8 +1,8 @@
 """MNIST handwritten digits (arXiv 1602.05629v4, section 3, and STC's convex problem).
 
 Pixels are scaled to [0, 1] and standardised by the training set's mean and standard deviation.
-The networks' default learning rates are the best of small grids on full MNIST, see
-results/report.html; that of logistic regression is the STC paper's base setting (arXiv 1903.02891).
+The networks' default learning rates are those that did best on full MNIST, of the few that were
+tried (results/report.html); that of logistic regression is the STC paper's base setting (arXiv 1903.02891).
 """
 
 import torch

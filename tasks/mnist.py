@@ -2,7 +2,8 @@
 
 Pixels are scaled to [0, 1] and standardised by the training set's mean and standard deviation.
 The networks' default learning rates are those that did best on full MNIST, of the few that were
-tried (results/report.html); that of logistic regression is the STC paper's base setting (arXiv 1903.02891).
+tried (results/report.html); that of logistic regression is the STC paper's base setting
+(arXiv 1903.02891).
 """
 
 import torch

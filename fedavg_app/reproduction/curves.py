@@ -15,10 +15,12 @@ from fedavg_app.plots import GREY, save
 from fedavg_app.reproduction.experiments import Experiment
 from fedavg_app.reproduction.tables import Result, accuracy_curve, megabytes_up
 
-# Okabe and Ito's colours but yellow, which is hard to see on white. With the line styles, of which
-# there is another number, every line of a table differs from the others in more than its colour.
+# Okabe and Ito's colours but yellow, which is hard to see on white. The first seven lines differ in
+# colour and style, all others of a table in one of the two.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":")
+STYLES = (
+    "-", "--", "-.", ":", (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (3, 4)),
+)  # fmt: skip
 PANELS_IN_A_ROW = 2
 TARGET = "target"
 # An axis that spans more than this factor is labelled at the powers of ten only.

@@ -191,11 +191,11 @@ def _spent(result: Result | None, kind: Measure) -> float | None:
     """Return the rounds or megabytes after which a cell had not arrived; None where it had."""
     if result is None or result.value is not None or kind == "best-accuracy":
         return None
-    records = [one.record for one in result.best if one.record.status == "finished"]
-    ends = (
-        record.history.round[-1] if kind == "rounds-to-target" else megabytes_up(record)[-1]
-        for record in records
-    )
+    ends = []
+    for record in (one.record for one in result.best if one.record.status == "finished"):
+        last = len(accuracy_curve(record, result.cell.column.within)) - 1
+        spent = record.history.round if kind == "rounds-to-target" else megabytes_up(record)
+        ends.append(spent[last])
     return min(ends, default=None)
 
 

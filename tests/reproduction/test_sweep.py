@@ -27,6 +27,7 @@ from fedavg_app.reproduction.records import (
 )
 from fedavg_app.reproduction.records import write as write_record
 from fedavg_app.reproduction.sweep import adopt, sweep
+from fedavg_app.reproduction.tables import fill
 from tests.docs.reading import ROOT
 from tests.engine.processes import Processes, until
 from tests.reproduction.fake_runs import (
@@ -91,6 +92,20 @@ def test_a_run_that_stopped_at_its_target_is_that_of_a_config_with_more_rounds(t
         assert found == {17: False, 18: bool(reached), 50: True, 400: bool(reached)}
         other = given.model_copy(update={"num_server_rounds": 400, "seed": 9})
         assert find(known, other) is None
+
+
+def test_a_sweep_and_a_table_take_such_a_run(tmp_path):
+    given = CONFIGS[0].model_copy(update={"num_server_rounds": 50})
+    lines = [line(0, 0.1), line(18, 0.95)]
+    record = read_run(write(tmp_path / "run", given, lines, **{"rounds-to-target": 17.5}))
+    folder = tmp_path / "records" / "another"
+    folder.mkdir(parents=True)
+    write_record(record, folder / "shorter.json")
+    runs = FakeRuns()
+    sweep(experiment(), tmp_path, runs, jobs=1)
+    assert runs.started == CONFIGS[1:]
+    (filled, _), *_ = fill(experiment(), by_run(read_all(tmp_path / "records")))
+    assert folder / "shorter.json" in [done.path for done in filled.done]
 
 
 def test_a_record_holds_config_command_versions_and_a_condensed_history(tmp_path):

@@ -176,13 +176,14 @@ def test_a_column_counts_the_rounds_it_names(tmp_path):
     assert [results.shown(0, place).ours for place in (0, 1)] == ["90.0 %", "70.0 %"]
 
 
-def test_rounds_that_do_not_count_do_not_bound_a_speed_up(tmp_path):
+def test_rounds_that_do_not_count_are_not_spoken_of_and_bound_no_speed_up(tmp_path):
     results = Results(tmp_path)
     path = tmp_path / "experiments" / "made-up.toml"
     path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
     results.experiment = load(path)
     results.put(0, 0, {0: 0.1, 20: 0.7, 100: 0.8})
     results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    assert results.shown(0, 0).notes == ["in 20 rounds, best 70.0 %"]
     assert results.shown(1, 0).speedup == "> 1.2\N{MULTIPLICATION SIGN}"  # 20 / 16 = 1.25
 
 

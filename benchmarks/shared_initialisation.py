@@ -3,9 +3,9 @@
     python -m benchmarks.shared_initialisation --data-dir /path/to/mnist [--results results]
 
 Two MNIST-2NN are trained on 600 examples each, none in common, IID: 240 updates with batches of 50
-at eta = 0.1. Shown is the loss of theta w + (1 - theta) w' over the whole training set, for 50
-values of theta from -0.2 to 1.2, next to the better parent's. With --results these are kept for
-`simulation.py report`, in that folder.
+at eta = 0.1. Shown is the loss of theta w + (1 - theta) w' over the whole training set, w being the
+first of them, for 50 values of theta from -0.2 to 1.2, next to the better parent's. With --results
+these are kept for `simulation.py report`, in that folder.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> None:
         found.append(
             f"{title}: the parents' losses are {own[0]:.3f} and {own[1]:.3f}, that of their mean "
             f"{middle:.3f}; the least is {min(curve):.3f} at theta = "
-            f"{THETAS[int(np.argmin(curve))]:.2f}"
+            f"{THETAS[int(np.argmin(curve))]:.2f}, where the first is theta = 1"
         )
         print(found[-1])
         curves[title] = {"parents": own, "loss": curve}

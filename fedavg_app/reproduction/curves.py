@@ -94,7 +94,12 @@ def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: floa
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
             name = result.cell.row.name
-            axes.plot(places[start:], accuracies[start:], color=color, linestyle=style, label=name)
+            # A line through one point cannot be seen.
+            marker = "o" if len(places) == start + 1 else ""
+            axes.plot(
+                places[start:], accuracies[start:],
+                color=color, linestyle=style, marker=marker, label=name,
+            )  # fmt: skip
     for target in set(filter(None, map(_target, results))):
         axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
     axes.set_xscale("log")

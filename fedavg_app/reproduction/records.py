@@ -111,7 +111,9 @@ def identity(config: TrainingConfig) -> Identity:
         ConfigError: Its task, whose default rate is to be taken, is not known.
     """
     if config.learning_rate == "auto":
-        rate = make_plan(config, load_task(config)).learning_rate
+        # Without the device: a table is made on machines that lack it, too.
+        task = load_task(config.model_copy(update={"device": "auto"}))
+        rate = make_plan(config, task).learning_rate
         config = config.model_copy(update={"learning_rate": rate})
     return frozenset(config.model_dump(by_alias=True, exclude=CIRCUMSTANCES).items())
 

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 import simulation
+from fedavg_app.reproduction import curves
 from fedavg_app.reproduction.experiments import load
 from fedavg_app.reproduction.figures import FIGURES, Figure
 from fedavg_app.reproduction.records import by_run, read_all, read_run, write
@@ -185,6 +186,32 @@ def test_rounds_that_do_not_count_are_not_spoken_of_and_bound_no_speed_up(tmp_pa
     results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
     assert results.shown(0, 0).notes == ["in 20 rounds, best 70.0 %"]
     assert results.shown(1, 0).speedup == "> 1.2\N{MULTIPLICATION SIGN}"  # 20 / 16 = 1.25
+
+
+def test_of_rates_that_miss_the_target_the_better_in_the_rounds_that_count_is_shown(tmp_path):
+    results = Results(tmp_path)
+    path = tmp_path / "experiments" / "made-up.toml"
+    path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
+    results.experiment = load(path)
+    results.put(1, 0, {0: 0.1, 20: 0.8, 100: 0.81}, rate=0.1)
+    results.put(1, 0, {0: 0.1, 20: 0.7, 100: 0.89}, rate=0.2)
+    assert results.shown(1, 0).notes[0] == "\N{GREEK SMALL LETTER ETA} = 0.1"
+
+
+def test_curves_have_the_rounds_that_count_and_a_lone_point_can_be_seen(tmp_path, monkeypatch):
+    results = Results(tmp_path)
+    path = tmp_path / "experiments" / "made-up.toml"
+    path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
+    results.experiment = load(path)
+    results.put(0, 0, {0: 0.1, 20: 0.8, 30: 0.9})
+    results.put(1, 0, {0: 0.1, 10: 0.8, 16: 0.75, 20: 0.85}, rate=0.1)
+    drawn = []
+    monkeypatch.setattr(curves, "save", lambda figure, path: drawn.append(figure))
+    curves.draw_curves(results.experiment, results.table(), "rounds", tmp_path / "curves.png")
+    slow, fast = drawn[0].axes[0].lines[:2]
+    assert slow.get_xydata().tolist() == [[20, 0.8]]
+    assert fast.get_xydata().tolist() == [[10, 0.8], [16, 0.8], [20, 0.85]]
+    assert (slow.get_marker(), fast.get_marker()) == ("o", "")
 
 
 class Page(HTMLParser):

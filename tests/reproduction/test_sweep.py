@@ -74,6 +74,7 @@ def test_a_run_at_a_default_that_has_changed_since_is_another_run(tmp_path):
     rate = load_task(CONFIGS[0]).learning_rate
     given = CONFIGS[0].model_copy(update={"learning_rate": rate})
     assert identity(CONFIGS[0]) == identity(given)
+    assert identity(CONFIGS[0].model_copy(update={"device": "cuda"})) == identity(given)
     then = read_run(write(tmp_path / "run", CONFIGS[0], [line(1, 0.9)], **{"learning-rate": 7.0}))
     assert then.identity == identity(given.model_copy(update={"learning_rate": 7.0}))
 

@@ -109,7 +109,9 @@ def test_clients_that_move_from_worker_to_worker_change_nothing(tmp_path, monkey
     asked = []
     ask = Link.ask
     monkeypatch.setattr(Link, "ask", lambda *call: (asked.append(call[1]), ask(*call))[1])
-    there = run_on_ray(config, 4)
+    with RayGrid(config, config["num-clients"], 4) as grid:
+        grid.worker_process_ids()  # all have started: the first could do all the rounds alone
+        there = run(grid, config, grid.evaluation)
     assert asked.count("release") == asked.count("adopt") > 5
     assert same(there, run(LocalGrid(config, 20), config))
 

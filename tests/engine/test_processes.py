@@ -105,7 +105,7 @@ def test_nothing_is_left_behind_whatever_ends_the_run(processes, tmp_path, sent,
         pytest.fail(f"still running: {run.stdout.read()[-3000:]}")
     # Ray's own agents sometimes outlive a raylet that had no time to end them.
     spared = "Agent" if sent == signal.SIGKILL else "nothing"
-    assert processes.gone(but_for=spared), processes.living()
+    assert processes.gone(60, but_for=spared), processes.living(but_not=spared)
     if sent == signal.SIGINT:
         assert run.returncode == 130
         assert output.rstrip().endswith("interrupted")

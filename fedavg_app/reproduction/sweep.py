@@ -14,7 +14,6 @@ from fedavg_app.reproduction.records import (
     Stored,
     by_run,
     find,
-    identity,
     read_all,
     read_run,
     write,
@@ -100,21 +99,21 @@ def adopt(experiment: Experiment, results: Path, runs: Path) -> int:
         raise ConfigError("adopt", str(runs), "is not a directory; give one with runs' folders")
     folder = _folder(experiment, results)
     known = _known(experiment, results)
-    missing = {
-        identity(run.config): run
-        for _, run in in_order(experiment.cells())
-        if not find(known, run.config)
-    }
-    found: dict[str, Record] = {}
-    for summary in sorted(runs.rglob("summary.json")):
-        record = read_run(summary.parent)
-        if record is None or not _fits(record, experiment):
+    left = [
+        Stored(summary.parent, record, record.identity)
+        for summary in sorted(runs.rglob("summary.json"))
+        if (record := read_run(summary.parent))
+    ]
+    by_hand = by_run(left, experiment.data)
+    new = 0
+    for _, run in in_order(experiment.cells()):
+        if find(known, run.config):
             continue
-        if run := missing.get(record.identity):
-            found[run.slug] = record
-    for slug, record in found.items():
-        write(record, folder / f"{slug}.json")
-    return len(found)
+        if found := find(by_hand, run.config):
+            write(found.record, folder / f"{run.slug}.json")
+            known[found.identity] = found
+            new += 1
+    return new
 
 
 def _known(experiment: Experiment, results: Path) -> dict[Identity, Stored]:

@@ -99,6 +99,8 @@ def test_a_sweep_and_a_table_take_such_a_run(tmp_path):
     given = CONFIGS[0].model_copy(update={"num_server_rounds": 50})
     lines = [line(0, 0.1), line(18, 0.95)]
     record = read_run(write(tmp_path / "run", given, lines, **{"rounds-to-target": 17.5}))
+    assert adopt(experiment(), tmp_path / "adopted", tmp_path / "run") == 1
+    assert set(records(tmp_path / "adopted")) == {identity(given)}
     folder = tmp_path / "records" / "another"
     folder.mkdir(parents=True)
     write_record(record, folder / "shorter.json")

@@ -94,8 +94,8 @@ def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: floa
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
             name = result.cell.row.name
-            # A line through one point cannot be seen.
-            marker = "o" if len(places) == start + 1 else ""
+            # Tested once only: a line through one point cannot be seen.
+            marker = "o" if len(curve) == 2 else ""
             axes.plot(
                 places[start:], accuracies[start:],
                 color=color, linestyle=style, marker=marker, label=name,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedavg_app.reproduction.experiments import Entry, Experiment, Measure, Run
 from fedavg_app.reproduction.records import command_line
-from fedavg_app.reproduction.tables import Done, Result, accuracy_curve
+from fedavg_app.reproduction.tables import Done, Result, measure
 
 # The papers' symbols of the keys that are grids.
 SYMBOLS = {"learning-rate": "\N{GREEK SMALL LETTER ETA}", "batch-size": "B", "local-epochs": "E"}
@@ -74,10 +74,9 @@ def _notes(result: Result, kind: Measure) -> list[str]:
     records = [one.record for one in result.best]
     notes = [_setting(result.best[0].run)]
     if result.value is None:
-        within = result.cell.column.within
-        rounds = max(min(record.summary["rounds"], within or math.inf) for record in records)
-        curves = (accuracy_curve(record, within) for record in records)
-        best = max((accuracy for curve in curves for _, accuracy in curve), default=0.0)
+        column = result.cell.column
+        rounds = max(min(record.summary["rounds"], column.within or math.inf) for record in records)
+        best = max(measure(record, "best-accuracy", column) or 0.0 for record in records)
         notes.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         notes.append("diverged later")

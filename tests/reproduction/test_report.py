@@ -42,11 +42,14 @@ others = [25, ""]
 class Results:
     """A folder of results and one experiment, "made-up", that records are put into."""
 
-    def __init__(self, folder, measure="rounds-to-target"):
+    def __init__(self, folder, measure="rounds-to-target", within=None):
         self.folder = folder
         (folder / "experiments").mkdir(parents=True)
         path = folder / "experiments" / "made-up.toml"
-        path.write_text(TABLE.format(measure=measure))
+        table = TABLE.format(measure=measure)
+        if within:
+            table = table.replace('name = "IID"', f'name = "IID", within = {within}')
+        path.write_text(table)
         self.experiment = load(path)
         self.records = folder / "records" / "made-up"
         self.records.mkdir(parents=True)
@@ -178,10 +181,7 @@ def test_a_column_counts_the_rounds_it_names(tmp_path):
 
 
 def test_rounds_that_do_not_count_are_not_spoken_of_and_bound_no_speed_up(tmp_path):
-    results = Results(tmp_path)
-    path = tmp_path / "experiments" / "made-up.toml"
-    path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
-    results.experiment = load(path)
+    results = Results(tmp_path, within=20)
     results.put(0, 0, {0: 0.1, 20: 0.7, 100: 0.8})
     results.put(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
     assert results.shown(0, 0).notes == ["in 20 rounds, best 70.0 %"]
@@ -189,20 +189,14 @@ def test_rounds_that_do_not_count_are_not_spoken_of_and_bound_no_speed_up(tmp_pa
 
 
 def test_of_rates_that_miss_the_target_the_better_in_the_rounds_that_count_is_shown(tmp_path):
-    results = Results(tmp_path)
-    path = tmp_path / "experiments" / "made-up.toml"
-    path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
-    results.experiment = load(path)
+    results = Results(tmp_path, within=20)
     results.put(1, 0, {0: 0.1, 20: 0.8, 100: 0.81}, rate=0.1)
     results.put(1, 0, {0: 0.1, 20: 0.7, 100: 0.89}, rate=0.2)
     assert results.shown(1, 0).notes[0] == "\N{GREEK SMALL LETTER ETA} = 0.1"
 
 
 def test_curves_have_the_rounds_that_count_and_a_lone_point_can_be_seen(tmp_path, monkeypatch):
-    results = Results(tmp_path)
-    path = tmp_path / "experiments" / "made-up.toml"
-    path.write_text(path.read_text().replace('name = "IID"', 'name = "IID", within = 20'))
-    results.experiment = load(path)
+    results = Results(tmp_path, within=20)
     results.put(0, 0, {0: 0.1, 20: 0.8, 30: 0.9})
     results.put(1, 0, {0: 0.1, 10: 0.8, 16: 0.75, 20: 0.85}, rate=0.1)
     drawn = []

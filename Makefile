@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-long lint format bench clean
+.PHONY: help run flwr-run test test-all lint format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -29,11 +29,13 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		run = json.load(sys.stdin)['runs'][0]; \
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
-test: $(READY)  ## run the tests, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-long: $(READY)  ## run the tests that take minutes each: devices and servers that die
-	$(BIN)/python -m pytest -m long
+test: $(READY)  ## run the quick tests, and one real run of each way to run the app (minutes)
+	$(PYTEST) -m "not slow"
+
+test-all: $(READY)  ## run the slow tests: all tasks and strategies, faults, deployments
+	$(PYTEST) -m slow
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -43,8 +45,8 @@ lint: $(READY)  ## check style and types
 format: $(READY)  ## reformat the code
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## time the codec of compressed updates, next to memcpy, zlib and zstd
-	$(BIN)/python benchmarks/codec.py $(ARGS)
+bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
+	$(BIN)/python -m benchmarks.codec $(ARGS)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

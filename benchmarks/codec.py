@@ -1,24 +1,21 @@
-"""Time and size of the STC codec, next to copying memory and to zlib and zstd.
+"""Time and size of every compressor of updates, next to copying memory and to zlib and zstd.
 
-One update of n random float32 parameters (10^4 to 10^8) is ternarised, encoded, decoded and made
-dense again. zlib (level 6) and zstd (level 3) get the same ternary update as dense float32 bytes.
+    python -m benchmarks.codec [--sizes 1e4 1e6] [--compressors ternary] [--sparsity 0.01]
+
+One update of n random float32 entries is encoded, decoded and made dense again by each compressor.
+zlib (level 6) and zstd (level 3) get the update that it decodes to, as dense float32 bytes, so that
+they compress the same information. A second table times the selection of the k largest entries,
+with the threshold from a sample that it takes first and without.
+
 All times are medians, on one core; GB/s counts the n float32, whatever the form they are in.
-
-    python benchmarks/codec.py --sizes 1e4 1e6 --sparsity 0.01
-
-Measured on an AMD EPYC (AVX2, NumPy 2.4) at p = 1/400, from 10^7 parameters on: encoding and
-decoding take less than a tenth of a memcpy, selecting 2 to 2.5 memcpys; zlib's bytes are 3.2 times
-ours, zstd's 3.5 times. Of selecting at 10^8 (137 ms), writing the magnitudes takes half (72 ms),
-the passes that find candidates most of the rest. A partition of all entries instead of these passes
-takes 115 ms, but 3 s where most entries are 0 and many are equal, as in the server's mean of sparse
-updates: hence the sample in `strategies.compression.topk`.
 """
 
 import argparse
 import statistics
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import numpy as np
@@ -26,141 +23,167 @@ import zstandard
 from rich.console import Console
 from rich.table import Table
 
-from strategies.compression import topk
-from strategies.compression.ternary import Ternary, ternarise
-from strategies.compression.theory import ternary_bits
-from strategies.compression.topk import keep_count, top_k
-from strategies.compression.update import Vector, mean
+from strategies import compression
+from strategies.compression import largest_entries
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import Vector
+from strategies.compression.sparse import Sparse
+from strategies.compression.ternary import Ternary
+from strategies.compression.vector_layout import Layout
 
-SIZES = (10**4, 10**5, 10**6, 10**7, 10**8)
+SIZES = (10**4, 10**5, 10**6, 10**7)
+SPARSITY = 1 / 400
 CLIENTS = 10  # whose mean the server selects from
 ZLIB_LEVEL, ZSTD_LEVEL = 6, 3
-ZLIB_UP_TO = 10**7
-LEAST_REPEATS, LEAST_SECONDS = 5, 0.3
+ZLIB_MAX_SIZE = 10**7
+MIN_REPEATS, MIN_SECONDS = 5, 0.3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was done, in how many seconds, and to how many bytes; None where none are made."""
+
+    name: str
+    seconds: float
+    size: int | None = None
 
 
 def median_seconds(call: Callable[[], object]) -> float:
     """Return the median time of a call, after one that does not count."""
     call()
     seconds: list[float] = []
-    while len(seconds) < LEAST_REPEATS or sum(seconds) < LEAST_SECONDS:
-        start = time.perf_counter()
+    started = time.perf_counter()
+    while len(seconds) < MIN_REPEATS or time.perf_counter() - started < MIN_SECONDS:
+        before = time.perf_counter()
         call()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - before)
     return statistics.median(seconds)
 
 
-def measure(
-    values: Vector, sparsity: float, zlib_too: bool
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Return seconds by what was done, and sizes in bytes by form, of one update.
-
-    Raises:
-        AssertionError: A form did not come back as it was.
-    """
-    size = len(values)
-    update = ternarise(values, sparsity, (size,))
-    data = update.encode()
-    dense = update.to_dense()
-    assert np.array_equal(Ternary.decode(data, (size,)).to_dense(), dense)
-    seconds = {
-        "memcpy": median_seconds(values.copy),
-        "select (ternarise)": median_seconds(lambda: ternarise(values, sparsity, (size,))),
-        "encode": median_seconds(update.encode),
-        "decode": median_seconds(lambda: Ternary.decode(data, (size,))),
-        "to_dense": median_seconds(update.to_dense),
-    }
-    sizes = {"dense": dense.nbytes, "ours": len(data)}
-    plain = dense.data.cast("B")
-    rivals: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
-        "zstd": (
-            lambda: zstandard.ZstdCompressor(ZSTD_LEVEL).compress(plain),
-            lambda packed: zstandard.ZstdDecompressor().decompress(packed),
-        ),
-    }
-    if zlib_too:
-        rivals["zlib"] = lambda: zlib.compress(plain, ZLIB_LEVEL), zlib.decompress
-    for name, (pack, unpack) in rivals.items():
-        packed = pack()
-        assert unpack(packed) == plain
-        sizes[name] = len(packed)
-        seconds[f"{name} compress"] = median_seconds(pack)
-        seconds[f"{name} decompress"] = median_seconds(lambda: unpack(packed))  # noqa: B023
-    return seconds, sizes
+def build(name: str, sparsity: float) -> Compressor:
+    """Return the compressor with its defaults, and with this sparsity if it has one."""
+    compressor = compression.build(name)
+    if isinstance(compressor, Sparse | Ternary):
+        return replace(compressor, sparsity=sparsity)
+    return compressor
 
 
-def measure_selecting(values: Vector, sparsity: float) -> dict[str, tuple[float, float]]:
-    """Return seconds of selecting (with a sample, by partitioning all) for two kinds of vector."""
-    size, count = len(values), keep_count(len(values), sparsity)
+def layout_of(vector: Vector) -> Layout:
+    """Return the layout of a model of one array."""
+    return Layout(("weights",), (vector.shape,))
+
+
+def measure_compressor(compressor: Compressor, vector: Vector, with_zlib: bool) -> list[Timing]:
+    """Return what it takes to encode and to decode the vector, with zlib and zstd to compare."""
+    layout, rng = layout_of(vector), np.random.default_rng(1)
+    data = compressor.encode(vector, layout, rng)
+    update = compressor.decode(data, layout)
+    timings = [
+        Timing("encode", median_seconds(lambda: compressor.encode(vector, layout, rng)), len(data)),
+        Timing("decode", median_seconds(lambda: compressor.decode(data, layout))),
+        Timing("to_dense", median_seconds(update.to_dense)),
+    ]
+    dense = update.to_dense().tobytes()
+    if with_zlib:
+        packed = zlib.compress(dense, ZLIB_LEVEL)
+        seconds = median_seconds(lambda: zlib.compress(dense, ZLIB_LEVEL))
+        timings.append(Timing("zlib compress", seconds, len(packed)))
+        timings.append(Timing("zlib decompress", median_seconds(lambda: zlib.decompress(packed))))
+    packer, unpacker = zstandard.ZstdCompressor(ZSTD_LEVEL), zstandard.ZstdDecompressor()
+    frame = packer.compress(dense)
+    seconds = median_seconds(lambda: packer.compress(dense))
+    timings.append(Timing("zstd compress", seconds, len(frame)))
+    timings.append(Timing("zstd decompress", median_seconds(lambda: unpacker.decompress(frame))))
+    return timings
+
+
+def measure_selection(vector: Vector, sparsity: float) -> dict[str, tuple[float, float]]:
+    """Return the seconds of selecting, with a sample and without, for two kinds of vectors."""
+    size, count = len(vector), largest_entries.keep_count(len(vector), sparsity)
     rng = np.random.default_rng(1)
-    moved = rng.integers(size, size=CLIENTS).tolist()
-    updates = [ternarise(np.roll(values, shift), sparsity, (size,)) for shift in moved]
-    kinds = {"a client's update": values, "the server's mean": mean(updates, [1.0] * CLIENTS)}
+    ternary, layout = Ternary(sparsity), layout_of(vector)
+    total = np.zeros(size)
+    for shift in rng.integers(size, size=CLIENTS).tolist():
+        data = ternary.encode(np.roll(vector, shift), layout, rng)
+        ternary.decode(data, layout).add_to(total, 1 / CLIENTS)
+    kinds = {"a client's update": vector, "the server's mean": total.astype(np.float32)}
     found = {}
-    for kind, vector in kinds.items():
-        sampled = median_seconds(lambda: top_k(vector, count))  # noqa: B023
-        with mock.patch.object(topk, "SAMPLED_FROM", size + 1):
-            found[kind] = sampled, median_seconds(lambda: top_k(vector, count))  # noqa: B023
+    for kind, values in kinds.items():
+        sampled = median_seconds(lambda: largest_entries.largest(values, count))  # noqa: B023
+        with mock.patch.object(largest_entries, "MIN_SIZE_FOR_SAMPLE", size + 1):
+            unsampled = median_seconds(lambda: largest_entries.largest(values, count))  # noqa: B023
+        found[kind] = sampled, unsampled
     return found
 
 
-def table(title: str, *columns: str) -> Table:
-    """Return a table of numbers, but for columns without a name or named "of"."""
-    made = Table(title=title, title_justify="left")
-    for column in columns:
-        made.add_column(column, justify="left" if column in ("", "of") else "right")
-    return made
+def add_rows(
+    table: Table, name: str, compressor: Compressor, timings: list[Timing], n: int, copying: float
+) -> None:
+    """Add a compressor's rows; ``copying`` are the seconds of a memcpy."""
+    formula = f"{compressor.expected_bits(n) / 8:,.0f}"
+    for place, timing in enumerate(timings):
+        table.add_row(
+            "" if place else name,
+            timing.name,
+            f"{1e3 * timing.seconds:.4g}",
+            f"{4e-9 * n / timing.seconds:.3g}",
+            f"{timing.seconds / copying:.3g}",
+            f"{timing.size:,}" if timing.size else "",
+            f"{4 * n / timing.size:.1f}" if timing.size else "",
+            "" if place else formula,
+        )
+    table.add_section()
 
 
-def report(console: Console, sizes: Sequence[int], sparsity: float, all_of_zlib: bool) -> None:
-    """Measure every size and print the tables."""
-    bytes_table = table(
-        f"Bytes of one ternary update, p = {sparsity:g}, and how many times smaller than dense",
-        "n", "dense", "formula", "x", "ours", "x", "zlib", "x", "zstd", "x",
-    )  # fmt: skip
-    selecting = table(
-        "Selecting: top_k as it is, and by a partition of all entries",
-        "n", "of", "ms", "all, ms", "times faster",
-    )  # fmt: skip
-    for size in sizes:
-        values = np.random.default_rng(0).standard_normal(size, dtype=np.float32)
-        zlib_too = all_of_zlib or size <= ZLIB_UP_TO
-        seconds, found = measure(values, sparsity, zlib_too)
-        times = table(f"n = {size:,}", "", "ms", "GB/s", "times memcpy")
-        for name, taken in seconds.items():
-            speed = f"{4e-9 * size / taken:.3g}"
-            ratio = f"{taken / seconds['memcpy']:.3g}"
-            times.add_row(name, f"{1e3 * taken:.4g}", speed, ratio)
-        console.print(times)
-        if not zlib_too:
-            console.print(f"zlib is skipped beyond {ZLIB_UP_TO:,} parameters; --all includes it")
-
-        figures = {"formula": ternary_bits(size, sparsity) / 8, **found}
-        cells = [f"{size:,}", f"{found['dense']:,}"]
-        for name in ("formula", "ours", "zlib", "zstd"):
-            figure = figures.get(name)
-            cells += [f"{figure:,.0f}", f"{4 * size / figure:.1f}"] if figure else ["-", "-"]
-        bytes_table.add_row(*cells)
-        for kind, (sampled, partitioned) in measure_selecting(values, sparsity).items():
-            selecting.add_row(
-                f"{size:,}", kind, f"{1e3 * sampled:.4g}", f"{1e3 * partitioned:.4g}",
-                f"{partitioned / sampled:.2f}",
-            )  # fmt: skip
-    console.print(bytes_table)
-    console.print(selecting)
+def make_table(title: str, left: int, *columns: str) -> Table:
+    """Return an empty table whose first ``left`` columns are text and the others numbers."""
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < left else "right")
+    return table
 
 
 def main() -> None:
-    """Read the arguments and print the tables."""
+    """Measure every size and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--sizes", nargs="+", type=lambda text: int(float(text)), default=SIZES, metavar="N",
-        help="numbers of parameters, as 1e6",
+        help="numbers of entries, as 1e6",
     )  # fmt: skip
-    parser.add_argument("--sparsity", type=float, default=1 / 400, help="p, the share kept")
-    parser.add_argument("--all", action="store_true", help="zlib also beyond 10^7 parameters")
+    parser.add_argument(
+        "--compressors", nargs="+", default=compression.names(), metavar="NAME",
+        help=f"{', '.join(compression.names())} (the default is all), or package.module:Class",
+    )  # fmt: skip
+    parser.add_argument("--sparsity", type=float, default=SPARSITY, help="p, the share kept")
+    parser.add_argument("--all", action="store_true", help="zlib also beyond 10^7 entries")
     given = parser.parse_args()
-    report(Console(width=110), given.sizes, given.sparsity, given.all)
+    console = Console(width=110)
+    selecting = make_table(
+        "Selecting the k largest entries: with a sample, and by a partition of all entries",
+        2, "n", "of", "ms", "without sample, ms", "times faster",
+    )  # fmt: skip
+    for size in given.sizes:
+        vector = np.random.default_rng(0).standard_normal(size, dtype=np.float32)
+        with_zlib = given.all or size <= ZLIB_MAX_SIZE
+        copying = median_seconds(vector.copy)
+        times = make_table(
+            f"n = {size:,}, {4 * size:,} bytes, memcpy {1e3 * copying:.4g} ms, "
+            f"p = {given.sparsity:g}",
+            2, "compressor", "", "ms", "GB/s", "times memcpy", "bytes", "times smaller", "formula",
+        )  # fmt: skip
+        for name in given.compressors:
+            compressor = build(name, given.sparsity)
+            timings = measure_compressor(compressor, vector, with_zlib)
+            add_rows(times, name, compressor, timings, size, copying)
+        console.print(times)
+        if not with_zlib:
+            console.print(f"zlib is skipped beyond {ZLIB_MAX_SIZE:,} entries; --all includes it")
+        for kind, (sampled, unsampled) in measure_selection(vector, given.sparsity).items():
+            selecting.add_row(
+                f"{size:,}", kind, f"{1e3 * sampled:.4g}", f"{1e3 * unsampled:.4g}",
+                f"{unsampled / sampled:.2f}",
+            )  # fmt: skip
+    console.print(selecting)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """RayGrid next to Flower's stock simulation, and to a peer, on the same work in one run.
 
     python -m benchmarks.engine --data-dir /path/to/mnist [--cases logistic cnn] [--repeats 3]
-        [--peer .venv-pfl/bin/python] [--out engine.json]
+        [--rounds 5] [--peer .venv-pfl/bin/python] [--out engine.json]
 
 Each case is one run config. Stock (`flwr run`, its SuperLink already up, no installing of
 dependencies) and RayGrid (`simulation.py`) run it in turn, each time in new processes, then the
@@ -27,17 +27,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import FOLDER
+from fedavg_app.callbacks.run_directory import HISTORY_FILE
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
+# Environment variable by which the processes of a run are found.
 MARK = "FEDAVG_APP_BENCHMARK"
-TIMES = "FEDAVG_APP_BENCHMARK_TIMES"
-# Rounds that warm up.
+# The first rounds, which are not counted.
 SKIPPED = 2
 SAMPLE_SECONDS = 0.5
 
@@ -46,38 +49,52 @@ Config = Mapping[str, str | int | float]
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work: title, run config, the peer's options for it (none: it has no part)."""
+    """One piece of work.
+
+    Attributes:
+        title: What it is.
+        rounds: How many rounds are run.
+        per_round: How many of the 100 clients take part in each.
+        config: Its own keys of the run config.
+        peer: The peer's options for the same work; empty where it cannot do it.
+    """
 
     title: str
+    rounds: int
+    per_round: int
     config: Config
-    peer: str
+    peer: str = ""
+
+    def run_config(self) -> Config:
+        """Return the run config."""
+        return {
+            "num-server-rounds": self.rounds, "evaluate-every": self.rounds, "target-accuracy": 0,
+            "fraction-train": self.per_round / 100, "seed": 1, **self.config,
+        }  # fmt: skip
+
+    def peer_options(self) -> list[str]:
+        """Return the peer's command-line options."""
+        common = f"--per-round {self.per_round} --rounds {self.rounds}"
+        return [*self.peer.split(), *common.split()]
 
 
-def case(title: str, rounds: int, per_round: int, peer: str, **config: str | float) -> Case:
-    """Return the case with the settings that all share."""
-    common: Config = {
-        "num-server-rounds": rounds, "evaluate-every": rounds, "target-accuracy": 0,
-        "fraction-train": per_round / 100, "seed": 1,
-    }  # fmt: skip
-    keys = {key.replace("_", "-"): value for key, value in config.items()}
-    options = f"{peer} --per-round {per_round} --rounds {rounds}" if peer else ""
-    return Case(title, {**common, **keys}, options)
-
-
-LOGISTIC = {"task": "mnist-logistic", "local_steps": 1, "batch_size": 20, "learning_rate": 0.04}
+LOGISTIC: Config = {
+    "task": "mnist-logistic", "local-steps": 1, "batch-size": 20, "learning-rate": 0.04,
+}  # fmt: skip
 PEER_LOGISTIC = "--model mnist-logistic --local-steps 1 --batch-size 20 --learning-rate 0.04"
+TWO_NN: Config = {"task": "mnist-2nn"}
 CASES = {
-    "logistic": case("logistic, 1 step, 10 of 100", 150, 10, PEER_LOGISTIC, **LOGISTIC),
-    "stc": case("the same with STC", 150, 10, "", strategy="stc", **LOGISTIC),
-    "2nn": case("2NN, E=1 B=10, 10 of 100", 12, 10, "--model mnist-2nn", task="mnist-2nn"),
-    "2nn-all": case("2NN, E=1 B=10, 100 of 100", 5, 100, "--model mnist-2nn", task="mnist-2nn"),
-    "cnn": case("CNN, E=1 B=10, 10 of 100", 5, 10, "--model mnist-cnn", task="mnist-cnn"),
+    "logistic": Case("logistic, 1 step, 10 of 100", 150, 10, LOGISTIC, PEER_LOGISTIC),
+    "stc": Case("the same with STC", 150, 10, {"strategy": "stc", **LOGISTIC}),
+    "2nn": Case("2NN, E=1 B=10, 10 of 100", 12, 10, TWO_NN, "--model mnist-2nn"),
+    "2nn-all": Case("2NN, E=1 B=10, 100 of 100", 5, 100, TWO_NN, "--model mnist-2nn"),
+    "cnn": Case("CNN, E=1 B=10, 10 of 100", 5, 10, {"task": "mnist-cnn"}, "--model mnist-cnn"),
 }
 
 
 @dataclass
-class Measured:
-    """What the runs of one engine gave."""
+class Measurements:
+    """What was measured in the runs of one engine."""
 
     seconds: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
@@ -89,8 +106,8 @@ class Measured:
         return statistics.median(self.seconds)
 
 
-class Memory:
-    """Samples the memory of all processes that carry a mark; a context manager."""
+class MemorySampler:
+    """Samples the memory of all processes with a value of `MARK`; a context manager."""
 
     def __init__(self, mark: str) -> None:
         self.peak = 0.0
@@ -98,7 +115,7 @@ class Memory:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> "Memory":
+    def __enter__(self) -> "MemorySampler":
         """Begin."""
         self._thread.start()
         return self
@@ -154,7 +171,7 @@ def watch(
 
 
 class Engines:
-    """Runs cases on the engines; `close` ends the SuperLink."""
+    """Runs cases on the engines; `close` ends Flower's SuperLink."""
 
     def __init__(self, data_dir: str, peer: str | None, folder: Path) -> None:
         self._data_dir, self._peer, self._folder = data_dir, peer, folder
@@ -168,14 +185,13 @@ class Engines:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
         }
-        warm_up = {"num-server-rounds": 1, "task": "mnist-logistic", "local-steps": 1}
-        self.run("stock", Case("", warm_up, ""), Measured())
+        self.run("stock", Case("warm-up", 1, 10, LOGISTIC), Measurements())
 
-    def run(self, engine: str, work: Case, measured: Measured, times: str = "") -> None:
+    def run(self, engine: str, work: Case, measured: Measurements, times: str = "") -> None:
         """Run the case on "stock", "raygrid" or "peer" and add what it took."""
         runs = Path(tempfile.mkdtemp(dir=self._folder))
-        config = {"data-dir": self._data_dir, "run-dir": str(runs), **work.config}
-        environment = {MARK: f"{engine}-{os.getpid()}", TIMES: times}
+        config = {"data-dir": self._data_dir, "run-dir": str(runs), **work.run_config()}
+        environment = {MARK: f"{engine}-{os.getpid()}", FOLDER: times}
         if engine == "stock":
             environment |= self._flower
             pairs = [f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in config.items()]
@@ -186,14 +202,14 @@ class Engines:
         elif engine == "raygrid":
             command = [sys.executable, "simulation.py", "run"]
             command += [f"--{key}={value}" for key, value in config.items()]
-            command += ["--client-mods=benchmarks.timing:timed"] if times else []
+            command += ["--client-mods=benchmarks.timing:record_duration"] if times else []
         else:
             command = [
                 str(self._peer), "-m", "torch.distributed.run", "--standalone",
                 f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
-                "--data-dir", self._data_dir, *work.peer.split(),
+                "--data-dir", self._data_dir, *work.peer_options(),
             ]  # fmt: skip
-        with Memory(environment[MARK]) as memory:
+        with MemorySampler(environment[MARK]) as memory:
             if engine == "peer":
                 seconds, first = watch(command, environment, printed_round)
             else:
@@ -231,7 +247,7 @@ class _History:
         self.seconds = [json.loads(line)["seconds"] for line in self._lines()[1:]]
 
     def _lines(self) -> list[str]:
-        found = list(self._runs.glob("*/history.jsonl"))
+        found = list(self._runs.glob(f"*/{HISTORY_FILE}"))
         return found[0].read_text().splitlines() if found else []
 
 
@@ -245,7 +261,7 @@ def efficiency(engines: Engines, work: Case, folder: Path) -> float:
     """Return the share of the workers' time in a round that they are inside clients' handlers."""
     times = folder / f"times-{time.monotonic_ns()}"
     times.mkdir()
-    measured = Measured()
+    measured = Measurements()
     engines.run("raygrid", work, measured, str(times))
     lines = [line for file in times.iterdir() for line in file.read_text().splitlines()]
     by_round: dict[int, float] = {}
@@ -264,10 +280,13 @@ def main() -> None:
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="in place of the cases' own; at least 4"
+    )
     parser.add_argument("--peer", help="the Python of an environment with pfl")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     chosen = parser.parse_args()
-    console = Console(width=110)
+    console = Console(width=140)
     table = Table(title="seconds a round, and stock (or peer) / RayGrid")
     for column in ("", "stock", "RayGrid", "ratio", "peer", "ratio", "efficiency",
                    "round 1: stock", "RayGrid", "ratio", "GiB: stock", "RayGrid"):  # fmt: skip
@@ -278,8 +297,9 @@ def main() -> None:
         try:
             for key in chosen.cases:
                 work = CASES[key]
+                work = replace(work, rounds=chosen.rounds or work.rounds)
                 names = ["stock", "raygrid", *(["peer"] if chosen.peer and work.peer else [])]
-                found = {engine: Measured() for engine in names}
+                found = {engine: Measurements() for engine in names}
                 for repeat in range(chosen.repeats):
                     for engine in names:
                         engines.run(engine, work, found[engine])
@@ -306,7 +326,7 @@ def main() -> None:
         chosen.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def row(found: Mapping[str, Measured], share: float) -> list[str]:
+def row(found: Mapping[str, Measurements], share: float) -> list[str]:
     """Return a case's cells."""
     stock, ours, peer = found["stock"], found["raygrid"], found.get("peer")
     stock_first, first = statistics.median(stock.first), statistics.median(ours.first)

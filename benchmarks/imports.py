@@ -18,7 +18,7 @@ STEPS = {
     "Flower's flwr-clientapp": "from flwr.supernode.cli import flwr_clientapp",
     "torch": "import torch",
     "this app, a task and a strategy": (
-        "import fedavg_app.client_app, strategies, tasks; "
+        "import fedavg_app.client_app, fedavg_app.client.task_client, strategies, tasks; "
         "strategies.load('fedavg'); tasks.load('mnist-2nn')"
     ),
 }

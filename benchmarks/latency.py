@@ -29,14 +29,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.stages import FILE
-from tests.docs.reading import ROOT
-from tests.e2e.deployment import Deployment
+from tests.support.deployment import Deployment
 
+ROOT = Path(__file__).parents[1]
 Stages = dict[str, float]
 # The part of a round that ends with each stage, in their order.
 PARTS = {
     "received": "until the SuperNode looks for messages (3 s apart)",
-    "started": "download; until its SuperExec looks for tasks (1 s apart)",
+    "started": "download; until its SuperExec looks for tasks (0.1 s apart)",
     "imported": "Python starts; Flower, torch and this app are imported",
     "done": "the client's handler: data, training",
     "sending": "until the SuperNode looks for the reply (0.5 s apart)",
@@ -108,8 +108,8 @@ def measure(deployment: Deployment, app: Path, config: dict[str, Any]) -> list[S
         deployment.run_app(app, 600, **config)
         time.sleep(1)  # for the last lines of the logs
     nodes = range(deployment.nodes)
-    noted = sorted(map(json.loads, file.read_text().splitlines()), key=lambda s: s["round"])
-    by_node = {number: [s for s in noted if s["node"] == number] for number in nodes}
+    recorded = sorted(map(json.loads, file.read_text().splitlines()), key=lambda s: s["round"])
+    by_node = {number: [s for s in recorded if s["node"] == number] for number in nodes}
     for number, stages in by_node.items():
         # What comes before the last so many is of the query at the start of a run.
         for name, text in (
@@ -148,7 +148,7 @@ def main() -> None:
     chosen = parser.parse_args()
     config = {
         "task": chosen.task, "num-clients": chosen.nodes, "num-server-rounds": chosen.rounds,
-        "target-accuracy": 0, "client-mods": "benchmarks.stages:noted",
+        "target-accuracy": 0, "client-mods": "benchmarks.stages:record_stages",
         "data-source": "embedded",
     }  # fmt: skip
     console = Console(width=110)

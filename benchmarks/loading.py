@@ -11,7 +11,8 @@ import tempfile
 import time
 
 import tasks
-from tasks.data.store import CACHE_VARIABLE, DataOptions
+from tasks.data.cache import CACHE_VARIABLE
+from tasks.data.dataset import DataOptions
 
 
 def main() -> None:

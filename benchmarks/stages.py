@@ -1,4 +1,4 @@
-"""A client mod that notes when each stage of a message began: see benchmarks/latency.py."""
+"""A client mod that records when each stage of a message began: see benchmarks/latency.py."""
 
 import json
 import os
@@ -8,13 +8,14 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
+# The environment variable that names the file.
 FILE = "FEDAVG_APP_BENCHMARK_STAGES"
 
 
-def noted(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def record_stages(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Append the message's stages, in seconds since 1970, as a line of JSON to the file $FILE."""
-    started = time.time() - age()
-    import fedavg_app.problem  # noqa: F401 - so that torch counts to the imports, not to the work
+    started = time.time() - process_age()
+    import fedavg_app.client.task_client  # noqa: F401 - so that torch counts as import, not as work
 
     imported = time.time()
     reply = call_next(message, context)
@@ -31,7 +32,7 @@ def noted(message: Message, context: Context, call_next: ClientAppCallable) -> M
     return reply
 
 
-def age() -> float:
+def process_age() -> float:
     """Return for how many seconds this process has been running (Linux only)."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since the machine was started

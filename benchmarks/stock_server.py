@@ -1,7 +1,7 @@
 """A ServerApp that leaves the rounds to Flower: see benchmarks/latency.py.
 
 The clients are asked for the same work as by fedavg_app/server_app.py, and the global model is
-tested after every round, too.
+evaluated after every round, too.
 """
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
@@ -9,8 +9,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedavg_app.config import parse_config
-from fedavg_app.evaluation import CentralTest
-from fedavg_app.parts import load_task
+from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.run_components import load_task
 from fedavg_app.server_app import client_config
 
 app = ServerApp()
@@ -22,10 +22,10 @@ def main(grid: Grid, context: Context) -> None:
     config = parse_config(context.run_config)
     task = load_task(config)
     data = task.dataset(config.data_options)
-    test = CentralTest(task, data, config)
+    evaluate = CentralEvaluation(task, data, config)
 
-    def tested(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        loss, accuracy = test(arrays)
+    def evaluate_global(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        loss, accuracy = evaluate(arrays)
         return MetricRecord({"round": server_round, "loss": loss, "accuracy": accuracy})
 
     FedAvg(fraction_evaluate=0.0, min_available_nodes=config.num_clients).start(
@@ -35,5 +35,5 @@ def main(grid: Grid, context: Context) -> None:
         train_config=ConfigRecord(
             {**client_config(config, data), "learning-rate": task.learning_rate}
         ),
-        evaluate_fn=tested,
+        evaluate_fn=evaluate_global,
     )

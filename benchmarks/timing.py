@@ -1,4 +1,4 @@
-"""A client mod that notes how long each client's handler takes: see benchmarks/engine.py."""
+"""A client mod that records how long each client's handler takes: see benchmarks/engine.py."""
 
 import os
 import time
@@ -7,10 +7,11 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
+# The environment variable that names the folder of the files.
 FOLDER = "FEDAVG_APP_BENCHMARK_TIMES"
 
 
-def timed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def record_duration(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Append (round, seconds) to a file of this process."""
     server_round = message.content.config_records["config"]["server-round"]
     started = time.perf_counter()

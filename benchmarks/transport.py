@@ -14,8 +14,8 @@ from typing import Any
 
 import ray
 
-from fedavg_app.engine.cluster import cluster
-from fedavg_app.engine.parcel import at_once
+from fedavg_app.ray_engine.ray_cluster import ray_cluster
+from fedavg_app.ray_engine.serialization import set_tcp_nodelay
 
 KEY = os.urandom(32)
 REPEATS = 200
@@ -36,7 +36,7 @@ class Echo:
     def serve(self) -> None:
         """Answer over a connection."""
         with self._listener.accept() as connection:
-            at_once(connection)
+            set_tcp_nodelay(connection)
             while True:
                 connection.send_bytes(connection.recv_bytes())
 
@@ -73,7 +73,7 @@ def milliseconds(ask: Callable[[], None]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    with cluster("", 4, "auto", "cpu"):
+    with ray_cluster("", 4, "auto", "cpu"):
         kind: Any = ray.remote(Echo).options(num_cpus=1)
         callees, servers = [kind.remote() for _ in range(2)], [kind.remote() for _ in range(2)]
         connections = []
@@ -81,7 +81,7 @@ def main() -> None:
             address = ray.get(server.listen.remote())
             server.serve.remote()
             connections.append(Client(address, authkey=KEY))
-            at_once(connections[-1])
+            set_tcp_nodelay(connections[-1])
         for size in (100, 35_000, 200_000, 800_000):
             data = os.urandom(size)
             by_calls(callees, data)

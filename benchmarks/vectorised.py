@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from tasks.base import Examples, Task
-from tasks.client import TaskClient
+from tasks.base import Task
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
 from tasks.mnist import MNIST_2NN, MNIST_CNN, MNIST_LOGISTIC
-from tasks.seeds import torch_stream
+from tasks.random_streams import torch_generator
 
 STEPS = 60
 RATE = 0.01
@@ -68,7 +69,7 @@ def measure(task: Task, clients: int, batch: int, device: torch.device, repeats:
     labels = torch.randint(0, 10, (clients, count), generator=generator).to(device)
     # The vectorised pass gets them in the order in which each `TaskClient` takes them.
     orders = [
-        torch.randperm(count, generator=torch_stream(1, "batches", number, 1)).to(device)
+        torch.randperm(count, generator=torch_generator(1, "batches", number, 1)).to(device)
         for number in range(clients)
     ]
     in_order = torch.stack([x[order] for x, order in zip(examples, orders, strict=True)])

@@ -24,7 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.e2e.deployment import Deployment
+from fedavg_app.callbacks.run_directory import HISTORY_FILE
+from tests.support.deployment import Deployment
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fedavg": {"strategy": "fedavg"},
@@ -114,14 +115,14 @@ def run(
     start = proxy.traffic()
     with ThreadPoolExecutor(1) as pool:
         trained = pool.submit(deployment.train, runs, seconds=3600, **config)
-        while not any(file.stat().st_size for file in runs.glob("*/history.jsonl")):
+        while not any(file.stat().st_size for file in runs.glob(f"*/{HISTORY_FILE}")):
             if trained.done():
                 trained.result()
             time.sleep(0.005)
         begun = proxy.traffic()
         folder = trained.result()
     over = proxy.traffic()
-    lines = (folder / "history.jsonl").read_text().splitlines()
+    lines = (folder / HISTORY_FILE).read_text().splitlines()
     return begun.since(start), over.since(begun), [json.loads(line) for line in lines]
 
 

@@ -2,7 +2,7 @@
 
 On the wire this is a plain Message-API app: records "arrays" and "config" in, "arrays" and
 "metrics" out, so any Message-API strategy can drive it. A strategy that changes what travels puts
-its own mod around these handlers; they never know.
+its own mod around these handlers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,25 +13,24 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedavg_app.mods import with_mods
-from fedavg_app.nodes import PARTITION_ID
-from strategies.arrays import from_record, to_record
-from strategies.records import find, get
-from strategies.screening import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from fedavg_app.client.mods import with_mods
+from fedavg_app.node_config import PARTITION_ID
+from strategies.flower_arrays import find_record, from_record, get_record, to_record
+from strategies.reply_validation import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
-    from tasks.base import Parameters
-    from tasks.client import Config, TaskClient, Velocity
+    from tasks.evaluation import Parameters
+    from tasks.local_training import Config, MomentumBuffers, TaskClient
 
 app = ClientApp()
 
-# Where a client's state keeps its momentum from one round to the next.
+# The record of a client's state that keeps its momentum buffers from one round to the next.
 MOMENTUM = "momentum"
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say which partition this node holds."""
+    """Reply with the node's partition."""
     number = context.node_config.get(PARTITION_ID)
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
@@ -43,60 +42,58 @@ def query(message: Message, context: Context) -> Message:
 @with_mods
 def train(message: Message, context: Context) -> Message:
     """Train the received model on the local examples."""
-    client, names, parameters, config = _open(message, context)
-    with _velocity(context, config) as velocity:
-        return _reply(message, names, *client.fit(parameters, config, velocity))
+    client, names, parameters, config = _read(message, context)
+    with _momentum(context, config) as momentum:
+        return _reply(message, names, *client.fit(parameters, config, momentum))
 
 
 @app.train("gradient")
 @with_mods
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
-    client, names, parameters, config = _open(message, context)
-    with _velocity(context, config) as velocity:
-        found = client.gradient(parameters, config, velocity)
-        return _reply(message, names, *found)
+    client, names, parameters, config = _read(message, context)
+    with _momentum(context, config) as momentum:
+        return _reply(message, names, *client.gradient(parameters, config, momentum))
 
 
 @app.evaluate()
 @with_mods
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model on the local test examples."""
-    client, names, parameters, config = _open(message, context)
+    client, names, parameters, config = _read(message, context)
     loss, count, metrics = client.evaluate(parameters, config)
     return _reply(message, names, None, count, {"loss": loss, **metrics})
 
 
-def _open(message: Message, context: Context) -> "tuple[TaskClient, list[str], Parameters, Config]":
-    """Return this node's task client, and what the message carries: named arrays, and config."""
-    # Not before there is something to compute: see there.
-    from fedavg_app.problem import task_client
+def _read(message: Message, context: Context) -> "tuple[TaskClient, list[str], Parameters, Config]":
+    """Return this node's task client and the message's array names, arrays and config."""
+    # Not at the top: it imports torch.
+    from fedavg_app.client.task_client import task_client
 
     config: Config = {
         key: value
-        for key, value in get(message.content, CONFIG, ConfigRecord).items()
+        for key, value in get_record(message.content, CONFIG, ConfigRecord).items()
         if not isinstance(value, list)
     }
     client = task_client(context.node_config, context.run_config, config)
-    arrays = from_record(get(message.content, ARRAYS, ArrayRecord))
+    arrays = from_record(get_record(message.content, ARRAYS, ArrayRecord))
     return client, list(arrays), list(arrays.values()), config
 
 
 @contextmanager
-def _velocity(context: Context, config: "Config") -> "Iterator[Velocity | None]":
-    """Yield what the client's state holds of its momentum; keep what becomes of it.
+def _momentum(context: Context, config: "Config") -> "Iterator[MomentumBuffers | None]":
+    """Yield the momentum buffers of the client's state; keep them as they are afterwards.
 
     The state changes last, and not at all if the work inside raises or there is no momentum. A
-    client that lost its state begins with none, which is zero. So does a buffer that is not finite:
-    NaN would stay in it for ever, whatever model the server sends.
+    client that lost its state begins with zero, and so does a buffer that is not finite: NaN would
+    stay in it whatever model the server sends.
     """
     if not config.get("momentum"):
         yield None
         return
-    kept = find(context.state, MOMENTUM, ArrayRecord) or ArrayRecord()
-    velocity = from_record(kept)
-    yield velocity
-    finite = {name: buffer for name, buffer in velocity.items() if np.isfinite(buffer).all()}
+    momentum = from_record(find_record(context.state, MOMENTUM, ArrayRecord) or ArrayRecord())
+    yield momentum
+    finite = {name: buffer for name, buffer in momentum.items() if np.isfinite(buffer).all()}
     context.state[MOMENTUM] = to_record(finite)
 
 
@@ -111,6 +108,5 @@ def _reply(
     scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
     if updated is not None:
-        named = dict(zip(names, updated, strict=True))
-        content[ARRAYS] = to_record(named)
+        content[ARRAYS] = to_record(dict(zip(names, updated, strict=True)))
     return Message(content, reply_to=message)

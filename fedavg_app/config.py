@@ -6,14 +6,29 @@ rate eta.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import tasks
 from fedavg_app.errors import ConfigError
-from tasks.data.store import DataOptions
+from tasks.data.dataset import DataOptions
+
+
+class Effect(Enum):
+    """How a key affects the result of a run, as metadata of its field.
+
+    A key without it is part of what the run computes, and a resumed run must have the same value.
+
+    Attributes:
+        FREE_ON_RESUME: It is part of the result, but a resumed run may have another value.
+        NONE: It says where and how the run is done; runs that differ in such keys only are equal.
+    """
+
+    FREE_ON_RESUME = "result; free on resume"
+    NONE = "nothing"
+
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -35,7 +50,9 @@ class TrainingConfig(BaseModel):
     task: str = Field(
         "mnist-2nn", description="the learning problem: a name or package.module:TASK"
     )
-    num_server_rounds: Positive = Field(200, description="rounds at the most")
+    num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
+        200, description="rounds at the most"
+    )
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="eta, of SGD; auto takes the task's default for the strategy"
@@ -44,25 +61,31 @@ class TrainingConfig(BaseModel):
         1.0, description="factor on the learning rate after every round"
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="m, of SGD; a client keeps its buffer between rounds"
+        0.0, description="m, of SGD; a client keeps its buffers between rounds"
     )
-    data_source: Literal["auto", "mirror", "hub", "embedded"] = Field(
-        "auto",
-        description="where the data come from; auto: cache, system package, mirror, embedded part",
+    data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
+        Field(
+            "auto",
+            description="auto tries the cache, a system package, a mirror, and the embedded part",
+        )
     )
-    data_dir: str = Field("", description="a directory with the data set's canonical files")
+    data_dir: Annotated[str, Effect.NONE] = Field(
+        "", description="a directory with the data set's canonical files"
+    )
     evaluate_every: Positive = Field(1, description="rounds between two tests of the global model")
-    target_accuracy: Fraction | Literal["auto"] = Field(
+    target_accuracy: Annotated[Fraction | Literal["auto"], Effect.FREE_ON_RESUME] = Field(
         "auto",
         description="stop at this test accuracy; 0 means never, auto takes the paper's target",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(
+    device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
         "auto", description="where models are trained; auto: the GPU if there is one"
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="fixes partition, initial model, participation and every client's batches"
     )
-    run_dir: str = Field("runs", description="each run leaves its results in a new folder in here")
+    run_dir: Annotated[str, Effect.NONE] = Field(
+        "runs", description="each run leaves its results in a new folder in here"
+    )
 
     @property
     def data_options(self) -> DataOptions:
@@ -71,12 +94,12 @@ class TrainingConfig(BaseModel):
 
     @property
     def method(self) -> str:
-        """How the model is trained, in a word."""
+        """The name of the training method."""
         return "central"
 
     @property
     def setting(self) -> str:
-        """Who holds the data and takes part, for people."""
+        """The clients and their local work in a few words, for people."""
         return "all data in one place"
 
 
@@ -84,7 +107,7 @@ class RunConfig(TrainingConfig):
     """The settings of one federated run."""
 
     strategy: str = Field(
-        "fedavg", description="the protocol: a name, package.module:Class, or an entry point's name"
+        "fedavg", description="the method: a name, package.module:Class, or an entry point's name"
     )
     strategy_args: str = Field(
         "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
@@ -102,7 +125,7 @@ class RunConfig(TrainingConfig):
     partition_args: str = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )
-    round_timeout: Annotated[float, Field(ge=0)] = Field(
+    round_timeout: Annotated[float, Field(ge=0), Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round goes on without the missing; 0 means wait"
     )
     over_selection: Annotated[float, Field(ge=0)] = Field(
@@ -117,16 +140,18 @@ class RunConfig(TrainingConfig):
     max_update_norm: Annotated[float, Field(ge=0)] = Field(
         0.0, description="a client whose update has a larger L2 norm is rejected; 0 means no limit"
     )
-    min_nodes: Count = Field(
+    min_nodes: Annotated[Count, Effect.NONE] = Field(
         0, description="nodes a run waits for, the others may join later; 0 means one per client"
     )
-    node_timeout: Annotated[float, Field(ge=0)] = Field(
+    node_timeout: Annotated[float, Field(ge=0), Effect.NONE] = Field(
         3.0, description="seconds without a new node after which a run stops waiting for more"
     )
-    checkpoint_every: Count = Field(
+    checkpoint_every: Annotated[Count, Effect.NONE] = Field(
         0, description="rounds between two checkpoints; 0 means that there are none"
     )
-    resume: str = Field("", description="go on with the run that left this folder")
+    resume: Annotated[str, Effect.NONE] = Field(
+        "", description="go on with the run that left this folder"
+    )
     client_mods: str = Field(
         "",
         description="Flower mods around the clients' work: package.module:attribute, outer first",
@@ -149,7 +174,7 @@ class RunConfig(TrainingConfig):
 class CentralConfig(TrainingConfig):
     """The settings of one training by SGD on the pooled data."""
 
-    num_server_rounds: Positive = Field(
+    num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
         2000, description="steps of SGD at the most, each counted as a round"
     )
     evaluate_every: Positive = Field(100, description="steps between two tests of the model")
@@ -159,6 +184,15 @@ class CentralConfig(TrainingConfig):
 
 
 Config = TypeVar("Config", bound=TrainingConfig)
+
+
+def fields_with(kind: type[TrainingConfig], *effects: Effect) -> set[str]:
+    """Return the names of the config's fields that have one of these effects."""
+    return {
+        name
+        for name, field in kind.model_fields.items()
+        if any(effect in field.metadata for effect in effects)
+    }
 
 
 def parse_config(values: Mapping[str, Any]) -> RunConfig:
@@ -174,18 +208,11 @@ def parse_central(values: Mapping[str, Any]) -> CentralConfig:
     """Return the checked config of central training, as `parse_config` does.
 
     Raises:
-        ConfigError: See there.
+        ConfigError: An unknown key or a value out of its range.
     """
     config = _validated(CentralConfig, values)
     check_source(config)
     return config
-
-
-def _validated(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    try:
-        return kind.model_validate(dict(values), by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise config_error(error) from None
 
 
 def check_config(config: RunConfig) -> RunConfig:
@@ -197,40 +224,21 @@ def check_config(config: RunConfig) -> RunConfig:
     if not config.local_epochs and not config.local_steps:
         raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
     check_source(config)
-    arguments("strategy-args", config.strategy_args)
-    arguments("partition-args", config.partition_args)
+    parse_arguments("strategy-args", config.strategy_args)
+    parse_arguments("partition-args", config.partition_args)
     return config
 
 
 def check_source(config: TrainingConfig) -> None:
-    """Check that the data are asked for from one place.
+    """Check that the data are asked for from one source.
 
     Raises:
-        ConfigError: From two.
+        ConfigError: Both data-dir and data-source are given.
     """
     if config.data_dir and config.data_source != "auto":
         raise ConfigError(
             "data-source", config.data_source, "leave it at 'auto' where data-dir is given"
         )
-
-
-def check_names(config: RunConfig) -> None:
-    """Check the names of task and strategy, as far as that costs no import of torch.
-
-    Raises:
-        ConfigError: There is no such task or strategy.
-    """
-    import strategies
-
-    find: tuple[tuple[str, str, Callable[[str], object]], ...] = (
-        ("task", config.task, tasks.resolve),
-        ("strategy", config.strategy, strategies.load),
-    )
-    for key, name, look_up in find:
-        try:
-            look_up(name)
-        except ValueError as error:
-            raise ConfigError(key, name, str(error)) from error
 
 
 def config_error(error: ValidationError) -> ConfigError:
@@ -246,7 +254,7 @@ def config_error(error: ValidationError) -> ConfigError:
     return ConfigError(key, first["input"], f"{text} ({field.description if field else key})")
 
 
-def arguments(key: str, text: str) -> dict[str, Any]:
+def parse_arguments(key: str, text: str) -> dict[str, Any]:
     """Parse "a = 1, b = 'x'" (the inside of a TOML inline table); "-" in names becomes "_".
 
     Raises:
@@ -258,3 +266,10 @@ def arguments(key: str, text: str) -> dict[str, Any]:
         example = "write TOML, for example: eta = 0.01, name = 'x'"
         raise ConfigError(key, text, f"{example} ({error})") from None
     return {name.replace("-", "_"): value for name, value in table.items()}
+
+
+def _validated(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    try:
+        return kind.model_validate(dict(values), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise config_error(error) from None

@@ -1,6 +1,6 @@
-"""Errors that a person can act on: one line each, shown without a traceback."""
+"""Errors that a user can act on: one line each, shown without a traceback."""
 
-from tasks.data.store import DataError
+from tasks.data.dataset import DataError
 
 
 class ConfigError(ValueError):
@@ -18,7 +18,25 @@ class ConfigError(ValueError):
 
 
 class RunError(RuntimeError):
-    """The run cannot go on; the message says why and what to do."""
+    """The run cannot go on; the message says why and what to do.
+
+    Attributes:
+        status: What the run's ``summary.json`` gives as its status.
+    """
+
+    status = "failed"
+
+
+class NoRepliesError(RunError):
+    """Several rounds in a row had no valid reply."""
+
+    status = "no-replies"
+
+
+class DivergedError(RunError):
+    """Training diverged: no model or loss was finite."""
+
+    status = "diverged"
 
 
 USER_ERRORS = (ConfigError, DataError, RunError)

@@ -1,26 +1,24 @@
-"""The ServerApp: config -> task and strategy -> rounds -> artefacts."""
+"""The ServerApp: config -> components -> training loop, with its results in a folder."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedavg_app import checkpoint
-from fedavg_app.checkpoint import Checkpoint, Remembering
+from fedavg_app.callbacks.base import MakeCallback, TrainingRun
+from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
-from fedavg_app.evaluation import CentralTest, Evaluate
-from fedavg_app.history import Listen, RoundRecord
-from fedavg_app.nodes import Roster
-from fedavg_app.partitions import partition
-from fedavg_app.parts import load_parts
-from fedavg_app.plan import make_plan
-from fedavg_app.recording import Recording
-from fedavg_app.rounds import Outcome, run_rounds
+from fedavg_app.partitioning.cache import partition
+from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
+from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
+from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.run_components import Components, resolve
+from fedavg_app.server.training_loop import TrainingLoop
 from tasks.base import Task
-from tasks.data.store import Dataset
+from tasks.data.dataset import Dataset
 
 app = ServerApp()
 logger = logging.getLogger("fedavg_app.server_app")
@@ -30,7 +28,8 @@ logger = logging.getLogger("fedavg_app.server_app")
 def main(grid: Grid, context: Context) -> None:
     """Run the app on whatever grid this is: a simulation's or a deployment's."""
     try:
-        run(grid, context.run_config)
+        config = parse_config(context.run_config)
+        run(grid, config, resolve(config))
     except USER_ERRORS as error:
         logger.error("run failed: %s", error)
         raise
@@ -38,64 +37,62 @@ def main(grid: Grid, context: Context) -> None:
 
 def run(
     grid: Grid,
-    run_config: Mapping[str, Any],
-    evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralTest,
-    listeners: Sequence[Listen] = (),
-) -> Outcome:
-    """Run the whole experiment that the run config describes; its results are on disk afterwards.
+    config: RunConfig,
+    components: Components,
+    evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralEvaluation,
+    callbacks: Sequence[MakeCallback] = (),
+) -> TrainingResult:
+    """Run the training that the config describes; its results are on disk afterwards.
 
     Args:
         grid: Reaches the clients.
-        run_config: See `RunConfig`.
-        evaluation: Returns what tests the global model.
-        listeners: See `Recording`.
+        config: The run's settings.
+        components: What `resolve` returns for the config.
+        evaluation: Returns what evaluates the global model.
+        callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
 
     Raises:
         ConfigError: A value that cannot be used.
-        DataError: The data set cannot be had.
+        DataError: The data set is not available.
         RunError: The run could not go on.
     """
-    config = parse_config(run_config)
-    standing = checkpoint.load(config) if config.resume else None
-    task, strategy = load_parts(config)
+    task, strategy, plan = components.task, components.strategy, components.plan
+    state = load_checkpoint(config) if config.resume else None
     data = task.dataset(config.data_options)
     # Computed here, before any client needs it: what cannot be split ends the run at once.
     for split in ("train", "test") if config.fraction_evaluate else ("train",):
         partition(data, split, config)
-    plan = make_plan(config, task)
-    roster = Roster(grid, config.num_clients)
-    roster.assemble(config.min_nodes, config.node_timeout)
-    arrays, done = ArrayRecord(task.initial_model(config.seed).state_dict()), []
-    if standing is not None:
-        if standing.data != data.fingerprint:
+    nodes = NodeRegistry(grid, config.num_clients)
+    nodes.wait_for_start(config.min_nodes, config.node_timeout)
+    model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
+    if state is not None:
+        if state.data != data.fingerprint:
             fix = "these are not the data of the run to resume; give those"
             raise ConfigError("data-dir", config.data_dir, fix)
-        strategy, arrays, done = standing.strategy, standing.arrays, standing.records
-        if isinstance(grid, Remembering):
-            grid.restore_states(standing.states)
-    with Recording(config, task, plan, data, done, listeners) as recording:
+        strategy, model, completed = state.strategy, state.model, state.history
+        if isinstance(grid, ClientStateGrid):
+            grid.restore_states(state.client_states)
+
+    def checkpointer(run: TrainingRun) -> Checkpointer:
+        return Checkpointer(run.folder, config.checkpoint_every, data.fingerprint, strategy, grid)
+
+    training_run = TrainingRun(config, task, plan, data, completed)
+    make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
+    with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
-        saved = Checkpoint(recording.folder, data.fingerprint)
-
-        def on_round(record: RoundRecord, arrays: ArrayRecord) -> None:
-            recording.add(record)
-            if config.checkpoint_every and record.round % config.checkpoint_every == 0:
-                changed = grid.changed_states() if isinstance(grid, Remembering) else {}
-                saved.save(record.round, strategy, arrays, changed)
-
-        outcome = run_rounds(
+        result = TrainingLoop(
             grid,
             strategy,
-            arrays,
-            roster,
+            model,
+            nodes,
             plan,
             client_config(config, data),
             evaluation(task, data, config),
-            on_round,
-            done,
-        )
-        recording.finish(outcome)
-    return outcome
+            training.on_round_end,
+            completed,
+        ).run()
+        training.finish(result)
+    return result
 
 
 def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:

@@ -1,13 +1,13 @@
-"""Strategies: one module per protocol, found by name.
+"""Strategies: one module per method, found by name.
 
-`load("fedavg")` takes a short name of ours, `load("package.module:Class")` any importable
-`flwr.serverapp.strategy.Strategy`, and a third package may register its own short names under the
-entry-point group `fedavg_app.strategies`.
+A name is one of `BUILT_IN`, one that an installed package registers under the entry-point group
+`fedavg_app.strategies`, or "package.module:Class" for any importable
+`flwr.serverapp.strategy.Strategy`.
 """
 
 import inspect
+import pkgutil
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -15,20 +15,19 @@ from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
-from strategies.base import CohortStrategy
-from strategies.foreign import Screened
-from strategies.limits import DEFAULTS, Limits
+from strategies.base import FederatedStrategy, RunSettings
+from strategies.flower_adapter import FlowerAdapter
 
 ENTRY_POINTS = "fedavg_app.strategies"
 BUILT_IN = {
+    "compressed": "strategies.compressed:Compressed",
     "fedavg": "strategies.fedavg:FedAvg",
     "fedsgd": "strategies.fedsgd:FedSGD",
     "signsgd": "strategies.signsgd:SignSGD",
     "stc": "strategies.stc:STC",
     "topk": "strategies.topk:TopK",
 }
-# The round loop shows a strategy the round's cohort only, so Flower's strategies, which sample for
-# themselves, must take all of the nodes they see.
+# Flower's strategies sample for themselves; they must take all nodes of the cohort they are shown.
 WHOLE_COHORT = {
     "fraction_train": 1.0,
     "fraction_evaluate": 1.0,
@@ -38,70 +37,81 @@ WHOLE_COHORT = {
 }
 
 
-def known() -> list[str]:
-    """Return the short names that `load` takes: ours and those of installed packages."""
+def names() -> list[str]:
+    """Return the short names that `load` takes: the built-in ones and those of other packages."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def load(name: str) -> type[Strategy]:
-    """Return the strategy class that ``name`` stands for.
+    """Return the strategy class of that name.
 
     Args:
-        name: A short name (see `known`) or "package.module:Class".
+        name: A short name (see `names`) or "package.module:Class".
 
     Raises:
-        ValueError: Nothing of that name, it cannot be imported, or it is no `Strategy`.
+        ValueError: An unknown short name, or not a `Strategy`.
+        ImportError: There is no such module.
+        AttributeError: The module has no such attribute.
     """
-    if name in BUILT_IN:
-        path = BUILT_IN[name]
-    elif ":" in name:
-        path = name
-    else:
+    path = BUILT_IN.get(name, name)
+    if ":" not in path:
         installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
         if name not in installed:
-            raise ValueError(f"known strategies: {', '.join(known())}; or package.module:Class")
+            raise ValueError(f"known strategies: {', '.join(names())}; or package.module:Class")
         path = installed[name]
-    module, _, attribute = path.partition(":")
-    try:
-        strategy = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"cannot import {path!r}: {error}") from error
+    strategy = pkgutil.resolve_name(path)
     if not (inspect.isclass(strategy) and issubclass(strategy, Strategy)):
         raise ValueError(f"{path!r} is not a subclass of flwr.serverapp.strategy.Strategy")
     return strategy
 
 
 def build(
-    name: str, arguments: Mapping[str, Any], limits: Limits = DEFAULTS
-) -> CohortStrategy | Screened:
-    """Return an instance of the strategy ``name``, made with the keyword ``arguments``.
+    name: str, arguments: Mapping[str, Any], settings: RunSettings | None = None
+) -> FederatedStrategy[Any]:
+    """Return the strategy of that name, made with the keyword ``arguments``.
 
-    A strategy that is not a `CohortStrategy` comes back behind `Screened`. A wrapper, such as
-    Flower's for differential privacy, takes the name of another as its argument ``strategy``;
-    that one gets the arguments that the wrapper does not know.
+    A strategy that is not a `FederatedStrategy` is put behind a `FlowerAdapter`. A wrapper, such as
+    Flower's for differential privacy, takes the name of another strategy as its argument
+    ``strategy``; the arguments that the wrapper does not take go to that one.
 
     Args:
         name: See `load`.
         arguments: What the class is called with.
-        limits: What replies must keep to besides.
+        settings: What the strategy may know of the run.
 
     Raises:
         ValueError: As for `load`, or the class does not take the arguments or refuses them.
+        ImportError: As for `load`.
+        AttributeError: As for `load`.
     """
-    strategy = _instance(load(name), arguments, limits)
-    if not isinstance(strategy, CohortStrategy):
-        strategy = Screened(strategy)
-        strategy.limits = limits
+    made = _instance(load(name), arguments)
+    strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
+    for one in (strategy, getattr(made, "strategy", None)):  # one that is wrapped validates too
+        if isinstance(one, FederatedStrategy):
+            one.settings = settings or RunSettings()
     return strategy
 
 
-def _instance(cls: type[Strategy], arguments: Mapping[str, Any], limits: Limits) -> Strategy:
+def client_mod(name: str, arguments: Mapping[str, Any]) -> Mod | None:
+    """Return the client's end of the strategy of that name; None for one written for Flower.
+
+    Raises:
+        ValueError, ImportError, AttributeError: As for `build`.
+    """
+    cls = load(name)
+    if not issubclass(cls, FederatedStrategy):
+        return None
+    strategy = _instance(cls, arguments)
+    assert isinstance(strategy, FederatedStrategy)
+    return strategy.client_mod
+
+
+def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
     parameters = inspect.signature(cls).parameters
     if "strategy" in parameters and "strategy" in arguments:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
-        inner = _wrapped(str(own["strategy"]), others, limits)
-        arguments = {**own, "strategy": inner}
+        arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
     defaults = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     accepted = [key for key in parameters if key not in WHOLE_COHORT]
@@ -112,29 +122,16 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any], limits: Limits)
         takes = ", ".join(accepted) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {', '.join(unknown)}; it takes: {takes}")
     try:
-        strategy = cls(**{**defaults, **arguments})
+        return cls(**{**defaults, **arguments})
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
-    if isinstance(strategy, CohortStrategy):
-        strategy.limits = limits
-    return strategy
 
 
-def _wrapped(name: str, arguments: Mapping[str, Any], limits: Limits) -> Strategy:
-    """Return the strategy inside a wrapper, which reads what clients send as their models."""
+def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:
+    """Return the strategy inside a wrapper, which reads what clients send as models."""
     cls = load(name)
-    own_mod = getattr(cls, "client_mod", CohortStrategy.client_mod)
+    own_mod = getattr(cls, "client_mod", FederatedStrategy.client_mod)
     sends_models = getattr(cls, "train_type", MessageType.TRAIN) == MessageType.TRAIN
-    if own_mod is not CohortStrategy.client_mod or not sends_models:
+    if own_mod is not FederatedStrategy.client_mod or not sends_models:
         raise ValueError(f"strategy = {name!r}: give one whose clients send models, as fedavg's do")
-    return _instance(cls, arguments, limits)
-
-
-def client_mod(name: str) -> Mod | None:
-    """Return the client-side mod of the strategy ``name``, None where it has none.
-
-    Raises:
-        ValueError: As for `load`.
-    """
-    mod: Mod | None = getattr(load(name), "client_mod", None)
-    return mod
+    return _instance(cls, arguments)

@@ -1,4 +1,4 @@
-"""The arithmetic of averaging: pure functions on NumPy arrays, no Flower import."""
+"""Weighted means and gradient steps: pure functions on NumPy arrays, no Flower import."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,35 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[np.generic]]
 
+WEIGHTS = ("samples", "uniform")
 
-class RunningMean:
-    """sum_k n_k * w_k / n, with n the sum of the n_k added so far (McMahan et al., Alg. 1).
 
-    The sums run in the order of adding, in float64; the result has the dtypes of the first update.
-    (The paper's footnote 4 corrects earlier versions that summed over all clients instead of the
-    round's.)
+def check_weights(weights: str) -> str:
+    """Return ``weights`` if it is "samples" or "uniform".
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights = {weights!r}: give {' or '.join(map(repr, WEIGHTS))}")
+    return weights
+
+
+class WeightedMean:
+    """The running mean sum_k n_k w_k / sum_k n_k of named arrays.
+
+    McMahan et al. 2017, arXiv 1602.05629v4, Algorithm 1 (whose footnote 4 corrects earlier versions
+    that divided by the examples of all clients instead of the round's). Sums run in the order of
+    `add`, in float64; the result has the dtypes of the first arrays added.
     """
 
     def __init__(self) -> None:
         self._sums: dict[str, NDArray[np.float64]] = {}
         self._dtypes: dict[str, np.dtype[np.generic]] = {}
-        self._total = 0.0
+        self._total_weight = 0.0
 
-    def add(self, update: Mapping[str, NDArray[np.generic]], weight: float) -> None:
-        """Add one client's arrays, the same names and shapes every time.
+    def add(self, arrays: Mapping[str, NDArray[np.generic]], weight: float) -> None:
+        """Add one client's arrays, with the same names and shapes every time.
 
         Raises:
             ValueError: ``weight`` is not positive and finite.
@@ -31,22 +44,22 @@ class RunningMean:
         if not (np.isfinite(weight) and weight > 0):
             raise ValueError(f"weights must be positive and finite, got {weight}")
         if not self._sums:
-            self._sums = {name: np.zeros(array.shape) for name, array in update.items()}
-            self._dtypes = {name: array.dtype for name, array in update.items()}
+            self._sums = {name: np.zeros(array.shape) for name, array in arrays.items()}
+            self._dtypes = {name: array.dtype for name, array in arrays.items()}
         for name, total in self._sums.items():
-            total += np.multiply(update[name], weight, dtype=np.float64)
-        self._total += weight
+            total += np.multiply(arrays[name], weight, dtype=np.float64)
+        self._total_weight += weight
 
     def result(self) -> Arrays:
-        """Return the mean, as new arrays.
+        """Return the mean as new arrays.
 
         Raises:
             ValueError: Nothing was added.
         """
         if not self._sums:
-            raise ValueError("no update and no weight: there is nothing to average")
+            raise ValueError("no arrays were added: the mean is undefined")
         return {
-            name: cast_like(total / self._total, self._dtypes[name])
+            name: cast_like(total / self._total_weight, self._dtypes[name])
             for name, total in self._sums.items()
         }
 
@@ -54,7 +67,7 @@ class RunningMean:
 def weighted_mean(
     updates: Sequence[Mapping[str, NDArray[np.generic]]], weights: Sequence[float]
 ) -> Arrays:
-    """Return sum_k n_k * w_k / n as `RunningMean` does.
+    """Return the `WeightedMean` of a sequence of named arrays.
 
     Args:
         updates: One mapping per client, array name to array; same names and shapes in all.
@@ -65,32 +78,10 @@ def weighted_mean(
     """
     if len(updates) != len(weights):
         raise ValueError(f"need one weight per update, got {len(updates)} and {len(weights)}")
-    mean = RunningMean()
+    mean = WeightedMean()
     for update, weight in zip(updates, weights, strict=True):
         mean.add(update, weight)
     return mean.result()
-
-
-def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """Return the array in another dtype; numbers for an integer dtype are rounded, not cut off."""
-    rounded = np.rint(array) if np.issubdtype(dtype, np.integer) else array
-    return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
-
-
-def l2_norm(
-    arrays: Mapping[str, NDArray[np.generic]],
-    origin: Mapping[str, NDArray[np.generic]] | None = None,
-) -> float:
-    """Return the L2 norm of all arrays together, less those of ``origin``, computed in float64.
-
-    Infinity where float64 cannot hold it.
-    """
-    with np.errstate(over="ignore"):
-        differences = (
-            np.subtract(array, 0 if origin is None else origin[name], dtype=np.float64)
-            for name, array in arrays.items()
-        )
-        return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))
 
 
 def gradient_step(
@@ -106,3 +97,25 @@ def gradient_step(
         )
         for name, array in arrays.items()
     }
+
+
+def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    """Return the array in another dtype; values are rounded for an integer dtype."""
+    rounded = np.rint(array) if np.issubdtype(dtype, np.integer) else array
+    return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
+
+
+def l2_norm(
+    arrays: Mapping[str, NDArray[np.generic]],
+    origin: Mapping[str, NDArray[np.generic]] | None = None,
+) -> float:
+    """Return the L2 norm of all arrays together, or of their difference from ``origin``.
+
+    Computed in float64; infinity on overflow.
+    """
+    with np.errstate(over="ignore"):
+        differences = (
+            np.subtract(array, 0 if origin is None else origin[name], dtype=np.float64)
+            for name, array in arrays.items()
+        )
+        return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))

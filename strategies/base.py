@@ -1,21 +1,30 @@
-"""What every strategy of ours shares: who is written to, what is believed, how it is reported.
+"""`FederatedStrategy`: the contract of every strategy that the training loop drives.
 
-A strategy is a `flwr.serverapp.strategy.Strategy`: four methods around one round. `CohortStrategy`
-writes one message to each node that the grid shows it. Which nodes those are is not its business:
-the round loop shows it the round's cohort (`fedavg_app.cohort`), so that one seeded sampler serves
-every strategy, Flower's own included.
+One round has four steps:
+
+1. `configure_train` returns the round's messages, one for each node of the cohort.
+2. `validate` checks a reply and returns its content as a `ClientUpdate`. It changes nothing.
+3. `accumulate` adds a valid update to the round's sum. It is called in the order of the grid's
+   nodes, as soon as the replies before it have come.
+4. `finalize` returns the next global model. It is not called, and what was accumulated is dropped,
+   when fewer than ``min-replies`` replies were valid.
+
+Which clients take part is not the strategy's decision: the grid that it is given names the nodes of
+the round's cohort only, so that one seeded sampler serves every strategy.
 """
 
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic
 
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
     Context,
+    Error,
     Message,
     MessageType,
     MetricRecord,
@@ -25,144 +34,249 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from strategies.compression.theory import dense_bits
-from strategies.limits import Limits
-from strategies.screening import (
+from strategies.aggregation import Arrays
+from strategies.client_metrics import accuracy_spread, mean_metrics
+from strategies.flower_arrays import from_record, to_record
+from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
-    accuracy_spread,
-    check_metrics,
-    check_update,
-    mean_metrics,
-    screen,
+    ClientReport,
+    ClientUpdate,
+    Content,
+    ReplyBounds,
+    ReplyError,
+    error_reason,
+    printable,
+    read_report,
 )
 
 logger = logging.getLogger("fedavg_app.strategies")
 
+BITS_PER_FLOAT = 32
+# Clients choose the texts of their errors, so what is logged of them is bounded.
+MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
 
-class CohortStrategy(Strategy):
-    """Writes the model to every node of the cohort and aggregates the replies that pass.
 
-    Subclasses implement `aggregate` and, where what travels differs, override `configure_train`,
-    `check_reply` and `client_mod`.
+@dataclass(frozen=True)
+class RunSettings:
+    """What a strategy may know of the run.
+
+    Attributes:
+        num_clients: K.
+        seed: The run's seed, for random numbers of the server's end.
+        min_replies: The valid replies that a round needs.
+        bounds: Bounds on the numbers of a reply.
+    """
+
+    num_clients: int = 0
+    seed: int = 0
+    min_replies: int = 1
+    bounds: ReplyBounds = field(default_factory=ReplyBounds)
+
+
+class FederatedStrategy(Strategy, Generic[Content]):
+    """A Flower `Strategy` whose round is configure, validate, accumulate, finalize.
 
     Attributes:
         train_type: The message type of a training message: "train" runs the task client's `fit`,
             "train.gradient" its `gradient`.
-        limits: What replies must keep to besides; set before the first round.
-        rejected: Reasons by node id for the replies refused in the last `aggregate_*` call.
-        sent_arrays: The global model that the round's training messages carry.
-        sent_config: The config that they carry.
-        recovering: How many clients of the last `aggregate_train` could not train before they get
-            what they asked for; a round of such clients is no sign that the run has failed.
+        settings: What the strategy may know of the run; set before the first round.
+        server_round: The number of the round configured last, from 1.
+        model: The global model that the round's training messages carry.
+        config: The config that they carry.
+        rejected: The reason, by node id, for every reply that the last `aggregate_*` call rejected.
+        num_resyncing: How many clients of the last training round had lost their state and get the
+            full model in their next round. A round of such clients is no sign of a failing run.
         theory_bits_down: What the round's training messages cost by the papers' formulas, in bits.
-        theory_bits_up: What the accepted training replies cost by them.
+        theory_bits_up: What the valid training replies cost by them, in bits.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
 
     def __init__(self) -> None:
-        self.limits = Limits()
-        self.rejected: dict[int, str] = {}
-        self.sent_arrays = ArrayRecord()
-        self.sent_config = ConfigRecord()
+        self.settings = RunSettings()
+        self.server_round = 0
+        self.model = ArrayRecord()
+        self.config = ConfigRecord()
+        self.rejected: dict[int, ReplyError] = {}
+        self.num_resyncing = 0
         self.theory_bits_down = self.theory_bits_up = 0.0
-        self.recovering = 0
+        self._logged_tracebacks: set[str] = set()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return one training message per node of the grid, in the grid's order."""
-        self.sent_arrays, self.sent_config = arrays, config
-        messages = _broadcast(self.train_type, server_round, arrays, config, grid)
+    ) -> Iterable[Message]:
+        """Return one training message for each node of the grid, with the full model."""
+        self.start_round(server_round, arrays, config)
+        messages = broadcast(self.train_type, server_round, arrays, config, grid)
         self.theory_bits_down = len(messages) * model_bits(arrays)
         return messages
+
+    @abstractmethod
+    def validate(self, reply: Message) -> ClientUpdate[Content]:
+        """Return the content of a reply that has no error. The strategy's state is not changed.
+
+        Raises:
+            ReplyError: The reply must not be used.
+        """
+
+    @abstractmethod
+    def accumulate(self, update: ClientUpdate[Content]) -> None:
+        """Add one valid update to the round's sum."""
+
+    @abstractmethod
+    def finalize(self, model: Arrays) -> Arrays | None:
+        """Return the next global model from what was accumulated.
+
+        Only this step may change what the strategy keeps from round to round.
+
+        Args:
+            model: The current global model, the arrays that were sent.
+
+        Returns:
+            Arrays with the same names, shapes and dtypes; None leaves the model as it is.
+        """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Drop what was accumulated."""
+
+    def client_mod(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> Message:
+        """Handle a message on the client, around the ClientApp's handler ``call_next``.
+
+        A strategy whose messages differ from plain model arrays overrides this. The client builds
+        the strategy from the run config; it has no other state of the server's.
+        """
+        return call_next(message, context)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the replies that pass `check_reply`; (None, None) where they are too few.
+        """Validate and accumulate the replies as they come, and finalize the round.
 
-        Refused replies are logged with their node's id and kept in `rejected`.
+        Rejected replies are logged with their node's id and kept in `rejected`.
+
+        Returns:
+            The next global model and the clients' mean metrics; (None, None) where fewer than
+            ``min-replies`` replies were valid.
         """
-        accepted, self.rejected = screen(replies, self.check_reply, self.limits.min_replies)
-        log_rejected(server_round, self.rejected)
-        self.theory_bits_up = len(accepted) * self.theory_reply_bits()
-        if not accepted:
+        self.num_resyncing = 0
+        self.reset()
+        reports = self.screen(
+            server_round, replies, self._validate_and_accumulate, self.settings.min_replies
+        )
+        self.theory_bits_up = len(reports) * self.reply_bits()
+        model = self.finalize(from_record(self.model)) if reports else None
+        self.reset()
+        if model is None:
             return None, None
-        return self.aggregate(accepted), mean_metrics(accepted)
+        return to_record(model), self.train_metrics(reports)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return one evaluation message per node of the grid."""
-        return _broadcast(MessageType.EVALUATE, server_round, arrays, config, grid)
+    ) -> Iterable[Message]:
+        """Return one evaluation message for each node of the grid."""
+        return broadcast(MessageType.EVALUATE, server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the n_k-weighted means of the clients' metrics, and how accuracies differ.
+        """Return the clients' metrics as means weighted by n_k, and the spread of accuracies.
 
-        None where no reply passes.
+        None where no reply is valid.
         """
-        accepted, self.rejected = screen(replies, lambda reply: check_metrics(reply, self.limits))
-        log_rejected(server_round, self.rejected)
-        if not accepted:
+        reports = self.screen(server_round, replies, self._read_report)
+        if not reports:
             return None
-        return MetricRecord({**mean_metrics(accepted), **accuracy_spread(accepted)})
+        return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
 
-    def theory_reply_bits(self) -> float:
-        """Return what one training reply costs by the papers' formulas: here a model as it is."""
-        return model_bits(self.sent_arrays)
+    def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
+        """Return the round's training metrics: means weighted by n_k."""
+        return mean_metrics(reports)
 
-    @property
-    def origin(self) -> ArrayRecord | None:
-        """What a client's update is the difference to: the model sent; None for a gradient."""
-        return self.sent_arrays if self.train_type == MessageType.TRAIN else None
+    def reply_bits(self) -> float:
+        """Return what one training reply costs by the papers' formulas: 32 bits an entry."""
+        return model_bits(self.model)
 
-    def check_reply(self, reply: Message) -> None:
-        """Check one training reply against the model that was sent, and the limits.
-
-        Whether the reply is used is decided when all have come (`aggregate`).
-
-        Raises:
-            strategies.screening.ReplyError: The reply must not be used.
-        """
-        check_update(reply, self.sent_arrays, self.limits, self.origin)
-
-    @staticmethod
-    def client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Handle a message on the client, around the ClientApp's own handler `call_next`.
-
-        Strategies that change what travels override this; it is their protocol's other end.
-        """
-        return call_next(message, context)
-
-    @abstractmethod
-    def aggregate(self, replies: list[Message]) -> ArrayRecord:
-        """Return the next global model from at least one checked reply."""
+    def on_rejected(self, node_id: int, error: ReplyError) -> None:
+        """Note that a training reply was rejected; by default nothing follows from it."""
 
     def summary(self) -> None:
-        """Log what this strategy is: the first line of its docstring."""
+        """Log the first line of the strategy's docstring."""
         logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
 
+    def start_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> None:
+        """Keep what the round's messages carry, for the steps that follow."""
+        self.server_round, self.model, self.config = server_round, arrays, config
 
-def model_bits(arrays: ArrayRecord) -> float:
-    """Return the bits of a model sent as it is: 32 for every entry of its arrays."""
-    return dense_bits(sum(math.prod(array.shape) for array in arrays.values()))
+    def _log_traceback(self, node: int, error: Error) -> None:
+        """Log the traceback of a client's error, each one once and the first few only.
+
+        Its lines are indented, since a client could forge log lines.
+        """
+        lines = (error.reason or "").strip()[-MAX_TRACEBACK:].splitlines()
+        text = "\n".join(f"    {printable(line)}" for line in lines)
+        is_new = text not in self._logged_tracebacks
+        if len(lines) > 1 and is_new and len(self._logged_tracebacks) < MAX_LOGGED_TRACEBACKS:
+            self._logged_tracebacks.add(text)
+            logger.warning("node %d failed:\n%s", node, text)
+
+    def _validate_and_accumulate(self, reply: Message) -> ClientReport:
+        try:
+            update = self.validate(reply)
+        except ReplyError as error:
+            self.on_rejected(reply.metadata.src_node_id, error)
+            raise
+        self.accumulate(update)
+        return update.report
+
+    def _read_report(self, reply: Message) -> ClientReport:
+        return read_report(reply, self.settings.bounds)
+
+    def screen(
+        self,
+        server_round: int,
+        replies: Iterable[Message],
+        read: Callable[[Message], ClientReport],
+        at_least: int = 1,
+    ) -> list[ClientReport]:
+        """Return the reports of the valid replies; log the others and keep them in `rejected`.
+
+        A reply that carries an error is rejected with that error's reason, and so is the second
+        reply of a node. Where fewer than ``at_least`` are valid, all are rejected.
+        """
+        self.rejected = {}
+        reports: list[ClientReport] = []
+        seen: set[int] = set()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            try:
+                if reply.has_error():
+                    self._log_traceback(node, reply.error)
+                    raise ReplyError(error_reason(reply.error))
+                if node in seen:
+                    raise ReplyError("a second reply from the same node")
+                reports.append(read(reply))
+            except ReplyError as error:
+                self.rejected[node] = error
+            seen.add(node)
+        if len(reports) < at_least:
+            too_few = f"too few usable replies: {len(reports)}, min-replies is {at_least}"
+            self.rejected |= {report.node_id: ReplyError(too_few) for report in reports}
+            reports = []
+        for node, reason in self.rejected.items():
+            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
+        return reports
 
 
-def log_rejected(server_round: int, rejected: dict[int, str]) -> None:
-    """Log one warning per refused reply, with the node's id."""
-    for node, reason in rejected.items():
-        logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
-
-
-def _broadcast(
+def broadcast(
     message_type: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
 ) -> list[Message]:
+    """Return one message for each node of the grid, all with the same model and config."""
     config["server-round"] = server_round
-    # A dictionary of its own for every message: a mod may change what its message holds.
+    # A RecordDict for each message: a client mod may replace the records of its message.
     return [
         Message(
             RecordDict({ARRAYS: arrays, CONFIG: config}),
@@ -172,3 +286,8 @@ def _broadcast(
         )
         for node in grid.get_node_ids()
     ]
+
+
+def model_bits(arrays: ArrayRecord) -> float:
+    """Return the bits of an uncompressed model: 32 for every entry of its arrays."""
+    return float(BITS_PER_FLOAT * sum(math.prod(array.shape) for array in arrays.values()))

@@ -1,108 +1,120 @@
 """The client's end of every compressed strategy (docs/protocol.md).
 
-A mod around the training handler: it brings the client's copy of the model up to date, lets the
-handler train it, and sends the compressed change. What it keeps lies in the client's
-`context.state`, is changed last, and may be lost at any time: then the client asks for the full
-model.
+It wraps the training handler: it brings the client's copy of the model up to date, lets the handler
+train it, and sends the compressed change. What it keeps is in the client's `context.state`, which
+is changed last and may be lost at any time: then the client asks for the full model.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies import synced
-from strategies.arrays import from_array, from_record, to_record
-from strategies.compression.feedback import compress_with_feedback
-from strategies.compression.layout import Layout
-from strategies.compression.update import Update, Vector
-from strategies.raw import raw_array, raw_bytes
-from strategies.records import array_record, find, get
-from strategies.screening import ARRAYS, CONFIG
-from strategies.synced import Entry, Head, Version
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import Vector
+from strategies.compression.error_feedback import DivergedError, check_range, compress
+from strategies.compression.sync_protocol import (
+    HEAD,
+    PAYLOAD,
+    SYNC_RECORD,
+    UPDATE_RECORD,
+    UPDATES,
+    Head,
+    ModelUpdate,
+    ReplyStatus,
+    Version,
+    decode_updates,
+    encode_reply,
+    missing_updates,
+)
+from strategies.compression.vector_layout import Layout
+from strategies.flower_arrays import (
+    array_record,
+    find_record,
+    from_array,
+    from_record,
+    get_record,
+    raw_array,
+    raw_bytes,
+    to_record,
+)
+from strategies.reply_validation import ARRAYS, CONFIG
 
-# Records of the client's state.
-MODEL, FEEDBACK, VERSION = "synced-model", "feedback", "synced-version"
+# Records of the client's state, and the arrays of the last.
+MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"
+RESIDUAL, PENDING = "residual", "pending"
 
-# The version last built in this process. It is the same model for every client that gets there:
+# The version built last in this process. It is the same model for every client that reaches it, so
 # clients that share a process build it once, and the next one from there.
-_built: dict[Version, ArrayRecord] = {}
-
-# (update, the model's layout, the server's settings) -> what to send.
-Compress = Callable[[Vector, Layout, ConfigRecord], Update]
-# (bytes, the model's layout, the server's settings) -> update.
-Decode = Callable[[bytes, Layout, ConfigRecord], Update]
-
-
-@dataclass(frozen=True)
-class Codec:
-    """What distinguishes one compressed strategy's clients from another's.
-
-    Attributes:
-        compress: Compresses the client's update.
-        decode: Decodes an update: the server's, and one that ``compress`` made, to take it back.
-        error_feedback: Whether what was not sent is added to the next update.
-    """
-
-    compress: Compress
-    decode: Decode
-    error_feedback: bool = True
+_last_built: dict[Version, ArrayRecord] = {}
 
 
 def train_compressed(
-    message: Message, context: Context, call_next: ClientAppCallable, codec: Codec
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    uplink: Compressor,
+    downlink: Compressor,
+    error_feedback: bool,
 ) -> Message:
-    """Handle a message on the client; those that are not for training pass through.
+    """Handle a training message on the client; other messages pass through.
+
+    Training that diverges is reported to the server, and the client's state stays as it was: an
+    update that is sent and rejected would be added to the next one again.
+
+    Args:
+        message: The server's message.
+        context: The client's context.
+        call_next: The handler that trains.
+        uplink: Compresses the client's update.
+        downlink: Decodes the server's updates.
+        error_feedback: Whether what was not sent is added to the next update.
 
     Raises:
-        CodecError: The server's message cannot be read.
-        ValueError: The message is older than the last one handled, or training gave values that are
-            NaN, infinite or beyond `synced.LARGEST_CHANGE`. The client's state stays as it was.
+        ValueError: The server's message cannot be read or is older than the last one handled, or
+            training returned other arrays. The client's state stays as it was.
     """
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
-    config = get(message.content, CONFIG, ConfigRecord)
-    head = Head.decode(raw_bytes(message.content, synced.SYNC, synced.HEAD))
+    config = get_record(message.content, CONFIG, ConfigRecord)
+    head = Head.decode(raw_bytes(message.content, SYNC_RECORD, HEAD))
     server_round = config["server-round"]
     assert isinstance(server_round, int)
-    have, last_round = _last_handled(context)
+    have, last_round = _version_and_round(context)
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    arrays = _synchronise(message, context, have, head.version, codec)
+    arrays = _synced_model(message, context, have, head.version, downlink)
     if arrays is None:
-        payload = synced.encode_reply(synced.NEEDS_MODEL, 0)
-        return Message(RecordDict({synced.UPDATE: _payload(payload)}), reply_to=message)
-    named = from_record(arrays)
-    layout = Layout.of(named)
+        return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
+    model = from_record(arrays)
+    layout = Layout.of(model)
 
-    # A record of its own: the model is shared with other clients in this process.
+    # Records of its own: other clients in this process share the model.
     message.content = RecordDict({ARRAYS: array_record(arrays), CONFIG: config})
     reply = call_next(message, context)
-    answer = find(reply.content, ARRAYS, ArrayRecord)
+    answer = find_record(reply.content, ARRAYS, ArrayRecord)
     if answer is None:
-        return reply  # nothing to compress; the server will refuse it
+        return reply  # nothing to compress; the server rejects it
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
         for name, array in answer.items()
     }
     if Layout.of(trained) != layout:
         raise ValueError("training returned arrays of other names or shapes than the model's")
-    update = layout.flatten(trained) - layout.flatten(named)
-    if codec.error_feedback:
-        residual = _residual(context, layout, config, head.accepted, last_round, codec)
+    update = layout.flatten(trained) - layout.flatten(model)
+    if error_feedback:
+        residual = _residual(context, layout, head.accepted, last_round, uplink)
     else:
         residual = np.zeros(layout.size, np.float32)
-    sent, residual = compress_with_feedback(
-        update, residual, lambda accumulated: codec.compress(accumulated, layout, config)
-    )
-    if sent.largest() > synced.LARGEST_CHANGE:
-        raise ValueError(f"the update changes a weight by {sent.largest():g}")
-    data = sent.encode()
+    try:
+        compressed = compress(update, residual, uplink, layout, _generator(config, context))
+        check_range(compressed.update)
+    except DivergedError:
+        return _reply(message, ReplyStatus.DIVERGED, server_round)
     del reply.content[ARRAYS]
-    payload = synced.encode_reply(synced.HAS_UPDATE, head.version.number, data)
-    reply.content[synced.UPDATE] = _payload(payload)
+    payload = encode_reply(ReplyStatus.UPDATE, server_round, compressed.data)
+    reply.content[UPDATE_RECORD] = array_record({PAYLOAD: raw_array(payload)})
 
     context.state[MODEL] = arrays
     context.state[VERSION] = ConfigRecord(
@@ -112,18 +124,21 @@ def train_compressed(
             "round": server_round,
         }
     )
-    if codec.error_feedback:
+    if error_feedback:
         context.state[FEEDBACK] = array_record(
-            {"residual": raw_array(residual.tobytes()), "pending": raw_array(data)}
+            {
+                RESIDUAL: raw_array(compressed.residual.tobytes()),
+                PENDING: raw_array(compressed.data),
+            }
         )
     return reply
 
 
-def _last_handled(context: Context) -> tuple[Version | None, int]:
+def _version_and_round(context: Context) -> tuple[Version | None, int]:
     """Return the version that the client has, None for none, and the round it last answered."""
     if VERSION not in context.state:
         return None, 0
-    stored = get(context.state, VERSION, ConfigRecord)
+    stored = get_record(context.state, VERSION, ConfigRecord)
     number, fingerprint, last_round = (stored[key] for key in ("number", "fingerprint", "round"))
     assert isinstance(number, int)
     assert isinstance(fingerprint, int)
@@ -131,71 +146,79 @@ def _last_handled(context: Context) -> tuple[Version | None, int]:
     return Version(number, fingerprint), last_round
 
 
-def _synchronise(
-    message: Message, context: Context, have: Version | None, version: Version, codec: Codec
+def _synced_model(
+    message: Message,
+    context: Context,
+    have: Version | None,
+    version: Version,
+    downlink: Compressor,
 ) -> ArrayRecord | None:
-    """Return the global model; None where what came does not lead to it from what is here."""
-    whole = find(message.content, ARRAYS, ArrayRecord)
-    if whole is not None:
-        return whole
-    chain = synced.decode_chain(raw_bytes(message.content, synced.SYNC, synced.UPDATES))
+    """Return the global model; None where what was sent does not lead to it from what is here."""
+    full = find_record(message.content, ARRAYS, ArrayRecord)
+    if full is not None:
+        return full
+    updates = decode_updates(raw_bytes(message.content, SYNC_RECORD, UPDATES))
     if have is None or MODEL not in context.state:
         return None
-    ahead = synced.missing(have, chain, version)
-    if ahead is None:
+    missing = missing_updates(have, updates, version)
+    if missing is None:
         return None
-    arrays = get(context.state, MODEL, ArrayRecord)
-    if not ahead:
+    arrays = get_record(context.state, MODEL, ArrayRecord)
+    if not missing:
         return arrays
-    if version not in _built:
-        for near, built in _built.items():
-            from_near = synced.missing(near, chain, version)
-            if from_near is not None and len(from_near) < len(ahead):
-                ahead, arrays = from_near, built
-        arrays = _follow(arrays, ahead, message, codec)
-        _built.clear()
-        _built[version] = arrays
-    return _built[version]
+    if version not in _last_built:
+        for built_version, built in _last_built.items():
+            from_built = missing_updates(built_version, updates, version)
+            if from_built is not None and len(from_built) < len(missing):
+                missing, arrays = from_built, built
+        arrays = _apply(missing, arrays, downlink)
+        _last_built.clear()
+        _last_built[version] = arrays
+    return _last_built[version]
 
 
-def _follow(
-    arrays: ArrayRecord, ahead: Sequence[Entry], message: Message, codec: Codec
+def _apply(
+    updates: Sequence[ModelUpdate], arrays: ArrayRecord, downlink: Compressor
 ) -> ArrayRecord:
-    """Return the model that the updates turn the client's into."""
-    named = from_record(arrays)
-    layout = Layout.of(named)
-    model = layout.flatten(named)
-    config = get(message.content, CONFIG, ConfigRecord)
-    for entry in ahead:
-        model += codec.decode(entry.update, layout, config).to_dense()
-    return to_record(layout.unflatten(model))
+    """Return the model that the updates turn ``arrays`` into."""
+    model = from_record(arrays)
+    layout = Layout.of(model)
+    vector = layout.flatten(model)
+    for update in updates:
+        vector += downlink.decode(update.data, layout).to_dense()
+    return to_record(layout.unflatten(vector))
 
 
 def _residual(
-    context: Context,
-    layout: Layout,
-    config: ConfigRecord,
-    accepted: int,
-    last_round: int,
-    codec: Codec,
+    context: Context, layout: Layout, accepted: int, last_round: int, uplink: Compressor
 ) -> Vector:
-    """Return what was not sent so far, and what was sent in vain.
+    """Return what was not sent so far, and what was sent but not accepted.
 
-    The update sent last is pending until the server names it as accepted. It comes back to the
-    residual otherwise: the reply was lost, late or refused. Where the server has accepted a later
-    one than this state knows of, the state is an old one that came back: what it holds may have
-    been counted, so it is dropped.
+    The update sent last is pending until the server names it as accepted. Otherwise its reply was
+    lost, late or rejected, and it is added to the residual again. Where the server has accepted a
+    later one than this state knows of, the state is an old copy: what it holds may have been
+    counted, so it is dropped.
     """
     if FEEDBACK not in context.state or accepted > last_round:
         return np.zeros(layout.size, np.float32)
-    stored = get(context.state, FEEDBACK, ArrayRecord)
-    residual = np.frombuffer(stored["residual"].data, np.float32)
+    stored = get_record(context.state, FEEDBACK, ArrayRecord)
+    residual = np.frombuffer(stored[RESIDUAL].data, np.float32)
     if len(residual) != layout.size:
         raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
     if last_round == accepted:
         return residual
-    return residual + codec.decode(stored["pending"].data, layout, config).to_dense()
+    return residual + uplink.decode(stored[PENDING].data, layout).to_dense()
 
 
-def _payload(data: bytes) -> ArrayRecord:
-    return array_record({synced.PAYLOAD: raw_array(data)})
+def _generator(config: Mapping[str, object], context: Context) -> np.random.Generator:
+    """Return the client's random numbers for the compressor: from seed, round and client."""
+    numbers = [config.get("seed", 0), config["server-round"]]
+    numbers.append(context.node_config.get("partition-id", 0))
+    return np.random.default_rng([int(str(number)) for number in numbers])
+
+
+def _reply(message: Message, status: ReplyStatus, server_round: int) -> Message:
+    """Return a reply without an update."""
+    payload = raw_array(encode_reply(status, server_round))
+    content = RecordDict({UPDATE_RECORD: array_record({PAYLOAD: payload})})
+    return Message(content, reply_to=message)

@@ -4,25 +4,26 @@
 data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batch gradient descent.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from strategies.aggregation import gradient_step
-from strategies.arrays import from_record, to_record
-from strategies.averaging import AveragingStrategy
+from strategies.aggregation import Arrays, gradient_step
+from strategies.fedavg import FedAvg
+from strategies.reply_validation import ClientUpdate, validate_arrays
 
 
-class FedSGD(AveragingStrategy):
-    """FedSGD: clients send the gradient of their whole local loss; the server takes the step.
+class FedSGD(FedAvg):
+    """FedSGD: clients send gradients g_k; the server steps w <- w - eta * sum_k (n_k / n) g_k.
 
-    w <- w - eta * sum_k (n_k / n) g_k, with eta the round's "learning-rate". The config's local
-    work (epochs, steps, batch size) does not apply: one gradient over all local examples. With
-    momentum m, clients send v <- m v + g instead of g.
+    g_k is the gradient of the mean loss over all local examples, so the config's local epochs,
+    steps and batch size have no effect; eta is the round's "learning-rate". With momentum m clients
+    send v_k <- m v_k + g_k instead.
 
     Args:
-        weights: "samples" weights by n_k, "uniform" counts all clients alike.
+        weights: "samples" weights clients by n_k, "uniform" equally.
 
     Raises:
         ValueError: ``weights`` is neither.
@@ -32,21 +33,22 @@ class FedSGD(AveragingStrategy):
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return one gradient message per node of the grid.
+    ) -> Iterable[Message]:
+        """Return one gradient message for each node of the grid.
 
         Raises:
             ValueError: ``config`` has no number "learning-rate".
         """
-        if not isinstance(config.get("learning-rate"), int | float):
+        learning_rate = config.get("learning-rate")
+        if not isinstance(learning_rate, int | float):
             raise ValueError("FedSGD needs a number 'learning-rate' in the train config")
+        self.learning_rate = float(learning_rate)
         return super().configure_train(server_round, arrays, config, grid)
 
-    def aggregate(self, replies: list[Message]) -> ArrayRecord:
-        """Return the model after one step along the mean gradient, weighted as told."""
-        del replies  # their sum is there
-        learning_rate = self.sent_config["learning-rate"]
-        assert isinstance(learning_rate, int | float)
-        model = from_record(self.sent_arrays)
-        stepped = gradient_step(model, self.mean(), learning_rate)
-        return to_record(stepped)
+    def validate(self, reply: Message) -> ClientUpdate[Arrays]:
+        """Return the client's gradient g_k; it must have the arrays of the model."""
+        return validate_arrays(reply, self.model, self.settings.bounds, origin=None)
+
+    def finalize(self, model: Arrays) -> Arrays:
+        """Return w - eta * sum_k (n_k / n) g_k."""
+        return gradient_step(model, self.mean.result(), self.learning_rate)

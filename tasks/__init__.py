@@ -1,9 +1,9 @@
 """Tasks: one module per learning problem, found by name.
 
-`load("mnist-2nn")` takes a short name of ours, `load("package.module:TASK")` any importable `Task`.
+A name is one of `BUILT_IN`, or "package.module:TASK" for any importable `tasks.base.Task`.
 """
 
-from importlib import import_module
+import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -22,40 +22,38 @@ BUILT_IN = {
 }
 
 
-def known() -> list[str]:
-    """Return the short names that `load` takes."""
+def names() -> list[str]:
+    """Return the names of the built-in tasks."""
     return sorted(BUILT_IN)
 
 
-def resolve(name: str) -> str:
-    """Return the path "package.module:TASK" that ``name`` stands for; nothing is imported.
+def check_name(name: str) -> str:
+    """Return the path "package.module:TASK" of a task; nothing is imported.
 
     Raises:
-        ValueError: An unknown short name.
+        ValueError: An unknown name.
     """
     path = BUILT_IN.get(name, name)
     if ":" not in path:
-        raise ValueError(f"known tasks: {', '.join(known())}; or package.module:TASK")
+        raise ValueError(f"known tasks: {', '.join(names())}; or package.module:TASK")
     return path
 
 
 def load(name: str) -> "Task":
-    """Return the task that ``name`` stands for.
+    """Return the task of that name.
 
     Args:
-        name: A short name (see `known`) or "package.module:TASK".
+        name: A built-in task's (see `names`) or "package.module:TASK".
 
     Raises:
-        ValueError: Nothing of that name, it cannot be imported, or it is no `Task`.
+        ValueError: An unknown name, or not a `Task`.
+        ImportError: There is no such module.
+        AttributeError: The module has no such attribute.
     """
     from tasks.base import Task
 
-    path = resolve(name)
-    module, _, attribute = path.partition(":")
-    try:
-        task = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"cannot import {path!r}: {error}") from error
+    path = check_name(name)
+    task = pkgutil.resolve_name(path)
     if not isinstance(task, Task):
         raise ValueError(f"{path!r} is not a tasks.base.Task")
     return task

@@ -13,32 +13,40 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
+from tasks.augmentation import (
+    per_image_standardization,
+    random_brightness,
+    random_contrast,
+    random_crop,
+    random_horizontal_flip,
+)
 from tasks.base import Task
 from tasks.data.cifar import CIFAR10
-from tasks.images import brighten_each, contrast_each, crop_each, flip_each, whiten_each
 
 FLOATS = v2.ToDtype(torch.float32)  # from uint8, values 0 to 255
-# The tutorial's: the middle 24 x 24 pixels; while training a random square, flipped, brightened by
-# up to 63 of 255, its contrast scaled by 0.2 to 1.8.
-CENTRE = v2.Compose([v2.CenterCrop(24), FLOATS, whiten_each])
-DISTORTED = v2.Compose(
+# The tutorial's: the central 24 x 24 pixels; while training a random crop, flipped, with brightness
+# changed by up to 63 of 255 and contrast by a factor of 0.2 to 1.8.
+CENTRAL = v2.Compose([v2.CenterCrop(24), FLOATS, per_image_standardization])
+AUGMENTED_24 = v2.Compose(
     [
-        partial(crop_each, size=24),
-        flip_each,
+        partial(random_crop, size=24),
+        random_horizontal_flip,
         FLOATS,
-        partial(brighten_each, delta=63),
-        partial(contrast_each, lower=0.2, upper=1.8),
-        whiten_each,
+        partial(random_brightness, delta=63),
+        partial(random_contrast, lower=0.2, upper=1.8),
+        per_image_standardization,
     ]
 )
-# Of the STC authors: means and deviations of the training set, crops of the padded image.
+# The STC authors': standardized by the training set; while training randomly cropped and flipped.
 STANDARD = v2.Compose(
     [
         v2.ToDtype(torch.float32, scale=True),
         v2.Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     ]
 )
-SHIFTED = v2.Compose([partial(crop_each, size=32, padding=4), flip_each, STANDARD])
+AUGMENTED_32 = v2.Compose(
+    [partial(random_crop, size=32, padding=4), random_horizontal_flip, STANDARD]
+)
 
 
 def _apply(transform: v2.Transform, images: Tensor) -> Tensor:
@@ -51,7 +59,7 @@ class LocalResponseNorm(nn.Module):
     """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
 
     What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, as one convolution,
-    which is faster on a CPU (benchmarks/normalisation.py).
+    which is faster on a CPU (results/tasks/README.md).
     """
 
     band: Tensor
@@ -130,9 +138,9 @@ CIFAR10_CNN = Task(
     "cifar10-cnn",
     paper_cnn,
     CIFAR10.load,
-    partial(_apply, CENTRE),
+    partial(_apply, CENTRAL),
     learning_rate=0.15,
-    augment=partial(_apply, DISTORTED),
+    augment=partial(_apply, AUGMENTED_24),
     target_accuracy=0.8,
 )
 CIFAR10_VGG = Task(
@@ -141,5 +149,5 @@ CIFAR10_VGG = Task(
     CIFAR10.load,
     partial(_apply, STANDARD),
     learning_rate=0.016,
-    augment=partial(_apply, SHIFTED),
+    augment=partial(_apply, AUGMENTED_32),
 )

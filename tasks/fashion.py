@@ -20,7 +20,7 @@ MEAN, STD = 0.2860, 0.3530
 class RowLSTM(nn.Module):
     """Two LSTM layers of 128 that read an image row by row, and a linear layer: 216,330 parameters.
 
-    The image has 32 rows of 32 pixels; the classes are read off the state after the last.
+    The image has 32 rows of 32 pixels; the output layer reads the state after the last.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """MNIST handwritten digits (arXiv 1602.05629v4, section 3, and STC's convex problem).
 
 Pixels are scaled to [0, 1] and standardised by the training set's mean and standard deviation.
-The networks' default learning rates are those that did best on full MNIST, of the few that were
-tried (results/report.html); that of logistic regression is the STC paper's base setting
+The networks' default learning rates are the best of a small grid on full MNIST
+(results/report.html); that of logistic regression is the STC paper's base setting
 (arXiv 1903.02891).
 """
 
@@ -42,8 +42,8 @@ def cnn() -> nn.Module:
     """Return the paper's CNN: two 5x5 convolutions, each pooled, and 512 units; 1,663,370.
 
     The count needs "same" padding (7 x 7 x 64 inputs to the 512 units). The paper states ReLU for
-    the 512 units only; like every reproduction we know, we put it behind the convolutions
-    too; after the pooling, where it gives the same values from a quarter of the work.
+    the 512 units only; like the public reproductions, this has it behind the convolutions too. It
+    is after the pooling, where it gives the same values at a quarter of the cost.
     """
     return nn.Sequential(
         nn.Conv2d(1, 32, kernel_size=5, padding=2),

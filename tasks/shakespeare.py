@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.base import Task, number_correct
+from tasks.base import Task, count_correct
 from tasks.data.shakespeare import END, SHAKESPEARE, SYMBOLS
 
 
@@ -24,7 +24,7 @@ class CharacterLSTM(nn.Module):
 
     def forward(self, symbols: Tensor) -> Tensor:
         """Return logits (n, t, 258) for symbols (n, 80), t being the longest line's length."""
-        # Lines have 42 of the 80 symbols on average: what all of them leave empty is not computed.
+        # Lines have 42 of the 80 symbols on average: positions empty in all lines are skipped.
         longest = int((symbols != END).any(dim=0).sum())
         states, _ = self.lstm(self.embedding(symbols[:, :longest]))
         logits: Tensor = self.output(states)
@@ -43,8 +43,8 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return how many characters are predicted."""
-    return number_correct(logits, targets[:, : logits.shape[1]])
+    """Return how many characters are predicted correctly."""
+    return count_correct(logits, targets[:, : logits.shape[1]])
 
 
 SHAKESPEARE_LSTM = Task(

@@ -1,15 +1,15 @@
-"""What all tests share: a data cache of their own, and the right to create messages."""
+"""What all tests share: a data cache of their own, and the identity that messages need."""
 
 import os
 
 import pytest
 
-from fedavg_app.internals import identify_server
+from fedavg_app.flower_internals import identify_server
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
-    """Keep the user's cache out of the tests; child processes inherit the variable."""
+    """Use an empty cache instead of the user's; child processes inherit the variable."""
     os.environ["FEDAVG_APP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 

@@ -46,9 +46,9 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.data import idx
-from tasks.data.store import Split
+from tasks.data.dataset import Split
 from tasks.mnist import MNIST_2NN, MNIST_CNN, MNIST_LOGISTIC
-from tasks.seeds import integer, stream
+from tasks.random_streams import derive_seed, numpy_generator
 
 TASKS = {task.name: task for task in (MNIST_LOGISTIC, MNIST_2NN, MNIST_CNN)}
 Tensors = tuple[Tensor, ...]
@@ -125,14 +125,14 @@ def tensors_of(task: Task, split: Split) -> Tensors:
 
 def participants(args: argparse.Namespace) -> Iterator[int]:
     """Yield the clients of one round after the other, each at most once a round."""
-    generator = stream(args.seed, "participation")
+    generator = numpy_generator(args.seed, "participation")
     while True:
         yield from generator.choice(args.clients, args.per_round, replace=False).tolist()
 
 
 def federate(args: argparse.Namespace, train: Tensors) -> FederatedDataset:
     """Split the examples IID on the clients, as the engine does."""
-    order = torch.from_numpy(stream(args.seed, "partition").permutation(len(train[0])))
+    order = torch.from_numpy(numpy_generator(args.seed, "partition").permutation(len(train[0])))
     clients = [tuple(t[share] for t in train) for share in order.tensor_split(args.clients)]
     return FederatedDataset(
         lambda client: ClientRound(clients[client], args.local_steps, args.batch_size),
@@ -143,7 +143,7 @@ def federate(args: argparse.Namespace, train: Tensors) -> FederatedDataset:
 def train_and_test(args: argparse.Namespace) -> float:
     """Run FedAvg; return the final model's accuracy."""
     np.random.seed(args.seed)  # noqa: NPY002 - pfl draws its own seeds from this generator
-    torch.manual_seed(integer(args.seed, "batches", pytorch_ops.distributed.global_rank))
+    torch.manual_seed(derive_seed(args.seed, "batches", pytorch_ops.distributed.global_rank))
     task = TASKS[args.model]
     train, test = (tensors_of(task, split) for split in idx.read(idx.find(args.data_dir)))
     classifier = Classifier(task, args.seed)

@@ -1,11 +1,48 @@
-"""Compressed model updates: pure functions and values on NumPy arrays, no Flower import.
+"""Compressors of model updates: pure NumPy, no Flower import.
 
-| module | idea |
-|---|---|
-| `layout` | a model's arrays as one flat vector and back |
-| `topk` | which entries are kept |
-| `golomb` | positions as bits |
-| `ternary`, `sparse`, `signs`, `dense` | the four forms of an update, each with its bytes |
-| `feedback` | what was not sent is kept for the next time |
-| `theory` | what the papers say it should cost |
+A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
+`float32`, `sparse`, `ternary`, `sign`. They are made of `largest_entries` (the k largest entries),
+`golomb` (positions as bits) and `bit_packing`, for vectors described by a `vector_layout`.
 """
+
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from strategies.compression.compressor import Compressor
+
+BUILT_IN = {
+    "float32": "strategies.compression.float32:Float32",
+    "sign": "strategies.compression.sign:Sign",
+    "sparse": "strategies.compression.sparse:Sparse",
+    "ternary": "strategies.compression.ternary:Ternary",
+}
+
+
+def names() -> list[str]:
+    """Return the names of the built-in compressors."""
+    return sorted(BUILT_IN)
+
+
+def build(name: str, arguments: Mapping[str, Any] | None = None) -> Compressor:
+    """Return the compressor of that name.
+
+    Args:
+        name: One of `names`, or "package.module:Class" for any importable `Compressor`.
+        arguments: What the class is called with.
+
+    Raises:
+        ValueError: An unknown name, not a compressor, or arguments that it does not take.
+        ImportError: There is no such module.
+        AttributeError: The module has no such attribute.
+    """
+    path = BUILT_IN.get(name, name)
+    if ":" not in path:
+        raise ValueError(f"compressor {name!r}: known are {', '.join(names())}; or module:Class")
+    cls = pkgutil.resolve_name(path)
+    if not (isinstance(cls, type) and issubclass(cls, Compressor)):
+        raise ValueError(f"compressor {name!r} is not a subclass of {Compressor.__name__}")
+    try:
+        return cls(**(arguments or {}))
+    except TypeError as error:
+        raise ValueError(f"compressor {name!r}: {error}") from error

@@ -1,92 +1,82 @@
-"""Sparse updates with their values: positions and a float32 each (top-k sparsification).
+"""The k largest entries as they are: positions and a float32 each (top-k sparsification).
 
-Layout of the bytes (little endian): b, 1 byte; k, 4 bytes; k float32 values; then the Golomb code
-of the k positions (`golomb`), zeros to a whole byte.
+A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. EMNLP 2017, arXiv
+1704.05021. Bytes (little endian): b, 1 byte; k, 4 bytes; k float32 values; then bits: the Golomb
+code of the k positions (`golomb`), zero padding.
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strategies.compression import golomb
-from strategies.compression.bits import check_end, pack, unpack
-from strategies.compression.topk import MAGNITUDE, top_k_of_blocks
-from strategies.compression.update import CodecError, Positions, Vector
+from strategies.compression.bit_packing import check_end, pack, unpack
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
+from strategies.compression.float32 import BITS
+from strategies.compression.largest_entries import (
+    MAGNITUDE_BITS,
+    check_sparsity,
+    largest_of_blocks,
+    max_kept,
+)
+from strategies.compression.vector_layout import Layout, check_scope
 
 HEAD = struct.Struct("<BI")
 
 
-@dataclass(frozen=True, eq=False)
-class Sparse:
-    """An update with few entries that are not zero.
-
-    Attributes:
-        size: Number of entries of the vector it changes.
-        positions: Where it is not zero, int64 (k,), sorted.
-        values: The entries there, float32 (k,), finite and not zero.
-    """
-
-    size: int
-    positions: Positions
-    values: NDArray[np.float32]
-
-    def to_dense(self) -> Vector:
-        """Return the change as a new float32 vector."""
-        vector = np.zeros(self.size, np.float32)
-        vector[self.positions] = self.values
-        return vector
-
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight`` times the change to ``total``, in place."""
-        total[self.positions] += weight * self.values.astype(np.float64)
-
-    def largest(self) -> float:
-        """Return the largest magnitude of an entry, 0 where there is none."""
-        return float(np.abs(self.values).max(initial=0.0))
-
-    def encode(self) -> bytes:
-        """Return the bytes that this module's docstring describes."""
-        b = golomb.parameter(len(self.positions) / max(self.size, 1))
-        bits = pack(golomb.encode_positions(self.positions, b))
-        return HEAD.pack(b, len(self.positions)) + self.values.astype("<f4").tobytes() + bits
-
-    @classmethod
-    def decode(cls, data: bytes, size: int, most: int | None = None) -> "Sparse":
-        """Return the update of a vector of ``size`` entries, at most ``most`` of them not 0.
-
-        Raises:
-            CodecError: The bytes are not the code of such an update.
-        """
-        if len(data) < HEAD.size:
-            raise CodecError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
-        b, count = HEAD.unpack_from(data)
-        start = HEAD.size + 4 * count
-        if (
-            b > golomb.MAX_PARAMETER
-            or count > (size if most is None else most)
-            or len(data) < start
-        ):
-            raise CodecError(f"b = {b} and k = {count} do not fit {size} entries or the bytes")
-        values = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
-        if not (np.isfinite(values).all() and (values.view(np.int32) & MAGNITUDE).all()):
-            raise CodecError("a value is zero, NaN or infinite")
-        bits = unpack(data[start:], golomb.most_bits(count, b, size))
-        positions, used = golomb.decode_positions(bits, count, b, size)
-        check_end(bits, used)
-        return cls(size, positions, values)
-
-
-def sparsify(values: Vector, sparsity: float, blocks: Sequence[int]) -> Sparse:
-    """Return the k largest entries of each block as they are.
+@dataclass(frozen=True)
+class Sparse(Compressor):
+    """Sends the largest entries of each block.
 
     Args:
-        values: float32 (n,), finite.
-        sparsity: p, the share of each block that is kept, at least one entry.
-        blocks: The blocks' sizes, which sum to n.
+        sparsity: p, the share of the entries that is kept, at least one of each block.
+        scope: What a block is: every "tensor", or the whole "model".
+
+    Raises:
+        ValueError: An argument is out of its range.
     """
-    kept = top_k_of_blocks(values, sparsity, blocks)
-    positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
-    return Sparse(len(values), positions, values[positions])
+
+    sparsity: float = 0.01
+    scope: str = "tensor"
+
+    def __post_init__(self) -> None:
+        check_sparsity("sparsity", self.sparsity)
+        check_scope(self.scope)
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes that the module's docstring describes."""
+        del rng
+        kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
+        positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
+        b = golomb.parameter(len(positions) / max(len(vector), 1))
+        bits = pack(golomb.encode_positions(positions, b))
+        return HEAD.pack(b, len(positions)) + vector[positions].astype("<f4").tobytes() + bits
+
+    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+        """Return the update.
+
+        Raises:
+            DecodeError: The bytes are not such an update for this layout, or have more entries than
+                the sparsity allows.
+        """
+        size = layout.size
+        if len(data) < HEAD.size:
+            raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
+        b, count = HEAD.unpack_from(data)
+        start = HEAD.size + 4 * count
+        allowed = max_kept(self.sparsity, layout.blocks(self.scope))
+        if b > golomb.MAX_PARAMETER or count > allowed or len(data) < start:
+            raise DecodeError(f"b = {b} and k = {count} do not fit {size} entries or the bytes")
+        values = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
+        if not (np.isfinite(values).all() and (values.view(np.int32) & MAGNITUDE_BITS).all()):
+            raise DecodeError("a value is zero, NaN or infinite")
+        bits = unpack(data[start:], golomb.max_bits(count, b, size))
+        positions, used = golomb.decode_positions(bits, count, b, size)
+        check_end(bits, used)
+        return SparseUpdate(size, positions, values)
+
+    def expected_bits(self, size: int) -> float:
+        """Return n p positions with a float32 each."""
+        return size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)

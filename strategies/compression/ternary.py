@@ -1,8 +1,8 @@
-"""Sparse ternary updates: positions, signs, and one magnitude per block (STC's messages).
+"""The k largest entries as signs with one magnitude per block: sparse ternary compression.
 
-Sattler et al. 2020, arXiv 1903.02891, Algorithm 1. Layout of the bytes (integers and floats little
-endian): b, 1 byte; k, 4 bytes; one float32 magnitude per block; then bits: the Golomb code of the k
-positions (`golomb`), k signs (1 is negative), zeros to a whole byte.
+Sattler et al. 2020, arXiv 1903.02891, Algorithm 1. Bytes (little endian): b, 1 byte; k, 4 bytes;
+one float32 magnitude mu per block; then bits: the Golomb code of the k positions (`golomb`), k
+signs (1 is negative), zero padding.
 """
 
 import struct
@@ -13,115 +13,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression import golomb
-from strategies.compression.bits import check_end, pack, unpack
-from strategies.compression.topk import top_k_of_blocks
-from strategies.compression.update import CodecError, Positions, Vector
+from strategies.compression.bit_packing import check_end, pack, unpack
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
+from strategies.compression.largest_entries import check_sparsity, largest_of_blocks, max_kept
+from strategies.compression.vector_layout import Layout, check_scope
 
 HEAD = struct.Struct("<BI")
 
 
-@dataclass(frozen=True, eq=False)
-class Ternary:
-    """An update with entries in {-mu, 0, +mu}, mu one number per block.
+@dataclass(frozen=True)
+class Ternary(Compressor):
+    """Sends the largest entries of each block as -mu or mu, mu being their mean magnitude.
 
-    Attributes:
-        blocks: The blocks' sizes; they sum to the vector's.
-        positions: Where it is not zero, int64 (k,), sorted.
-        negative: Where it is negative there, bool (k,).
-        magnitudes: mu of every block, float32, 0 for a block without entries.
+    mu is the mean over the entries that are kept. Where a block has fewer than k that are not zero,
+    the paper's formula would divide by k all the same, and its authors' code would set the zeros to
+    -mu.
+
+    Args:
+        sparsity: p, the share of the entries that is kept, at least one of each block.
+        scope: What a block is: every "tensor", as in the authors' code, or the whole "model".
+
+    Raises:
+        ValueError: An argument is out of its range.
     """
 
-    blocks: tuple[int, ...]
-    positions: Positions
-    negative: NDArray[np.bool_]
-    magnitudes: NDArray[np.float32]
+    sparsity: float = 1 / 400
+    scope: str = "tensor"
 
-    @property
-    def size(self) -> int:
-        """Number of entries of the vector it changes."""
-        return sum(self.blocks)
+    def __post_init__(self) -> None:
+        check_sparsity("sparsity", self.sparsity)
+        check_scope(self.scope)
 
-    def values(self) -> NDArray[np.float32]:
-        """Return the entries at ``positions``, float32 (k,)."""
-        magnitudes = np.repeat(self.magnitudes, _counts(self.positions, self.blocks))
-        return np.where(self.negative, -magnitudes, magnitudes)
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes that the module's docstring describes."""
+        del rng
+        kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
+        positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
+        means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]
+        magnitudes = np.array(means, np.float32)
+        b = golomb.parameter(len(positions) / max(len(vector), 1))
+        negative = (vector[positions] < 0).astype(np.uint8)
+        bits = pack(golomb.encode_positions(positions, b), negative)
+        return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
 
-    def to_dense(self) -> Vector:
-        """Return the change as a new float32 vector."""
-        vector = np.zeros(self.size, np.float32)
-        vector[self.positions] = self.values()
-        return vector
-
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight`` times the change to ``total``, in place."""
-        total[self.positions] += weight * self.values().astype(np.float64)
-
-    def largest(self) -> float:
-        """Return the largest magnitude of an entry, 0 where there is none."""
-        return float(self.magnitudes.max(initial=0.0))
-
-    def encode(self) -> bytes:
-        """Return the bytes that this module's docstring describes."""
-        b = golomb.parameter(len(self.positions) / max(self.size, 1))
-        positions = golomb.encode_positions(self.positions, b)
-        bits = pack(positions, self.negative.astype(np.uint8))
-        return HEAD.pack(b, len(self.positions)) + self.magnitudes.astype("<f4").tobytes() + bits
-
-    @classmethod
-    def decode(cls, data: bytes, blocks: Sequence[int], most: int | None = None) -> "Ternary":
-        """Return the update that the bytes encode.
-
-        Args:
-            data: Bytes from anywhere.
-            blocks: The sizes of the blocks that the update must have.
-            most: The most entries that it may have; None for no limit.
+    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+        """Return the update.
 
         Raises:
-            CodecError: The bytes are not the code of such an update.
+            DecodeError: The bytes are not such an update for this layout, or have more entries than
+                the sparsity allows.
         """
-        size = sum(blocks)
+        size, blocks = layout.size, layout.blocks(self.scope)
         start = HEAD.size + 4 * len(blocks)
         if len(data) < start:
-            raise CodecError(f"{len(data)} bytes, the head alone takes {start}")
+            raise DecodeError(f"{len(data)} bytes, the head alone takes {start}")
         b, count = HEAD.unpack_from(data)
-        if b > golomb.MAX_PARAMETER or count > (size if most is None else most):
-            raise CodecError(f"b = {b} and k = {count} do not fit a vector of {size} entries")
+        if b > golomb.MAX_PARAMETER or count > max_kept(self.sparsity, blocks):
+            raise DecodeError(f"b = {b} and k = {count} do not fit a vector of {size} entries")
         magnitudes = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
-        bits = unpack(data[start:], golomb.most_bits(count, b, size) + count)
+        bits = unpack(data[start:], golomb.max_bits(count, b, size) + count)
         positions, used = golomb.decode_positions(bits, count, b, size)
         check_end(bits, used + count)
         counts = _counts(positions, blocks)
-        as_bits = magnitudes.view(np.int32)  # a denormal counts, whatever the processor's settings
+        as_bits = magnitudes.view(np.int32)  # denormals count, whatever the processor's settings
         fitting = np.where(counts > 0, as_bits > 0, as_bits == 0)
         if not (np.isfinite(magnitudes).all() and fitting.all()):
-            raise CodecError("a magnitude is not a positive number, or stands for no entry")
+            raise DecodeError("a magnitude is not a positive number, or its block has no entry")
+        of_entries = np.repeat(magnitudes, counts)
         negative = bits[used : used + count].astype(np.bool_)
-        return cls(tuple(blocks), positions, negative, magnitudes)
+        return SparseUpdate(size, positions, np.where(negative, -of_entries, of_entries))
 
-
-def ternarise(values: Vector, sparsity: float, blocks: Sequence[int]) -> Ternary:
-    """Return STC of the vector: of each block its k largest entries, at their mean magnitude.
-
-    mu is the mean over the entries really kept: where a block has fewer than k that are not zero,
-    the paper's formula would divide by k all the same, and the authors' code would set the zeros
-    to -mu.
-
-    Args:
-        values: float32 (n,), finite.
-        sparsity: p, the share of each block that is kept, at least one entry.
-        blocks: The blocks' sizes, which sum to n.
-    """
-    kept = top_k_of_blocks(values, sparsity, blocks)
-    positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
-    magnitudes = [
-        np.abs(values[chosen]).mean(dtype=np.float64) if len(chosen) else 0.0 for chosen in kept
-    ]
-    return Ternary(
-        tuple(blocks), positions, values[positions] < 0, np.array(magnitudes, np.float32)
-    )
+    def expected_bits(self, size: int) -> float:
+        """Return n p positions, each with one sign bit."""
+        return size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
 
 
 def _counts(positions: Positions, blocks: Sequence[int]) -> NDArray[np.int64]:
-    """Return how many of the sorted positions lie in each block."""
+    """Return how many of the rising positions lie in each block."""
     bounds = np.concatenate([[0], np.cumsum(blocks)])
     return np.diff(np.searchsorted(positions, bounds)).astype(np.int64)

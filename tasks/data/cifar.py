@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.archive import Form
+from tasks.data.dataset import DataError, Split
 from tasks.data.hub import read_images
+from tasks.data.npz_archive import Schema
 from tasks.data.sources import Sources, Splits
-from tasks.data.store import DataError, Split
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32  # the binary version: a label, then the pixels
@@ -27,8 +27,8 @@ DISTRIBUTIONS = {
     "cifar-10-batches-py": BATCHES,
 }
 ARCHIVES = ("cifar-10-binary.tar*", "cifar-10-python.tar*")
-# What the python version's pickles are made of; anything else in one is refused, not run.
-HARMLESS = {
+# What the python version's pickles are made of; any other global in one is refused.
+ALLOWED_GLOBALS = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
@@ -78,14 +78,15 @@ def read(paths: list[Path]) -> Splits:
 def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of the six files in an archive, the test set last."""
     try:
+        contents = {}
         with tarfile.open(path) as archive:
-            names = {Path(member.name).name: member for member in archive.getmembers()}
-            chosen = next((n for n in DISTRIBUTIONS.values() if names.keys() >= set(n)), [])
-            for name in chosen:
-                file = archive.extractfile(names[name])
-                assert file is not None
-                yield f"{path}:{name}", file.read()
-    except (OSError, EOFError, tarfile.TarError, zlib.error, LZMAError, AssertionError) as error:
+            for member in archive:  # in the archive's order, which decompresses it once
+                name, file = Path(member.name).name, archive.extractfile(member)
+                if file is not None and any(name in names for names in DISTRIBUTIONS.values()):
+                    contents[name] = file.read()
+        chosen = next((n for n in DISTRIBUTIONS.values() if contents.keys() >= set(n)), [])
+        yield from ((f"{path}:{name}", contents[name]) for name in chosen)
+    except (OSError, EOFError, tarfile.TarError, zlib.error, LZMAError) as error:
         raise DataError(f"{path} is corrupt or truncated ({error}); fetch it again") from error
 
 
@@ -108,7 +109,7 @@ def _binary(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 def _python(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
-        batch = _Harmless(io.BytesIO(content), encoding="bytes").load()
+        batch = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
         pixels = np.asarray(batch[b"data"], dtype=np.uint8)
         labels = np.asarray(batch[b"labels"], dtype=np.int64)
         if pixels.shape != (len(labels), RECORD - 1) or (labels < 0).any():
@@ -118,12 +119,12 @@ def _python(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.in
     return pixels, labels
 
 
-class _Harmless(pickle.Unpickler):
-    """Loads dictionaries, lists, numbers and arrays: a pickle from elsewhere may not run code."""
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Loads dictionaries, lists, numbers and arrays only: a downloaded pickle must not run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in HARMLESS:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in it")
+        if (module, name) not in ALLOWED_GLOBALS:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
         return super().find_class(module, name)
 
 
@@ -135,7 +136,7 @@ CIFAR10 = Sources(
         "CIFAR-10's six files (the binary or the python version) or its archive, for example "
         "cifar-10-binary.tar.gz"
     ),
-    form=Form(np.uint8, SHAPE, classes=10),
+    schema=Schema(np.uint8, SHAPE, classes=10),
     find=find,
     read=read,
     mirrors=("https://www.cs.toronto.edu/~kriz/",),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.data.store import Split
+from tasks.data.dataset import Split
 
 
 def read_images(splits: Any, column: str) -> tuple[Split, Split]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.store import DataError, Split
+from tasks.data.dataset import DataError, Split
 
 FILES = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

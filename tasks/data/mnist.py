@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from tasks.data import idx
-from tasks.data.archive import Form
+from tasks.data.dataset import DataError, Split
 from tasks.data.hub import read_images
+from tasks.data.npz_archive import Schema
 from tasks.data.sources import Sources, Splits
-from tasks.data.store import DataError, Split
 
 FILES = "the four canonical IDX files, for example train-images-idx3-ubyte.gz"
-FORM = Form(np.uint8, (28, 28), classes=10)
+SCHEMA = Schema(np.uint8, (28, 28), classes=10)
 EMBEDDED_TRAIN_PER_CLASS = 400
 
 
@@ -54,7 +54,7 @@ MNIST = Sources(
     label="MNIST",
     content="60,000 + 10,000 images",
     files=FILES,
-    form=FORM,
+    schema=SCHEMA,
     find=idx.find,
     read=read,
     mirrors=(
@@ -79,7 +79,7 @@ FASHION_MNIST = Sources(
     label="Fashion-MNIST",
     content="60,000 + 10,000 images",
     files=FILES,
-    form=FORM,
+    schema=SCHEMA,
     find=idx.find,
     read=read,
     mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),

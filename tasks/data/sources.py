@@ -1,51 +1,62 @@
 """The sources of a data set, and the order in which they are tried: the same for every data set."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.data import archive, digest, store
-from tasks.data.archive import Form
-from tasks.data.store import DataError, DataOptions, Dataset, Split
+from tasks.data import npz_archive
+from tasks.data.cache import cache_root, is_cached, load_cached, reporting_write_errors
+from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+from tasks.data.file_digest import sha256
+from tasks.data.npz_archive import Schema
+
+logger = logging.getLogger("fedavg_app.data")
 
 Splits = tuple[Split, Split]
-# A mirror that does not begin to answer within this time counts as not reachable.
+# A mirror that does not begin to answer within this time counts as unreachable.
 CONNECT_SECONDS = 5
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Everywhere a data set can be had.
+    """Everything that is known about how to get one data set.
 
     Attributes:
-        name: The data set's folder in the cache.
+        name: The data set's directory in the cache.
         label: What it is, for people: "CIFAR-10".
-        content: What is in all of it: "50,000 + 10,000 images".
+        content: How much it is, for people: "50,000 + 10,000 images".
         files: Which files a directory must hold, for people.
-        form: What its stored examples look like, which archives of one's own must follow.
+        schema: What its stored examples look like, which archives of one's own must follow.
         find: Returns the canonical files of a directory, always in the same order.
         read: Parses them into the training and the test set.
-        mirrors: Addresses of folders that hold the files of ``checksums``.
+        parser_version: Part of the name in the cache; to be raised whenever `read`, `read_hub` or
+            `embedded` returns something else for the same files.
+        parser_packages: Installed packages that the parsed arrays depend on; their versions are
+            part of the name in the cache.
+        mirrors: URLs of directories that hold the files of ``checksums``.
         checksums: MD5 by file name.
         hub: The data set's name on the Hugging Face hub.
         read_hub: Parses what `datasets.load_dataset` returns for it.
-        package: Where a package of the operating system puts the canonical files, and its name.
-        embedded: Parses the part that comes with an installed Python package.
-        embedded_title: What that part is.
-        made_by: Installed packages that what is stored depends on; their versions are part of the
-            name it is stored under.
+        package: The directory of the canonical files in a Debian package, and the package's name.
+        embedded: Parses the part that an installed Python package ships.
+        embedded_title: What that part is, for people.
     """
 
     name: str
     label: str
     content: str
     files: str
-    form: Form
+    schema: Schema
     find: Callable[[Path], list[Path]]
     read: Callable[[list[Path]], Splits]
+    parser_version: int = 1
+    parser_packages: tuple[str, ...] = ()
     mirrors: tuple[str, ...] = ()
     checksums: Mapping[str, str] | None = None
     hub: str = ""
@@ -53,31 +64,30 @@ class Sources:
     package: tuple[Path, str] | None = None
     embedded: Callable[[], Splits] | None = None
     embedded_title: str = ""
-    made_by: tuple[str, ...] = ()
 
     def load(self, options: DataOptions) -> Dataset:
         """Return the data set from where the options say.
 
-        "auto" takes the first that can be had of: what a mirror gave before, the operating system's
-        package, a mirror, the embedded part.
+        "auto" takes the first available of: an earlier download, the Debian package, a mirror, the
+        embedded part. Where a download fails and the embedded part is used, a warning says why.
 
         Raises:
-            DataError: What was asked for cannot be had; the message names the ways to get it.
+            DataError: What was asked for is not available; the message names the ways to get it.
         """
         if options.directory:
             return self._from_directory(options)
         source = options.source
         if source == "auto":
-            return self._first()
+            return self._first_available()
         if source == "mirror" and self.mirrors:
             title = f"{self.label}, {self.content}, from a mirror"
-            return store.load(self._stored("mirror"), self._download, options, title)
+            return load_cached(self._cache_name("mirror"), self._download, options, title)
         if source == "hub" and self.read_hub is not None:
             title = f"{self.label}, {self.content}, from the hub"
-            return store.load(self._stored("hub"), self._ask_hub, options, title)
+            return load_cached(self._cache_name("hub"), self._load_hub, options, title)
         if source == "embedded" and self.embedded is not None:
-            title = self.embedded_title
-            return store.load(self._stored("embedded"), self.embedded, options, title)
+            parse = self._naming_missing_packages(self.embedded)
+            return load_cached(self._cache_name("embedded"), parse, options, self.embedded_title)
         raise DataError(f"data-source = {source!r}: {self.label} has none; {self.ways()}")
 
     def ways(self) -> str:
@@ -93,20 +103,22 @@ class Sources:
             ways.append("take data-source=embedded")
         return ", or ".join(ways)
 
-    def _first(self) -> Dataset:
-        if store.is_stored(self._stored("mirror")):
+    def _first_available(self) -> Dataset:
+        if is_cached(self._cache_name("mirror")):
             return self.load(DataOptions("mirror"))
         if self.package is not None and self.package[0].is_dir():
             return self.load(DataOptions(directory=str(self.package[0])))
-        reason = "it is not in the cache"
+        reason = "not in the cache"
         if self.mirrors:
             try:
                 return self.load(DataOptions("mirror"))
             except DataError as error:
                 reason = str(error).partition(";")[0]
-        if self.embedded is not None:
-            return self.load(DataOptions("embedded"))
-        raise DataError(f"{self.label} cannot be had ({reason}): {self.ways()}")
+        if self.embedded is None:
+            raise DataError(f"{self.label} is not available ({reason}): {self.ways()}")
+        if self.mirrors:
+            logger.warning("%s; taking data-source=embedded", reason)
+        return self.load(DataOptions("embedded"))
 
     def _from_directory(self, options: DataOptions) -> Dataset:
         folder = Path(options.directory).expanduser()
@@ -115,25 +127,28 @@ class Sources:
                 f"data-dir = {options.directory!r} is not a directory; give the folder that "
                 f"holds {self.files}"
             )
-        own = archive.find(folder) if options.own else []
+        own = npz_archive.find(folder) if options.own else []
         paths = own or self.find(folder)
 
+        @self._naming_missing_packages
         def parse() -> Splits:
-            return archive.read(paths, self.form) if own else self.read(paths)
+            return npz_archive.read(paths, self.schema) if own else self.read(paths)
 
-        name = self._stored(f"local-{_digest(paths)[:16]}")
-        return store.load(name, parse, options, f"{self.label} in {folder}")
+        name = self._cache_name(f"local-{_digest(paths)[:16]}")
+        return load_cached(name, parse, options, f"{self.label} in {folder}")
 
-    def _stored(self, source: str) -> str:
-        """Return the name in the cache for what comes from a source."""
-        return "-".join([f"{self.name}/{source}", *map(version, self.made_by)])
+    def _cache_name(self, source: str) -> str:
+        """Return the name in the cache of what comes from a source."""
+        # What needs a missing package fails when it parses, with an error that names the package.
+        packages = [version(name) for name in self.parser_packages if find_spec(name)]
+        return "-".join([f"{self.name}/{source}", f"v{self.parser_version}", *packages])
 
     def _download(self) -> Splits:
         import pooch
 
-        folder = store.cache_root() / "downloads" / self.name
+        folder = cache_root() / "downloads" / self.name
         pooch.get_logger().setLevel("WARNING")
-        with store.writing(folder):
+        with reporting_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         downloader = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
         errors = []
@@ -141,7 +156,9 @@ class Sources:
             try:
                 for name, md5 in (self.checksums or {}).items():
                     pooch.retrieve(mirror + name, f"md5:{md5}", name, folder, downloader=downloader)
-            except (OSError, ValueError) as error:  # not reachable, or another checksum
+            except ValueError:  # pooch's error for files that are not what they should be
+                errors.append(f"{mirror}{name} has another checksum than the published one")
+            except OSError as error:
                 errors.append(f"{mirror}: {type(error).__name__}")
             else:
                 return self.read(self.find(folder))
@@ -150,27 +167,42 @@ class Sources:
             f"{self.ways()}"
         )
 
-    def _ask_hub(self) -> Splits:
-        import datasets
-
+    def _load_hub(self) -> Splits:
         assert self.read_hub is not None
         try:
+            import datasets
+
             return self.read_hub(datasets.load_dataset(self.hub))
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
             raise DataError(
                 f"data-source = 'hub': cannot load {self.hub} ({type(error).__name__}); "
                 f"{self.ways()}"
             ) from error
 
+    def _naming_missing_packages(self, parse: Callable[[], Splits]) -> Callable[[], Splits]:
+        """Return ``parse`` with a `DataError` where it needs a package that is not installed."""
+
+        @wraps(parse)
+        def parse_or_name_package() -> Splits:
+            try:
+                return parse()
+            except ModuleNotFoundError as error:
+                fix = "install it with: pip install 'fedavg-app[simulation]'"
+                raise DataError(
+                    f"{self.label}: the package {error.name} is missing; {fix}"
+                ) from error
+
+        return parse_or_name_package
+
 
 def _digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of the files' bytes, hexadecimal."""
+    """Return the SHA-256 of the files' digests, hexadecimal."""
     total = hashlib.sha256()
     for path in paths:
         try:
-            total.update(bytes.fromhex(digest.sha256(path)))
+            total.update(bytes.fromhex(sha256(path)))
         except OSError as error:
             raise DataError(
-                f"{path} cannot be read ({error.strerror}); see to its rights"
+                f"{path} cannot be read ({error.strerror}); check its permissions"
             ) from error
     return total.hexdigest()

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.archive import Form
+from tasks.data.dataset import DataError, Split
+from tasks.data.npz_archive import Schema
 from tasks.data.sources import Sources, Splits
-from tasks.data.store import DataError, Split
 
 FILE = "yelp.csv"
 WORDS = 10_000  # the vocabulary, with the two special ones
@@ -89,8 +89,8 @@ YELP = Sources(
     label="Yelp reviews",
     content="10,000 with 1 to 5 stars",
     files=f"{FILE}, with the columns stars and text (it may not be redistributed)",
-    form=Form(np.int16, (LENGTH,), classes=5),
-    made_by=("tokenizers",),
+    schema=Schema(np.int16, (LENGTH,), classes=5),
+    parser_packages=("tokenizers",),
     find=find,
     read=read,
 )

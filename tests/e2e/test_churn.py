@@ -1,4 +1,4 @@
-"""A run of real processes: a device comes late, one restarts, one dies, and then the server."""
+"""A run on a deployment while a device joins, one restarts, one dies, and then the server dies."""
 
 import json
 import os
@@ -7,24 +7,24 @@ import subprocess
 
 import pytest
 
-from tests.docs.reading import ROOT
-from tests.e2e.deployment import Deployment
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 
 
-def end(process, how):
-    os.killpg(process.pid, how)
+def end(process, number):
+    os.killpg(process.pid, number)
     process.wait(30)
 
 
-@pytest.mark.timeout(900)
-def test_a_run_goes_on_whatever_devices_do_and_resumes_when_the_server_is_back(tmp_path):
+@pytest.mark.timeout(1800)
+def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_path):
     (tmp_path / "deployment").mkdir()
     runs = tmp_path / "runs"
     keys = {
         "strategy": "stc", "local-steps": 1, "task": "mnist-logistic", "data-source": "embedded",
-        "num-server-rounds": 100, "min-nodes": 2, "node-timeout": 120, "round-timeout": 25,
+        "num-server-rounds": 10_000, "min-nodes": 2, "node-timeout": 300, "round-timeout": 60,
         "checkpoint-every": 1, "run-dir": str(runs),
     }  # fmt: skip
 
@@ -37,47 +37,49 @@ def test_a_run_goes_on_whatever_devices_do_and_resumes_when_the_server_is_back(t
         return [why for record in history()[start:] for why in record["rejected"].values()]
 
     deployment = Deployment(tmp_path / "deployment", 2)
-    deployment.node_options = []  # they try to reach the SuperLink for as long as it takes
+    deployment.node_options = []  # SuperNodes try to reach the SuperLink without end
     with deployment, (tmp_path / "run.log").open("w") as log:
         run = subprocess.Popen(
             deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
             stdout=log, stderr=log,
         )  # fmt: skip
-        deployment.wait_for(lambda: len(history()) > 1, 150)
+        deployment.wait_for(lambda: len(history()) > 1, 300)
         assert history()[1]["participants"] == 2
 
-        # The third joins; the first restarts and has forgotten its model.
+        # The third joins; the first restarts and has lost its state.
         deployment.add_node(2)
         end(deployment.processes["device-0"], signal.SIGTERM)
         deployment.start_node(0, "device-0")
-        deployment.wait_for(lambda: any("has forgotten its model" in why for why in reasons()), 200)
         deployment.wait_for(
-            lambda: history()[-1]["participants"] == 3 and not history()[-1]["rejected"], 200
+            lambda: any("the client lost its state" in why for why in reasons()), 400
+        )
+        deployment.wait_for(
+            lambda: history()[-1]["participants"] == 3 and not history()[-1]["rejected"], 400
         )
 
-        # One dies without a word; the others' round goes on without it.
+        # The second is killed; the others' rounds go on without it.
         end(deployment.processes["device-1"], signal.SIGKILL)
         before = len(history())
-        gone = ("no reply in time", "Node Unavailable")
+        unreachable = ("no reply in time", "Node Unavailable")
         deployment.wait_for(
-            lambda: any(text in why for why in reasons(before) for text in gone), 200
+            lambda: any(text in why for why in reasons(before) for text in unreachable), 400
         )
 
-        # The server dies, and with it the run; it comes back, and so do the devices.
+        # The server is killed, and the run with it; it is started again, and the devices reconnect.
         end(deployment.processes["superlink"], signal.SIGKILL)
-        assert run.wait(60) != 0
-        done = history()[-1]["round"]
+        assert run.wait(120) != 0
+        completed = history()[-1]["round"]
         deployment.start_superlink()
-        deployment.wait_for(lambda: deployment.newest_run()["status"] == "finished:failed", 60)
-        deployment.wait_for(lambda: deployment.online() == 2, 120)
+        deployment.wait_for(lambda: deployment.newest_run()["status"] == "finished:failed", 120)
+        deployment.wait_for(lambda: deployment.online() == 2, 300)
         (folder,) = runs.iterdir()
-        more = {"num-server-rounds": done + 3, "resume": str(folder)}
-        deployment.run_app(seconds=400, **{**keys, **more})
+        more = {"num-server-rounds": completed + 3, "resume": str(folder)}
+        deployment.run_app(seconds=800, **{**keys, **more})
 
     records = history()
-    assert [record["round"] for record in records] == list(range(done + 4))
-    assert any(not record["rejected"] for record in records[done + 1 :])
+    assert [record["round"] for record in records] == list(range(completed + 4))
+    assert any(not record["rejected"] for record in records[completed + 1 :])
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "finished"
-    # Down to the last round, one step of STC a round: it has learned since round 1.
+    # With one step of STC a round, the model has improved since round 1.
     assert records[-1]["test_loss"] < records[1]["test_loss"]

@@ -12,16 +12,16 @@ from safetensors.numpy import load_file
 
 import tasks
 from fedavg_app.config import RunConfig
-from fedavg_app.partitions import partition
+from fedavg_app.partitioning.cache import partition
 from strategies.aggregation import weighted_mean
-from tasks.base import Examples
-from tasks.client import TaskClient
+from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
-from tasks.data.store import DataOptions, Split
-from tests import slices
-from tests.docs.reading import ROOT
-from tests.e2e.deployment import Deployment
-from tests.e2e.namespaces import Network
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+from tests.support import data_slices
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.namespaces import Network
 
 NODES = 3
 
@@ -40,7 +40,7 @@ STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20}
 
 
 @pytest.mark.parametrize("changes", [{}, STC], ids=["fedavg", "stc"])
-def test_the_model_is_the_simulations(deployment, tmp_path, changes):
+def test_deployment_trains_the_model_of_the_simulation(deployment, tmp_path, changes):
     trained = deployment.train(tmp_path / "deployed", seed=5, **changes)
     flags = [f"--{key}={value}" for key, value in changes.items()]
     deployment.run(
@@ -55,10 +55,10 @@ def test_the_model_is_the_simulations(deployment, tmp_path, changes):
         assert np.array_equal(ours[name], array), name
 
 
-def test_devices_bring_data_of_their_own(deployment, tmp_path):
-    """One brings canonical files, one an archive; the third keeps its part of the shared set."""
+def test_devices_train_on_their_own_data(deployment, tmp_path):
+    """One has canonical files, one an archive; the third has its partition of the shared set."""
     files, archive = tmp_path / "files", tmp_path / "archive"
-    slices.write("mnist-logistic", files)  # 120 training images
+    data_slices.write("mnist-logistic", files)  # 120 training images
     archive.mkdir()
     data = MNIST.load(DataOptions("embedded")).train
     np.savez_compressed(archive / "train.npz", inputs=data.inputs[:70], targets=data.targets[:70])
@@ -67,40 +67,40 @@ def test_devices_bring_data_of_their_own(deployment, tmp_path):
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
         words = deployment.command("deploy/supernode.sh", "own/data")
-        config = words[4].replace("=0", f"={number}").replace("/path/to/own/data", str(folder))
-        deployment.start_node(number, f"device-{number}", config)
+        node = words[4].replace("=0", f"={number}").replace("/path/to/own/data", str(folder))
+        deployment.start_node(number, f"device-{number}", node)
     deployment.wait_for(lambda: deployment.online() == NODES)
     trained = load_file(deployment.train(tmp_path / "runs", seed=5) / "model.safetensors")
-    # FedAvg by hand: the three train on what each holds and count by how much that is.
+    # FedAvg by hand: each trains on its own data, and its weight is their number.
     task, cpu = tasks.load("mnist-logistic"), torch.device("cpu")
     shared = MNIST.load(DataOptions("embedded"))
-    part = partition(shared, "train", RunConfig(num_clients=3, seed=5))[2]
-    held = [
+    third = partition(shared, "train", RunConfig(num_clients=3, seed=5))[2]
+    local = [
         MNIST.load(DataOptions(directory=str(files))).train,
         Split(shared.train.inputs[:70], shared.train.targets[:70]),
-        Split(shared.train.inputs[part], shared.train.targets[part]),
+        Split(shared.train.inputs[third], shared.train.targets[third]),
     ]
-    assert [len(split) for split in held[:2]] == [120, 70]
+    assert [len(split) for split in local[:2]] == [120, 70]
     model = task.initial_model(5)
     state = {name: array.numpy().copy() for name, array in model.state_dict().items()}
-    work = {"learning-rate": 0.04, "local-epochs": 1, "batch-size": 10, "seed": 5}
+    config = {"learning-rate": 0.04, "local-epochs": 1, "batch-size": 10, "seed": 5}
     for server_round in (1, 2):
         updates = []
-        for number, split in enumerate(held):
+        for number, split in enumerate(local):
             client = TaskClient(task, model, Examples.stored(task, split, cpu), partition=number)
-            arrays = client.fit(list(state.values()), {**work, "server-round": server_round})[0]
+            arrays = client.fit(list(state.values()), {**config, "server-round": server_round})[0]
             updates.append(dict(zip(state, arrays, strict=True)))
-        state = weighted_mean(updates, [len(split) for split in held])
+        state = weighted_mean(updates, [len(split) for split in local])
     for name, array in state.items():
         np.testing.assert_allclose(trained[name], array, atol=1e-6)
 
 
-@pytest.mark.parametrize("stranger", ["an unregistered key", "another authority"])
-def test_strangers_are_refused(deployment, stranger):
-    key = f"stranger-{len(stranger)}"
+@pytest.mark.parametrize("reason", ["unregistered key", "other authority"])
+def test_supernode_with_unregistered_key_or_other_authority_is_refused(deployment, reason):
+    key = reason.replace(" ", "-")
     deployment.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key])
     authority = None
-    if stranger == "another authority":
+    if reason == "other authority":
         deployment.run(["deploy/certificates.sh", "other", "localhost"])
         deployment.run(["flwr", "supernode", "register", f"{key}.pub", "deployment"])
         authority = "other/ca.crt"

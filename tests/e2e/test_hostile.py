@@ -1,4 +1,4 @@
-"""Hostile devices beside an honest one, over TLS: refused, they change no bit of the model."""
+"""Hostile devices besides an honest one, over TLS: rejected, they change no bit of the model."""
 
 import json
 import shutil
@@ -8,12 +8,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig
+from fedavg_app.server.run_components import resolve
 from fedavg_app.server_app import run
-from tests.e2e import hostile
-from tests.e2e.deployment import Deployment
-from tests.fedavg_app.local_grid import LocalGrid
+from tests.support import hostile
+from tests.support.deployment import Deployment
+from tests.support.local_grid import LocalGrid
 
-HONEST, HOSTILE = 1, 2
+NUM_HONEST, NUM_HOSTILE = 1, 2
+NUM_CLIENTS = NUM_HONEST + NUM_HOSTILE
 
 pytestmark = pytest.mark.slow
 
@@ -23,30 +25,32 @@ def deployment(tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile")
     shutil.copy(hostile.__file__, path)
     (path / "sitecustomize.py").write_text("import hostile\n\nhostile.install()\n")
-    with Deployment(tmp_path_factory.mktemp("deployment"), HONEST) as found:
-        honest = found.environment
-        found.environment = {**honest, "PYTHONPATH": str(path)}
-        for number in range(HONEST, HONEST + HOSTILE):
-            found.add_node(number)
-        found.environment = honest
-        found.wait_for(lambda: found.online() == HONEST + HOSTILE)
-        yield found
+    with Deployment(tmp_path_factory.mktemp("deployment"), NUM_HONEST) as started:
+        honest = started.environment
+        started.environment = {**honest, "PYTHONPATH": str(path)}
+        for number in range(NUM_HONEST, NUM_CLIENTS):
+            started.add_node(number)
+        started.environment = honest
+        started.wait_for(lambda: started.online() == NUM_CLIENTS)
+        yield started
 
 
-def without_them(runs, **changes):
-    """Return the model of the same run in one process, where the hostile have nothing to say."""
-    values = {
-        "task": "mnist-logistic", "data-source": "embedded", "num-clients": HONEST + HOSTILE,
-        "fraction-train": 1.0, "run-dir": str(runs), **changes,
-    }  # fmt: skip
-    config = {**RunConfig().model_dump(by_alias=True), **values}
+def train_without_hostile_replies(run_dir, **changes):
+    """Return the model of the same run in one process, where the hostile replies are rejected."""
+    config = RunConfig(
+        **{
+            "task": "mnist-logistic", "data-source": "embedded", "num-clients": NUM_CLIENTS,
+            "fraction-train": 1.0, "run-dir": str(run_dir), **changes,
+        }
+    )  # fmt: skip
 
-    def empty(reply):
+    def without_examples(reply):
         reply.content["metrics"]["num-examples"] = 0
         return reply
 
-    silenced = dict.fromkeys(range(HONEST, HONEST + HOSTILE), empty)
-    return run(LocalGrid(config, HONEST + HOSTILE, silenced), config).arrays
+    tamper = dict.fromkeys(range(NUM_HONEST, NUM_CLIENTS), without_examples)
+    grid = LocalGrid(config.model_dump(by_alias=True), NUM_CLIENTS, tamper)
+    return run(grid, config, resolve(config)).model
 
 
 @pytest.mark.parametrize(
@@ -57,18 +61,18 @@ def without_them(runs, **changes):
     ],
     ids=["fedavg", "stc"],
 )
-def test_every_attack_is_refused_by_its_reason(deployment, tmp_path, changes, attacks):
-    rounds = len(attacks) // HOSTILE
-    changes = {**changes, "seed": 5, "num-server-rounds": rounds}
-    trained = deployment.train(tmp_path / "deployed", seconds=600, **changes)
-    lines = (trained / "history.jsonl").read_text().splitlines()
+def test_every_attack_is_rejected_with_its_reason(deployment, tmp_path, changes, attacks):
+    num_rounds = len(attacks) // NUM_HOSTILE
+    changes = {**changes, "seed": 5, "num-server-rounds": num_rounds}
+    folder = deployment.train(tmp_path / "deployed", seconds=600, **changes)
+    lines = (folder / "history.jsonl").read_text().splitlines()
     rejected = [json.loads(line)["rejected"] for line in lines[1:]]
-    assert [len(refused) for refused in rejected] == [HOSTILE] * rounds
-    assert len({node for refused in rejected for node in refused}) == HOSTILE
-    for number, (attack, reason) in enumerate(attacks):
-        said = rejected[number // HOSTILE].values()
-        assert any(reason in text for text in said), (attack.__name__, list(said))
-        assert not any("\n" in text for text in said)
-    found = load_file(trained / "model.safetensors")
-    for name, array in without_them(tmp_path / "alone", **changes).items():
-        assert np.array_equal(found[name], array.numpy()), name
+    assert [len(reasons) for reasons in rejected] == [NUM_HOSTILE] * num_rounds
+    assert len({node for reasons in rejected for node in reasons}) == NUM_HOSTILE
+    for number, (attack, expected) in enumerate(attacks):
+        reasons = rejected[number // NUM_HOSTILE].values()
+        assert any(expected in reason for reason in reasons), (attack.__name__, list(reasons))
+        assert not any("\n" in reason for reason in reasons)
+    model = load_file(folder / "model.safetensors")
+    for name, array in train_without_hostile_replies(tmp_path / "expected", **changes).items():
+        assert np.array_equal(model[name], array.numpy()), name

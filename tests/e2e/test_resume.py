@@ -1,4 +1,4 @@
-"""A run on Ray that is killed again and again ends as if it had not been."""
+"""A simulation that is killed again and again ends in the result of one that was not."""
 
 import json
 import random
@@ -11,38 +11,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.engine.processes import Processes, until
+from tests.support.documents import ROOT
+from tests.support.processes import Processes, until
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-ROUNDS = 600
+NUM_KILLS = 20
 JOB = [
     "--task", "mnist-logistic", "--data-source", "embedded", "--num-clients", "20",
     "--fraction-train", "0.5", "--strategy", "stc", "--local-steps", "1", "--momentum", "0.5",
-    "--evaluate-every", "100", "--target-accuracy", "0", "--num-server-rounds", str(ROUNDS),
+    "--evaluate-every", "100", "--target-accuracy", "0", "--num-server-rounds", "600",
     "--checkpoint-every", "3",
 ]  # fmt: skip
-
-
-def start(processes, address, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "simulation.py", *arguments, "--ray-address", address],
-        cwd=ROOT, env=processes.environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-def saved(folder):
-    """Return the round of the folder's checkpoint."""
-    try:
-        return json.loads((folder / "checkpoint" / "manifest.json").read_text())["round"]
-    except FileNotFoundError:
-        return -1
-
-
-def found(runs):
-    return next(iter(Path(runs).glob("*")), Path(runs) / "none")
 
 
 @pytest.fixture
@@ -53,46 +33,68 @@ def processes():
 
 @pytest.fixture
 def ray_address(processes):
-    """A Ray that stays while runs come and go, which spares each its start."""
+    """A Ray cluster that all runs join, so that none has to start Ray."""
     return processes.ray_head(cpus=2)
 
 
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.long)])
-def test_killed_at_random_points_it_ends_in_the_same_model(processes, ray_address, tmp_path, kills):
-    whole = start(processes, ray_address, "run", *JOB, "--run-dir", str(tmp_path / "whole"))
-    output = whole.communicate(timeout=300)[0]
-    assert whole.returncode == 0, output
+def start(processes, address, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "simulation.py", *arguments, "--ray-address", address],
+        cwd=ROOT, env=processes.environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
-    random_ = random.Random(7)
-    runs, points = tmp_path / "killed", []
-    for kill in range(kills):
-        folder, before = found(runs), saved(found(runs))
-        job = ["resume", str(folder)] if before >= 0 else ["run", *JOB, "--run-dir", str(runs)]
+
+def finish(run):
+    output = run.communicate(timeout=300)[0]
+    assert run.returncode == 0, output
+
+
+def checkpoint_round(folder):
+    """Return the round of the folder's checkpoint, -1 where there is none."""
+    try:
+        return json.loads((folder / "checkpoint" / "manifest.json").read_text())["round"]
+    except FileNotFoundError:
+        return -1
+
+
+def run_folder(run_dir):
+    return next(iter(Path(run_dir).glob("*")), Path(run_dir) / "none")
+
+
+def read_history(folder):
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": 0} for line in lines]
+
+
+@pytest.mark.timeout(1200)
+def test_run_killed_at_random_points_ends_in_the_same_model(processes, ray_address, tmp_path):
+    finish(start(processes, ray_address, "run", *JOB, "--run-dir", str(tmp_path / "whole")))
+
+    rng = random.Random(7)
+    killed, rounds = tmp_path / "killed", []
+    for kill in range(NUM_KILLS):
+        folder = run_folder(killed)
+        before = checkpoint_round(folder)
+        job = ["resume", str(folder)] if before >= 0 else ["run", *JOB, "--run-dir", str(killed)]
         run = start(processes, ray_address, *job)
-        # Some are killed as they start, the others after some rounds, in whatever they are at.
+        # Every fifth is killed as it starts, the others after some rounds, at any point of one.
         if kill % 5 == 4:
-            time.sleep(random_.uniform(0, 5))
+            time.sleep(rng.uniform(0, 5))
         else:
-            assert until(lambda b=before: saved(found(runs)) > b, 120), run.communicate()[0]
-            time.sleep(random_.uniform(0, 0.3))
+            progressed = until(lambda b=before: checkpoint_round(run_folder(killed)) > b, 120)
+            assert progressed, run.communicate()[0]
+            time.sleep(rng.uniform(0, 0.3))
         processes.kill([run.pid, *processes.living("ray::Worker")])
         run.communicate(timeout=60)
-        points.append(saved(found(runs)))
-    assert len(set(points)) > kills / 2
-    assert points == sorted(points)
+        rounds.append(checkpoint_round(run_folder(killed)))
+    assert len(set(rounds)) > NUM_KILLS / 2
+    assert rounds == sorted(rounds)
 
-    last = start(processes, ray_address, "resume", str(found(runs)))
-    output = last.communicate(timeout=300)[0]
-    assert last.returncode == 0, output
-    ours, theirs = (load_file(found(f) / "model.safetensors") for f in (runs, tmp_path / "whole"))
-    for name, array in theirs.items():
-        assert np.array_equal(ours[name], array), name
-    histories = [
-        [
-            {**json.loads(line), "seconds": 0}
-            for line in (found(folder) / "history.jsonl").read_text().splitlines()
-        ]
-        for folder in (runs, tmp_path / "whole")
-    ]
-    assert histories[0] == histories[1]
+    finish(start(processes, ray_address, "resume", str(run_folder(killed))))
+    ours, whole = run_folder(killed), run_folder(tmp_path / "whole")
+    model, expected = (load_file(folder / "model.safetensors") for folder in (ours, whole))
+    assert model.keys() == expected.keys()
+    for name, array in expected.items():
+        assert np.array_equal(model[name], array), name
+    assert read_history(ours) == read_history(whole)

@@ -1,0 +1,87 @@
+"""Generates docs/configuration.md from fedavg_app/config.py: run it as a script."""
+
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+
+from fedavg_app.config import CentralConfig, Effect, RunConfig, TrainingConfig, kebab
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+HEAD = """# Configuration
+
+Every key of the run config. `flwr run . -c "seed=2"` and `python simulation.py run --seed 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
+This page is generated from `fedavg_app/config.py` by `python docs/generate_configuration.py`.
+
+The column "changes" says how a key affects the result of a run: "result", it is part of what the run computes, and a resumed run must have the same value; "free on resume", it is, but a resumed run may have another; "nothing", it says where and how the run is done.
+"""
+
+GROUPS = {
+    "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
+    "Strategy": ["strategy", "strategy-args", "client-mods"],
+    "Clients and rounds": [
+        "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
+        "evaluate-every", "target-accuracy",
+    ],
+    "Local training": [
+        "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
+        "momentum", "device",
+    ],
+    "Replies and nodes": [
+        "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",
+        "min-nodes", "node-timeout",
+    ],
+    "Results": ["run-dir", "checkpoint-every", "resume"],
+}  # fmt: skip
+
+
+def page() -> str:
+    """Return the page."""
+    fields = {kebab(name): field for name, field in RunConfig.model_fields.items()}
+    lines = [HEAD]
+    for title, keys in GROUPS.items():
+        lines += [f"## {title}", "", *_table({key: fields.pop(key) for key in keys}), ""]
+    if fields:
+        raise ValueError(f"keys without a group: {', '.join(fields)}")
+    own = {
+        kebab(name): field
+        for name, field in CentralConfig.model_fields.items()
+        if field is not TrainingConfig.model_fields.get(name)
+        and (name not in TrainingConfig.model_fields or _differs(name, field))
+    }
+    lines += [
+        "## Central training",
+        "",
+        "`python simulation.py central` takes the keys that do not concern clients; these differ:",
+        "",
+        *_table(own),
+        "",
+        "The arguments of partitions are in `docs/tasks.md`, those of strategies in their modules "
+        "and in the README.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _differs(name: str, field: FieldInfo) -> bool:
+    base = TrainingConfig.model_fields[name]
+    return (field.default, field.description) != (base.default, base.description)
+
+
+def _table(fields: dict[str, FieldInfo]) -> list[str]:
+    rows = [
+        f"| `{key}` | {_value(field.default)} | {field.description} | {_effect(field)} |"
+        for key, field in fields.items()
+    ]
+    return ["| Key | Default | Meaning | Changes |", "| --- | --- | --- | --- |", *rows]
+
+
+def _value(default: object) -> str:
+    return '`""`' if default == "" else f"`{default}`"
+
+
+def _effect(field: FieldInfo) -> str:
+    return next((e.value for e in field.metadata if isinstance(e, Effect)), "result")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

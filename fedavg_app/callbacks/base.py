@@ -1,0 +1,57 @@
+"""The interface of callbacks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flwr.app import ArrayRecord
+
+from fedavg_app.config import TrainingConfig
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.server.training_plan import TrainingPlan
+from tasks.data.dataset import Dataset
+
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What callbacks may know of a training, federated or central.
+
+    Attributes:
+        config: Its settings.
+        task: The learning problem.
+        plan: The schedule.
+        data: The data set.
+        completed: The rounds that are completed already, if the training is resumed.
+        folder: Where its results go.
+    """
+
+    config: TrainingConfig
+    task: "Task"
+    plan: TrainingPlan
+    data: Dataset
+    completed: Sequence[RoundMetrics] = ()
+    folder: Path = Path()
+
+    @property
+    def title(self) -> str:
+        """The training in one line, for figures."""
+        parts = (self.task.name, self.config.method, self.config.setting)
+        return f"{', '.join(parts)}, seed {self.config.seed}"
+
+
+class Callback:
+    """Is told of every round of a training, and of its end; by default it does nothing."""
+
+    def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
+        """Take in the metrics and the global model of a round; round 0 is the initial model."""
+
+    def on_train_end(self, result: TrainingResult) -> None:
+        """Take in the result; it has an error where the training failed or was interrupted."""
+
+
+# Makes a callback for a training; a ConfigError ends the training before round 0.
+MakeCallback = Callable[[TrainingRun], Callback]

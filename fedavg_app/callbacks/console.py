@@ -1,0 +1,139 @@
+"""What is printed of a training: one live line on a terminal, plain lines elsewhere."""
+
+import time
+
+import rich.console
+from flwr.app import ArrayRecord
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.server.rounds_to_target import accuracy_curve
+
+# Without a terminal, one line at most this often, and for the first and the last round.
+PLAIN_SECONDS = 1.0
+
+
+class Console(Callback):
+    """A callback that prints how a training begins, goes and ends.
+
+    Args:
+        run: The training.
+        console: Where to print; by default stdout.
+    """
+
+    def __init__(self, run: TrainingRun, console: rich.console.Console | None = None) -> None:
+        self._run = run
+        self._console = console or rich.console.Console(
+            soft_wrap=True, highlight=False, markup=False
+        )
+        self._num_rounds = run.plan.num_rounds
+        self._bytes = self._rejected = 0
+        self._best = 0.0
+        self._first_round = 0
+        for metrics in run.completed:
+            self._count(metrics)
+            self._first_round = metrics.round
+        self._evaluation = ""
+        self._started = time.monotonic()
+        self._last_line = float("-inf")
+        self._bar: Progress | None = None
+        self._bar_task = TaskID(0)
+        self._print_setting()
+
+    def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
+        """Show a round."""
+        del model
+        self._count(metrics)
+        if self._console.is_terminal:
+            bar = self._bar or self._start_bar()
+            bar.update(self._bar_task, completed=metrics.round, description=self._brief(metrics))
+            return
+        now = time.monotonic()
+        if now - self._last_line >= PLAIN_SECONDS or metrics.round == self._num_rounds:
+            self._last_line = now
+            place = f"round {metrics.round:>{len(str(self._num_rounds))}}/{self._num_rounds}"
+            self._console.print(
+                f"{place}  {self._describe(metrics)}  left {self._time_left(metrics)}"
+            )
+
+    def on_train_end(self, result: TrainingResult) -> None:
+        """Leave the last round on the screen; say how the training ended, if it did not fail."""
+        if self._bar is not None:
+            self._bar.stop()
+        if result.error is None:
+            self._print_result(result)
+
+    def _print_setting(self) -> None:
+        config, plan = self._run.config, self._run.plan
+        batch = config.batch_size or "all"
+        self._console.print(
+            f"{config.method} on {self._run.task.name}: {config.setting}, B = {batch}, "
+            f"learning rate {plan.learning_rate:g}, target {plan.target_accuracy or 'none'}, "
+            f"seed {config.seed}"
+        )
+        self._console.print(f"data: {self._run.data.description}")
+        self._console.print(f"results: {self._run.folder}")
+
+    def _print_result(self, result: TrainingResult) -> None:
+        target = self._run.plan.target_accuracy
+        best_round, best = max(accuracy_curve(result.history), key=lambda point: point[1])
+        if target is None:
+            reached = "no target"
+        elif result.rounds_to_target is None:
+            reached = f"target {target:g} not reached in {self._num_rounds} rounds"
+        else:
+            reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
+        self._console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
+        self._console.print(f"results: {self._run.folder}")
+
+    def _start_bar(self) -> Progress:
+        self._bar = Progress(
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=6),
+            TextColumn("{task.description}"),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._bar_task = self._bar.add_task("", total=self._num_rounds)
+        self._bar.start()
+        return self._bar
+
+    def _count(self, metrics: RoundMetrics) -> None:
+        self._bytes += metrics.bytes_down + metrics.bytes_up
+        self._rejected += len(metrics.rejected)
+        self._best = max(self._best, metrics.accuracy or 0.0)
+
+    def _brief(self, metrics: RoundMetrics) -> str:
+        """Return what fits beside the bar on a terminal of 80 columns."""
+        if metrics.accuracy is not None and metrics.test_loss is not None:
+            self._evaluation = f"accuracy {metrics.accuracy:.4f}  loss {metrics.test_loss:.4f}"
+        return "  ".join([self._evaluation, *self._traffic()])
+
+    def _describe(self, metrics: RoundMetrics) -> str:
+        parts = []
+        if metrics.accuracy is not None:
+            parts.append(f"accuracy {metrics.accuracy:.4f} (best {self._best:.4f})")
+        if metrics.test_loss is not None:
+            parts.append(f"loss {metrics.test_loss:.4f}")
+        if metrics.train_loss is not None:
+            parts.append(f"train loss {metrics.train_loss:.4f}")
+        if "accuracy" in metrics.client_metrics:
+            parts.append(f"on clients {metrics.client_metrics['accuracy']:.4f}")
+            if "accuracy-p10" in metrics.client_metrics:
+                parts[-1] += f" (a tenth below {metrics.client_metrics['accuracy-p10']:.4f})"
+        return "  ".join([*parts, *self._traffic()])
+
+    def _traffic(self) -> list[str]:
+        sent = [f"sent {decimal(self._bytes)}"] if self._bytes else []
+        return [*sent, f"rejected {self._rejected}"] if self._rejected else sent
+
+    def _time_left(self, metrics: RoundMetrics) -> str:
+        rounds = metrics.round - self._first_round
+        if not rounds:
+            return "?"
+        elapsed = time.monotonic() - self._started
+        seconds = round(elapsed / rounds * (self._num_rounds - metrics.round))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

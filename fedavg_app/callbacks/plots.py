@@ -1,0 +1,179 @@
+"""The curves of one training as PNG.
+
+`simulation.py` draws them as a training ends. A run of `flwr run` leaves the same history:
+
+    python -m fedavg_app.callbacks.plots RUN_FOLDER
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+
+from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult, read_history
+from fedavg_app.server.rounds_to_target import accuracy_curve
+from tasks.data.atomic_file import replacing
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+
+
+class Plots(Callback):
+    """A callback that draws a training's curves as it ends, however it ends.
+
+    Args:
+        run: The training.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    def on_train_end(self, result: TrainingResult) -> None:
+        """Write the curves."""
+        if result.history:
+            target = self._run.plan.target_accuracy
+            plot_history(self._run.folder, result.history, target, self._run.title)
+
+
+def plot_history(
+    folder: Path, history: Sequence[RoundMetrics], target: float | None, title: str
+) -> None:
+    """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``.
+
+    Args:
+        folder: Where they go.
+        history: At least one round.
+        target: The target accuracy, drawn as a line; None for none.
+        title: The training in one line.
+    """
+    save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
+    if any(history[-1].total.values()):
+        save_figure(_accuracy_against_bits(history, target, title), folder / "accuracy-bits.png")
+    save_figure(_losses(history, title), folder / "loss.png")
+
+
+def _accuracy_against_rounds(
+    history: Sequence[RoundMetrics], target: float | None, title: str
+) -> Figure:
+    figure = _figure(f"Test accuracy: {title}", "accuracy")
+    axes = figure.axes[0]
+    tested = accuracy_curve(history)
+    axes.plot(*zip(*tested, strict=True), color=BLUE, label="test set")
+    for key, label, style in (
+        ("accuracy-mean", "mean of the clients", "-"),
+        ("accuracy-p10", "a tenth of the clients are below", ":"),
+    ):
+        points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=ORANGE, linestyle=style, label=label)
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _accuracy_against_bits(
+    history: Sequence[RoundMetrics], target: float | None, title: str
+) -> Figure:
+    """Draw the accuracy by what all clients together have sent and received."""
+    figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
+    axes = figure.axes[0]
+    for key, bits, label, color, style in (
+        ("bytes_up", 8, "up, as sent", BLUE, "-"),
+        ("theory_bits_up", 1, "up, by the formula", BLUE, ":"),
+        ("bytes_down", 8, "down, as sent", ORANGE, "-"),
+        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":"),
+    ):
+        points = [
+            (metrics.total[key] * bits, metrics.accuracy)
+            for metrics in history
+            if metrics.accuracy is not None and metrics.total.get(key)
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("bits, summed over clients and rounds")
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _finish_accuracy(axes: Axes, target: float | None) -> None:
+    if target:
+        axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=f"target {target:g}")
+    if axes.lines:
+        axes.legend(loc="best")
+
+
+def _losses(history: Sequence[RoundMetrics], title: str) -> Figure:
+    figure = _figure(f"Loss: {title}", "mean cross-entropy")
+    axes = figure.axes[0]
+    for attribute, label, color in (
+        ("test_loss", "test set", BLUE),
+        ("train_loss", "training", ORANGE),
+    ):
+        points = [
+            (metrics.round, value)
+            for metrics in history
+            if (value := getattr(metrics, attribute)) is not None and value > 0
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, label=label)
+    axes.set_yscale("log")
+    if axes.lines:
+        axes.legend(loc="upper right")
+    return figure
+
+
+def _figure(title: str, y_label: str) -> Figure:
+    # Figure, not pyplot: no global state and no display, whatever thread this runs in.
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("round")
+    axes.set_ylabel(y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG, atomically; its palette makes it a third of the size."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    # Of Pillow's methods the one that keeps colours of few pixels, thin lines, as they are.
+    picture = (
+        Image.open(drawn)
+        .convert("RGB")
+        .quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    )
+    with replacing(path) as temporary:
+        picture.save(temporary, format="PNG", optimize=True)
+
+
+def main() -> int:
+    """Draw the curves of the run in the folder that the command line names."""
+    if len(sys.argv) != 2:
+        print("usage: python -m fedavg_app.callbacks.plots RUN_FOLDER", file=sys.stderr)  # noqa: T201
+        return 2
+    folder = Path(sys.argv[1])
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        history = read_history(folder / HISTORY_FILE)
+        summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        print(f"error: {folder} is not the folder of a finished run ({error})", file=sys.stderr)  # noqa: T201
+        return 1
+    title = f"{config['task']}, {config.get('strategy', 'central')}, seed {config['seed']}"
+    plot_history(folder, history, summary["target-accuracy"], title)
+    print(f"curves: {folder / 'accuracy.png'} and beside it")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

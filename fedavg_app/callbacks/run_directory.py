@@ -1,0 +1,114 @@
+"""The folder that a training leaves: config, history, summary and model."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord
+from safetensors.numpy import save_file
+
+from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.callbacks.summary import summarize
+from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from tasks.data.atomic_file import replacing
+
+CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
+MODEL_FILE = "model.safetensors"
+
+
+def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
+    """Return the folder of a training: a new one in "run-dir", or that of the run to resume.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    if isinstance(config, RunConfig) and config.resume:
+        return Path(config.resume).expanduser().resolve()
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
+    path = (Path(config.run_dir) / name).expanduser().resolve()
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        fix = f"cannot write there ({error.strerror}); give a writable directory"
+        raise ConfigError("run-dir", config.run_dir, fix) from error
+    return path
+
+
+class RunDirectory(Callback):
+    """A callback that writes the files of a training.
+
+    ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json`` and
+    ``model.safetensors``, the final global model. The history of a resumed training is cut back to
+    the rounds that are completed.
+
+    Args:
+        run: The training.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+        self._seconds_before = sum(metrics.seconds for metrics in run.completed)
+        self._started = time.monotonic()
+        resumed = run.config.resume if isinstance(run.config, RunConfig) else ""
+        try:
+            settings = run.config.model_dump(by_alias=True)
+            self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
+            with replacing(run.folder / HISTORY_FILE) as temporary:
+                temporary.write_text("".join(map(_line, run.completed)), encoding="utf-8")
+            self._history = (run.folder / HISTORY_FILE).open("a", encoding="utf-8")
+        except OSError as error:
+            key, value = ("resume", resumed) if resumed else ("run-dir", run.config.run_dir)
+            fix = f"cannot write there ({error.strerror}); give a writable directory"
+            raise ConfigError(key, value, fix) from error
+
+    def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
+        """Append a line to the history, on disk when this returns.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        del model
+        with self._reporting_errors():
+            self._history.write(_line(metrics))
+            self._history.flush()
+
+    def on_train_end(self, result: TrainingResult) -> None:
+        """Write the model, if there is one, and the summary.
+
+        Raises:
+            RunError: One of them cannot be written.
+        """
+        seconds = self._seconds_before + time.monotonic() - self._started
+        with self._reporting_errors():
+            if result.model is not None:
+                with replacing(self._run.folder / MODEL_FILE) as temporary:
+                    arrays = {name: array.numpy() for name, array in result.model.items()}
+                    save_file(arrays, temporary)
+            self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
+            self._history.close()
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        with replacing(self._run.folder / name) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    @contextmanager
+    def _reporting_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"cannot write to {self._run.folder}: {error.strerror}") from error
+
+
+def _line(metrics: RoundMetrics) -> str:
+    return json.dumps(metrics.as_json()) + "\n"

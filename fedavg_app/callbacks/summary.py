@@ -1,0 +1,58 @@
+"""The content of ``summary.json``."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fedavg_app.callbacks.base import TrainingRun
+from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.rounds_to_target import accuracy_curve
+
+PACKAGES = ("flwr", "torch", "numpy", "ray")
+
+
+def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[str, Any]:
+    """Return a training's result in a few numbers.
+
+    Args:
+        run: The training.
+        result: How it ended.
+        seconds: How long it took.
+    """
+    history = result.history
+    curve = accuracy_curve(history)
+    traffic = history[-1].total if history else {}
+    best_round, best = max(curve, key=lambda point: point[1], default=(None, None))
+    summary = {
+        "status": result.status,
+        "rounds": history[-1].round if history else 0,
+        "target-accuracy": run.plan.target_accuracy,
+        "rounds-to-target": result.rounds_to_target,
+        "best-accuracy": best,
+        "best-round": best_round,
+        "final-accuracy": curve[-1][1] if curve else None,
+        "client-metrics": next(
+            filter(None, (metrics.client_metrics for metrics in reversed(history))), {}
+        ),
+        "learning-rate": run.plan.learning_rate,
+        **{key.replace("_", "-"): value for key, value in traffic.items()},
+        "rejected-replies": sum(len(metrics.rejected) for metrics in history),
+        "seconds": round(seconds, 3),
+        "data": run.data.description,
+        "data-fingerprint": run.data.fingerprint,
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+    if result.error is not None:
+        known = isinstance(result.error, Exception)
+        summary["reason"] = str(result.error) if known else "interrupted"
+    return summary
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # a server without the extra "simulation" has no Ray
+            continue
+    return found

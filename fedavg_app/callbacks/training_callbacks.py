@@ -1,0 +1,87 @@
+"""Calls the callbacks of a training."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import ParamSpec
+
+from flwr.app import ArrayRecord
+
+from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
+from fedavg_app.callbacks.console import Console
+from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
+from fedavg_app.errors import USER_ERRORS
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+
+P = ParamSpec("P")
+
+logger = logging.getLogger("fedavg_app.callbacks")
+
+
+class TrainingCallbacks:
+    """A context manager around a training, which tells the callbacks how it goes and ends.
+
+    Every training has a run directory and is shown on the console. A callback that fails is logged
+    and does not fail the training, unless it raises one of `fedavg_app.errors.USER_ERRORS`: then
+    results would be lost.
+
+    Args:
+        run: The training; its folder is made here.
+        callbacks: Make further callbacks.
+
+    Attributes:
+        run: The training, with its folder.
+
+    Raises:
+        ConfigError: The folder cannot be made, or a callback cannot be.
+    """
+
+    def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:
+        self.run = replace(run, folder=create_run_directory(run.config, run.task.name))
+        self._history = list(run.completed)
+        self._result: TrainingResult | None = None
+        # The console comes last: at the end it says where the results are.
+        make_all = (RunDirectory, *callbacks, Console)
+        self._callbacks: list[Callback] = [make(self.run) for make in make_all]
+
+    def __enter__(self) -> "TrainingCallbacks":
+        """Begin the training."""
+        return self
+
+    def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
+        """Pass on the metrics and the global model of a round."""
+        self._history.append(metrics)
+        for callback in self._callbacks:
+            self._call(callback.on_round_end, metrics, model)
+
+    def finish(self, result: TrainingResult) -> None:
+        """Take in the training's result, which callbacks get as the context ends."""
+        self._result = result
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Pass on the result, or the error that ended the training."""
+        result = self._result if error is None else None
+        if result is None:
+            result = TrainingResult(self._history, error=error)
+        failures: list[Exception] = []
+        for callback in self._callbacks:
+            try:
+                self._call(callback.on_train_end, result)
+            except USER_ERRORS as failure:
+                failures.append(failure)
+        if failures and error is None:
+            raise failures[0]
+
+    def _call(self, method: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except USER_ERRORS:
+            raise
+        except Exception:
+            logger.exception("callback %s failed; the run goes on", method.__qualname__)

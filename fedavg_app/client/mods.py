@@ -1,0 +1,90 @@
+"""The mods around a client's handler: the strategy's own outside, those of "client-mods" inside.
+
+Outside of the strategy's mod travels what its protocol makes of a message; inside are always the
+plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
+belong, Flower's own for clipping, noise and sizes included.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Sequence
+from functools import lru_cache, wraps
+
+from flwr.app import Context, Error, Message
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+import strategies
+from fedavg_app.config import parse_arguments
+from fedavg_app.plugins import load_component
+
+
+def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
+    """Put the run's mods around a handler.
+
+    A mod of "client-mods" rejects a message by replying with an error. That reply goes straight to
+    the server: the strategy's mod expects the handler's records.
+    """
+
+    @wraps(handler)
+    def with_run_mods(message: Message, context: Context) -> Message:
+        outer = _strategy_mod(
+            str(context.run_config["strategy"]), str(context.run_config.get("strategy-args", ""))
+        )
+        inner = load_mods(str(context.run_config["client-mods"]))
+        mods = [*([outer] if outer else []), _raise_errors, *inner]
+        try:
+            return chain(mods, handler)(message, context)
+        except _ErrorReply as reply:
+            # A new reply to the server's message: Flower's mods reply to the handler's reply where
+            # that is what they reject, and the server would never get it.
+            return Message(reply.error, reply_to=message)
+
+    return with_run_mods
+
+
+def load_mods(names: str) -> list[Mod]:
+    """Return the mods that the value of "client-mods" names, the outermost first.
+
+    Args:
+        names: Any number of "package.module:attribute", separated by commas.
+
+    Raises:
+        ConfigError: One of them cannot be imported or is not a mod.
+    """
+    named = [name for part in names.split(",") if (name := part.strip())]
+    return [load_component("client-mods", name, _load_mod) for name in named]
+
+
+def chain(mods: Sequence[Mod], handler: ClientAppCallable) -> ClientAppCallable:
+    """Return the handler with the mods around it, the first outermost."""
+    if not mods:
+        return handler
+    first, inner = mods[0], chain(mods[1:], handler)
+    return lambda message, context: first(message, context, inner)
+
+
+class _ErrorReply(Exception):  # noqa: N818 - it carries a reply past the strategy's mod
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.reason)
+        self.error = error
+
+
+def _raise_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    reply = call_next(message, context)
+    if reply.has_error():
+        raise _ErrorReply(reply.error)
+    return reply
+
+
+@lru_cache(maxsize=2)
+def _strategy_mod(name: str, arguments: str) -> Mod | None:
+    return strategies.client_mod(name, parse_arguments("strategy-args", arguments))
+
+
+def _load_mod(name: str) -> Mod:
+    mod: Mod = pkgutil.resolve_name(name)
+    if inspect.isclass(mod):
+        raise ValueError("a class; name an instance of it, made in a module")
+    if not callable(mod):
+        raise ValueError("not a function (message, context, call_next)")
+    return mod

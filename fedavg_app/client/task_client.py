@@ -1,0 +1,109 @@
+"""A client process's task, model and examples.
+
+Apart from `fedavg_app.client_app` because it imports torch, which takes seconds: on a SuperNode
+every message starts a new process, and one that only answers a query need not wait for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import tasks
+from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.device import pick_device
+from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
+from fedavg_app.partitioning.cache import partition
+from tasks.base import Task
+from tasks.data.dataset import DataOptions
+from tasks.examples import Examples
+from tasks.local_training import Config, TaskClient
+
+
+def task_client(
+    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
+) -> TaskClient:
+    """Return the task client of one node.
+
+    Args:
+        node_config: Names its partition; optionally its threads and the directory of its own data.
+        run_config: See `RunConfig`.
+        config: The config of the server's message: which data set exactly to load.
+
+    Raises:
+        ConfigError: The data cannot be split as the run config says.
+        DataError: The data set is not available.
+    """
+    # One thread per client: as many clients as cores run at once, and the order of summation,
+    # hence every bit of the result, does not depend on the machine.
+    torch.set_num_threads(int(node_config.get(THREADS, 1)))
+    own = str(node_config.get(DATA_DIR, ""))
+    options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
+    runtime = _runtime(
+        _run_config(tuple(run_config.items())),
+        DataOptions(directory=own, own=True) if own else options,
+        shared=not own,
+    )
+    return runtime.client(int(node_config[PARTITION_ID]))
+
+
+@dataclass(frozen=True)
+class _SplitOnClients:
+    """One split's examples on the device, and every client's rows; None where all are one's own."""
+
+    examples: Examples
+    rows: list[Tensor] | None
+
+    def of(self, client: int) -> Examples:
+        """Return one client's examples."""
+        return replace(self.examples, rows=None if self.rows is None else self.rows[client])
+
+
+@dataclass(frozen=True)
+class _Runtime:
+    """What the clients of a run share in one process.
+
+    Attributes:
+        task: The learning problem.
+        model: The model that they train one after the other.
+        train: Their training examples.
+        test: Their test examples; None where the run does not evaluate on clients.
+    """
+
+    task: Task
+    model: nn.Module
+    train: _SplitOnClients
+    test: _SplitOnClients | None
+
+    def client(self, number: int) -> TaskClient:
+        """Return the task client of one partition."""
+        test = None if self.test is None else self.test.of(number)
+        return TaskClient(self.task, self.model, self.train.of(number), test, partition=number)
+
+
+@lru_cache(maxsize=2)
+def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runtime:
+    """Load the data; ``shared`` data are split by the run's partition, others are one device's."""
+    task = tasks.load(config.task)
+    data = task.dataset(options)
+    device = pick_device(config.device)
+
+    def split(name: str) -> _SplitOnClients:
+        training = name == "train"
+        stored = data.train if training else data.test
+        examples = Examples.stored(task, stored, device, training=training)
+        if not shared:
+            return _SplitOnClients(examples, None)
+        rows = [torch.from_numpy(part).to(device) for part in partition(data, name, config)]
+        return _SplitOnClients(examples, rows)
+
+    test = split("test") if config.fraction_evaluate else None
+    return _Runtime(task, task.model().to(device), split("train"), test)
+
+
+@lru_cache(maxsize=2)
+def _run_config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
+    return parse_config(dict(items))

@@ -1,1 +1,0 @@
-"""RayGrid: Flower's Grid on long-lived Ray actors."""

@@ -1,0 +1,87 @@
+"""The one place that uses what Flower 1.41 does not document.
+
+All the rest builds on public API. From here come:
+
+* `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
+* The identity of the process, without which no `Message` can be made outside Flower's own engines.
+* The id of a message, which the sending grid must set; `Metadata` has no public setter for it.
+* The error code of a ClientApp that raised, and the server's node id.
+
+The dependency on Flower is bounded to one minor version because of this module.
+"""
+
+from collections.abc import Iterable
+from itertools import count
+from uuid import uuid4
+
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedavg_app.server.polling import send_and_receive
+
+__all__ = ["BaseGrid", "NodeInfo", "assign_message_id", "error_reply", "identify_server"]
+
+FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
+# Message ids: unlike those of other processes, and cheap.
+_PROCESS, _COUNT = uuid4(), count()
+
+
+def identify_server(run_id: int) -> None:
+    """Make messages created in this process come from the server of run ``run_id``."""
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+
+def assign_message_id(message: Message) -> str:
+    """Give the message an id of its own and return it."""
+    message_id = f"{_PROCESS}-{next(_COUNT)}"
+    message.metadata.__dict__["_message_id"] = message_id
+    return message_id
+
+
+def error_reply(message: Message, reason: str) -> Message:
+    """Return the reply that Flower's engines send for a ClientApp that raised."""
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+class BaseGrid(Grid):
+    """What our grids share: the methods that Flower requires and this project does not use."""
+
+    _run: Run | None = None
+
+    def set_run(self, run: Run) -> None:
+        """Set the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that was set.
+
+        Raises:
+            RuntimeError: None was set.
+        """
+        if self._run is None:
+            raise RuntimeError("no run was set on this grid")
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a new message (deprecated in Flower in favour of ``Message``)."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send the messages; return the replies that come within ``timeout`` seconds."""
+        return send_and_receive(self, messages, timeout)

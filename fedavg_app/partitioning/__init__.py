@@ -1,0 +1,1 @@
+"""Partitioning: which examples belong to which client."""

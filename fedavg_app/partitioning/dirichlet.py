@@ -1,0 +1,78 @@
+"""Dirichlet: each class's shares drawn from a Dirichlet distribution."""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.partitioner import (
+    Indices,
+    Labels,
+    Partitioner,
+    Positive,
+    split_by_library,
+)
+from tasks.random_streams import derive_seed
+
+# How often a draw that leaves a client with too few examples is repeated.
+MAX_DRAWS = 10
+
+
+class Dirichlet(Partitioner):
+    """Draw each class's shares of the clients from a Dirichlet distribution.
+
+    The smaller alpha, the fewer clients have most of a class. Where a client would have fewer than
+    `minimum_examples` training examples, all is drawn again.
+    """
+
+    alpha: Annotated[float, Field(gt=0)] = 0.5
+    minimum_examples: Positive = 1
+
+    def resolve_seed(self, labels: Labels, num_clients: int, seed: int) -> int:
+        """Return the first seed whose draw gives every client enough training examples.
+
+        Raises:
+            ConfigError: None of ten does.
+        """
+        for attempt in range(MAX_DRAWS):
+            derived = derive_seed(seed, "partition", attempt + 1)
+            parts = self._draw(labels, num_clients, derived)
+            if min(map(len, parts)) >= self.minimum_examples:
+                return derived
+        raise ConfigError(
+            "partition-args",
+            f"alpha = {self.alpha}, minimum-examples = {self.minimum_examples}",
+            f"{MAX_DRAWS} draws left some of the {num_clients} clients with fewer of the "
+            f"{len(labels)} training examples; give a larger alpha, a smaller minimum-examples or "
+            "fewer clients",
+        )
+
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return the clients' shares; all examples are used.
+
+        Raises:
+            ConfigError: A client would have none.
+        """
+        parts = self._draw(labels, num_clients, seed)
+        if not all(map(len, parts)):
+            raise ConfigError(
+                "partition-args",
+                f"alpha = {self.alpha}",
+                f"some of the {num_clients} clients would have none of the {len(labels)} examples "
+                "of this split; give a larger alpha, fewer clients or fraction-evaluate = 0",
+            )
+        return parts
+
+    def _draw(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        from flwr_datasets.partitioner import DirichletPartitioner
+
+        partitioner = DirichletPartitioner(
+            num_clients,
+            partition_by="label",
+            alpha=self.alpha,
+            min_partition_size=0,
+            self_balancing=False,
+            seed=seed,
+        )
+        return split_by_library(partitioner, {"label": labels, "index": np.arange(len(labels))})

@@ -1,0 +1,34 @@
+"""Natural: one client for each owner of the data."""
+
+import numpy as np
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner
+from tasks.random_streams import numpy_generator
+
+
+class Natural(Partitioner):
+    """One client for each owner of the data, for example a speaking role.
+
+    With fewer clients than owners, the clients are owners drawn at random, in their order.
+    """
+
+    def check(self, labels: Labels, num_clients: int) -> None:
+        """Check that there are at least as many owners as clients.
+
+        Raises:
+            ConfigError: There are fewer.
+        """
+        owners = len(np.unique(labels))
+        if num_clients > owners:
+            raise ConfigError(
+                "num-clients", num_clients, f"the data have only {owners} owners; give fewer"
+            )
+
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return each owner's examples, in their order; ``labels`` are the owners."""
+        order = np.argsort(labels, kind="stable")
+        owners, starts = np.unique(labels[order], return_index=True)
+        of_owners = np.split(order, starts[1:])
+        chosen = numpy_generator(seed, "partition").choice(len(owners), num_clients, replace=False)
+        return [of_owners[owner] for owner in np.sort(chosen)]

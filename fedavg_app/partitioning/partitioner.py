@@ -1,0 +1,117 @@
+"""`Partitioner`: a way to split examples on clients; its fields are its arguments.
+
+The partitions are made by `flwr_datasets.partitioner` where it has them.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedavg_app.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flwr_datasets.partitioner import Partitioner as LibraryPartitioner
+
+Labels = NDArray[np.int64]
+Indices = NDArray[np.int64]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Partitioner(BaseModel, ABC):
+    """A way to split examples on clients: one index array per client, fixed by the seed.
+
+    Attributes:
+        version: Part of the partition's name in the cache; to be raised whenever `split` or
+            `resolve_seed` returns something else for the same arguments.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    version: ClassVar[int] = 1
+
+    def check(self, labels: Labels, num_clients: int) -> None:
+        """Check that there are enough examples.
+
+        Raises:
+            ConfigError: There are not.
+        """
+        if num_clients > len(labels):
+            raise too_many(num_clients, "clients", labels)
+
+    def resolve_seed(self, labels: Labels, num_clients: int, seed: int) -> int:
+        """Return the seed that `split` is to be called with for all splits of a data set.
+
+        Args:
+            labels: Of the training set, which decides where a draw has to be repeated.
+            num_clients: K.
+            seed: The run's seed.
+        """
+        del labels, num_clients
+        return seed
+
+    @abstractmethod
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return the disjoint indices of the clients' examples, for labels that `check` accepts.
+
+        Args:
+            labels: The target, or the owner, of every example: (n,) int64.
+            num_clients: K.
+            seed: What `resolve_seed` returned.
+        """
+
+
+class UnbalancedPartitioner(Partitioner):
+    """A partitioner whose parts may have unequal sizes, by the STC paper's formula.
+
+    phi_i = alpha / m + (1 - alpha) gamma^i / sum_j gamma^j is the share of the i-th of m parts
+    (arXiv 1903.02891; alpha from its authors' code).
+    """
+
+    # gamma; 1 makes all parts equal.
+    balancedness: Annotated[float, Field(gt=0, le=1)] = 1.0
+    # alpha, the part of the examples that is shared out evenly whatever gamma.
+    minimum_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    def sizes(self, num_examples: int, parts: int) -> list[int]:
+        """Return floor(phi_i n) for every part, in ascending order."""
+        powers = self.balancedness ** np.arange(parts)[::-1]
+        alpha = self.minimum_share
+        shares = alpha / parts + (1 - alpha) * powers / powers.sum()
+        # Products that miss an integer by rounding only count as that integer.
+        return [int(share * num_examples + 1e-9) for share in shares]
+
+    def check_sizes(self, labels: Labels, num_clients: int, parts: int) -> None:
+        """Check that the smallest part has an example.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        if self.sizes(len(labels), parts)[0] == 0:
+            raise ConfigError(
+                "partition-args",
+                f"balancedness = {self.balancedness}",
+                f"some of the {num_clients} clients would have none of the {len(labels)} examples; "
+                "give a larger balancedness or minimum-share, or fewer clients",
+            )
+
+
+def too_many(num_clients: int, what: str, labels: Labels) -> ConfigError:
+    """Return the error of a partition that has more parts than there are examples."""
+    return ConfigError(
+        "num-clients", num_clients, f"more {what} than the {len(labels)} examples; give fewer"
+    )
+
+
+def split_by_library(
+    partitioner: "LibraryPartitioner", columns: dict[str, NDArray[np.int64]]
+) -> list[Indices]:
+    """Return each client's column "index" of what a partitioner of `flwr_datasets` makes."""
+    import datasets
+
+    partitioner.dataset = datasets.Dataset.from_dict(columns)
+    # As arrays: a column read any other way is read value by value.
+    parts = map(partitioner.load_partition, range(partitioner.num_partitions))
+    return [np.asarray(part.with_format("numpy")[:]["index"], dtype=np.int64) for part in parts]

@@ -1,0 +1,61 @@
+"""Shards: sorted by label, cut into shards, some at random for each client."""
+
+import numpy as np
+
+from fedavg_app.partitioning.partitioner import (
+    Indices,
+    Labels,
+    Positive,
+    UnbalancedPartitioner,
+    split_by_library,
+    too_many,
+)
+from tasks.random_streams import derive_seed, numpy_generator
+
+
+class Shards(UnbalancedPartitioner):
+    """Sort by label, cut into shards, give each client some at random.
+
+    The FedAvg paper's pathological non-IID split (arXiv 1602.05629v4, section 3): 200 shards of 300
+    and 2 for each of 100 clients. Examples that do not fill a shard are left out. With gamma < 1
+    the shards are unequal, in a random order along the sorted examples.
+    """
+
+    shards_per_client: Positive = 2
+
+    def check(self, labels: Labels, num_clients: int) -> None:
+        """Check that every shard gets an example.
+
+        Raises:
+            ConfigError: There are more shards than examples, or some would be empty.
+        """
+        super().check(labels, num_clients)
+        shards = num_clients * self.shards_per_client
+        if shards > len(labels):
+            raise too_many(num_clients, f"clients ({shards} shards)", labels)
+        self.check_sizes(labels, num_clients, shards)
+
+    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        """Return every client's shards."""
+        if self.balancedness < 1:
+            return self._split_unequally(labels, num_clients, seed)
+        from flwr_datasets.partitioner import ShardPartitioner
+
+        partitioner = ShardPartitioner(
+            num_clients,
+            partition_by="label",
+            num_shards_per_partition=self.shards_per_client,
+            shuffle=False,
+            seed=derive_seed(seed, "partition"),
+        )
+        # The library's sort need not be stable; sorted input makes the result independent of that.
+        order = np.argsort(labels, kind="stable")
+        return split_by_library(partitioner, {"label": labels[order], "index": order})
+
+    def _split_unequally(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        random = numpy_generator(seed, "partition")
+        sizes = self.sizes(len(labels), num_clients * self.shards_per_client)
+        cuts = np.cumsum(random.permutation(sizes))
+        shards = np.split(np.argsort(labels, kind="stable"), cuts)[: len(sizes)]
+        chosen = random.permutation(len(shards)).reshape(num_clients, self.shards_per_client)
+        return [np.concatenate([shards[shard] for shard in of_client]) for of_client in chosen]

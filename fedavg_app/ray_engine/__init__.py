@@ -1,0 +1,1 @@
+"""RayGrid: Flower's Grid on long-lived Ray actors (docs/engine.md)."""

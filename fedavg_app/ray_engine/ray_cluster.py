@@ -1,0 +1,125 @@
+"""Ray for one run: started on this machine or joined, with its resources divided on workers."""
+
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
+
+import ray
+
+from fedavg_app.errors import ConfigError, RunError
+
+CONNECT_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class WorkerResources:
+    """How many workers there are, and the share of a GPU that each reserves."""
+
+    workers: int
+    gpus_per_worker: float
+
+
+@contextmanager
+def ray_cluster(
+    address: str, num_workers: int, gpus_per_worker: float | Literal["auto"], device: str
+) -> Iterator[WorkerResources]:
+    """Start or join Ray, and leave no process of it behind.
+
+    Args:
+        address: A cluster to join; empty starts Ray on this machine.
+        num_workers: 0 means one per CPU of the cluster.
+        gpus_per_worker: "auto" puts equally many workers on every GPU.
+        device: The run config's; "cpu" reserves no GPU.
+
+    Raises:
+        ConfigError: The cluster cannot be reached, or has fewer resources than the workers need.
+        RunError: Ray cannot start.
+    """
+    _check_reachable(address)
+    # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    # Ray's processes end with the thread that started them, so it lives until the run is over.
+    with ThreadPoolExecutor(1) as background:
+        started = background.submit(_start, address, num_workers)
+        # Ray's start is mostly waiting; torch is imported meanwhile.
+        import_module("torch")
+        try:
+            started.result()
+        except Exception as error:  # Ray raises just that where its processes take too long
+            reason = str(error).partition("\n")[0]
+            if not address:
+                raise RunError(f"Ray cannot start on this machine: {reason}") from error
+            fix = f"cannot join this cluster: {reason}"
+            raise ConfigError("ray-address", address, fix) from error
+        _restore_sigterm_handler()
+        try:
+            yield _worker_resources(num_workers, gpus_per_worker, device)
+        finally:
+            ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Check that the address accepts connections: Ray itself would retry without end."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        fix = f"cannot be reached ({error}); give HOST:PORT of `ray start --head`"
+        raise ConfigError("ray-address", address, fix) from error
+
+
+def _start(address: str, num_workers: int) -> None:
+    ray.init(
+        address=address or "local",
+        num_cpus=None if address else num_workers or None,
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def _restore_sigterm_handler() -> None:
+    """Undo what Ray's start does to SIGTERM: this process would be aborted 3 seconds after it."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _worker_resources(
+    num_workers: int, gpus_per_worker: float | Literal["auto"], device: str
+) -> WorkerResources:
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cpus, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    workers = num_workers or cpus
+    if workers > cpus:
+        raise ConfigError("num-workers", workers, f"the cluster has {cpus} CPUs, one per worker")
+    if device == "cpu":
+        gpus = 0
+    if gpus_per_worker == "auto":
+        return WorkerResources(workers, 1 / math.ceil(workers / gpus) if gpus else 0.0)
+    if gpus_per_worker > 1 and gpus_per_worker % 1:
+        raise ConfigError("gpus-per-worker", gpus_per_worker, "give a share up to 1, or whole GPUs")
+    if gpus_per_worker and workers > _fitting_workers(gpus, gpus_per_worker):
+        fix = f"{workers} workers need more than the cluster's {gpus} GPUs"
+        raise ConfigError("gpus-per-worker", gpus_per_worker, fix)
+    return WorkerResources(workers, float(gpus_per_worker))
+
+
+def _fitting_workers(gpus: int, gpus_per_worker: float) -> int:
+    """Return how many workers fit; each uses a part of one GPU, or several whole ones."""
+    if gpus_per_worker > 1:
+        return int(gpus / gpus_per_worker)
+    return gpus * int(1 / gpus_per_worker + 1e-9)

@@ -1,0 +1,75 @@
+"""Python objects as bytes for a connection, with shared records sent once.
+
+A round's messages carry the same model to every client. Each worker is sent it once; the bytes of a
+message only name it.
+"""
+
+import os
+import pickle
+import socket
+from collections.abc import Sequence
+from io import BytesIO
+from multiprocessing.connection import Connection
+from typing import Any
+
+from flwr.app import ArrayRecord, Message
+
+MIN_SHARED_BYTES = 2**18
+
+
+def shared_records(messages: Sequence[Message]) -> list[ArrayRecord]:
+    """Return the array records that more than one message holds, if they are large.
+
+    Small ones are pickled once for each worker, along with the messages to it.
+    """
+    seen: set[int] = set()
+    shared: dict[int, ArrayRecord] = {}
+    for message in messages:
+        for record in message.content.values():
+            if not isinstance(record, ArrayRecord):
+                continue
+            if id(record) in seen:
+                shared[id(record)] = record
+            seen.add(id(record))
+    size = sum(len(array.data) for record in shared.values() for array in record.values())
+    return list(shared.values()) if size >= MIN_SHARED_BYTES else []
+
+
+def dumps(content: Any, shared: Sequence[ArrayRecord] = ()) -> bytes:
+    """Return ``content`` as bytes that `loads` reads, given records equal to ``shared``."""
+    if not shared:
+        return pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL)
+    file = BytesIO()
+    _Pickler(file, shared).dump(content)
+    return file.getvalue()
+
+
+def loads(data: bytes, shared: Sequence[ArrayRecord] = ()) -> Any:
+    """Return the content. It comes from this run's own processes: unpickling it is safe."""
+    return _Unpickler(BytesIO(data), shared).load()
+
+
+def set_tcp_nodelay(connection: Connection) -> None:
+    """Disable Nagle's algorithm on a TCP connection: small messages are sent without delay."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: BytesIO, shared: Sequence[ArrayRecord]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._numbers = {id(record): number for number, record in enumerate(shared)}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        """Return a shared record's number, to be written in its place."""
+        return self._numbers.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BytesIO, shared: Sequence[ArrayRecord]) -> None:
+        super().__init__(file)
+        self._shared = shared
+
+    def persistent_load(self, pid: int) -> ArrayRecord:
+        """Return the shared record of that number."""
+        return self._shared[pid]

@@ -1,0 +1,207 @@
+"""One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
+
+Ray starts it, places it and notices its death. Requests come over a connection of its own, which
+takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end.
+"""
+
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Listener
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
+
+import tasks
+from fedavg_app.client_app import app
+from fedavg_app.config import parse_config
+from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
+from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
+from fedavg_app.ray_engine.client_states import ClientStates
+from fedavg_app.ray_engine.request_queue import Answer, RequestQueue, WorkerError
+from fedavg_app.server.evaluation import CentralEvaluation
+from tasks.data.dataset import DataOptions
+from tasks.evaluation import BatchResult
+
+# Answers that follow each other faster than this are sent together.
+FLUSH_SECONDS = 0.003
+
+
+class DeadlineError(Exception):
+    """A client was not done when the round's deadline came."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What every worker of a run is told.
+
+    Attributes:
+        run_id: The run's number.
+        run_config: The run config that clients see.
+        num_clients: K.
+        state_memory: Bytes of clients' states that the worker keeps in memory.
+        gpu_share: The share of a GPU that it has; it may use that share of its memory.
+        folder: Where files of its own go, if it is on the driver's machine.
+        key: The secret with which connections begin.
+    """
+
+    run_id: int
+    run_config: UserConfig
+    num_clients: int
+    state_memory: int
+    gpu_share: float
+    folder: str
+    key: bytes
+
+
+@dataclass(frozen=True)
+class HandledMessage:
+    """The answer to a message.
+
+    Attributes:
+        reply: The client's reply.
+        has_state: Whether the client has a state now.
+        seconds: How long it took.
+    """
+
+    reply: Message
+    has_state: bool
+    seconds: float
+
+
+class Worker:
+    """Answers requests one after the other, and keeps the states of clients between them."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        torch.set_num_threads(1)
+        if settings.gpu_share and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(min(settings.gpu_share, 1.0))
+        self._settings = settings
+        # The driver deletes its folder even where this process is killed.
+        parent = settings.folder if Path(settings.folder).is_dir() else None
+        self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-", dir=parent)
+        self._states = ClientStates(settings.state_memory, Path(self._folder.name))
+        self._listener: Listener | None = None
+        self._evaluation: CentralEvaluation | None = None
+
+    def listen(self, driver_node: str) -> tuple[int, Any]:
+        """Listen for the driver's connection; return this process's id and the address."""
+        here = ray.get_runtime_context().get_node_id() == driver_node
+        host = "127.0.0.1" if here else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._listener = Listener((host, 0), authkey=self._settings.key)
+        return os.getpid(), self._listener.address
+
+    def serve(self) -> None:
+        """Answer requests until the driver closes the connection."""
+        assert self._listener is not None
+        with self._listener, self._listener.accept() as connection:
+            queue = RequestQueue(connection)
+            while True:
+                requests = queue.take()
+                answers: list[Answer] = []
+                sent = time.monotonic()
+                for received, (name, *arguments) in requests:
+                    answers.append(self._answer(name, arguments, received))
+                    if time.monotonic() - sent > FLUSH_SECONDS:
+                        queue.send_answers(answers)
+                        answers, sent = [], time.monotonic()
+                if queue.closed:
+                    self._folder.cleanup()
+                    os._exit(0)  # without Ray's own shutdown: the driver is gone
+                queue.send_answers(answers)
+
+    def _answer(self, name: str, arguments: list[Any], received: float) -> Answer:
+        """Return what the method of that name returns, or why it could not."""
+        try:
+            if name == "handle":
+                message, seconds = arguments
+                return self.handle(message, seconds, received)
+            return getattr(self, name)(*arguments)
+        except Exception as error:
+            reason = "".join(traceback.format_exception_only(error)).strip()
+            return WorkerError(reason, traceback.format_exc())
+
+    def put_state(self, partition: int, state: RecordDict) -> None:
+        """Store the state of a client that another worker had."""
+        self._states.put(partition, state)
+
+    def pop_state(self, partition: int) -> RecordDict:
+        """Remove and return a client's state, for the worker that is to have it."""
+        return self._states.pop(partition)
+
+    def pickled_state(self, partition: int) -> bytes:
+        """Return a client's state, pickled."""
+        return self._states.pickled(partition)
+
+    def handle(self, message: Message, seconds: float | None, received: float) -> HandledMessage:
+        """Run the ClientApp on a message.
+
+        Args:
+            message: For the client whose node it names.
+            seconds: From the time it was received to the round's deadline, None for none.
+            received: That time, on the monotonic clock.
+        """
+        started = time.monotonic()
+        partition = message.metadata.dst_node_id - FIRST_NODE_ID
+        state = self._states.pop(partition)
+        context = Context(
+            run_id=self._settings.run_id,
+            node_id=message.metadata.dst_node_id,
+            node_config={PARTITION_ID: partition, NUM_PARTITIONS: self._settings.num_clients},
+            state=state.copy(),
+            run_config=self._settings.run_config,
+        )
+        try:
+            with _deadline(None if seconds is None else received + seconds - started):
+                reply = app(message, context)
+            state = context.state
+        except DeadlineError as error:
+            # It may have been changing its state, which is therefore what it was before.
+            reply = error_reply(message, str(error))
+        except Exception:
+            state = context.state  # a SuperNode keeps it, too
+            reply = error_reply(message, traceback.format_exc())
+        self._states.put(partition, state)
+        return HandledMessage(reply, bool(state), time.monotonic() - started)
+
+    def evaluate(
+        self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[int]
+    ) -> list[BatchResult]:
+        """Evaluate a model on some batches of the test set that the options lead to."""
+        if self._evaluation is None:
+            config = parse_config(self._settings.run_config)
+            task = tasks.load(config.task)
+            self._evaluation = CentralEvaluation(task, task.dataset(options), config)
+        return self._evaluation.batch_results(arrays, batches)
+
+
+@contextmanager
+def _deadline(seconds: float | None) -> Iterator[None]:
+    """Raise `DeadlineError` in what runs inside once the seconds are over.
+
+    It interrupts Python code, waiting included, but no call of a library that hangs.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise DeadlineError("still at work at the round's deadline")
+
+    if seconds <= 0:
+        raise DeadlineError("not begun before the round's deadline")
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

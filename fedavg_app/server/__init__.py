@@ -1,0 +1,1 @@
+"""The server's end of a run: components, nodes, cohorts, rounds, evaluation and checkpoints."""

@@ -1,0 +1,103 @@
+"""Centralised SGD on the pooled data: the baseline for federated curves.
+
+A round is one step of SGD, as the FedAvg paper counts it (arXiv 1602.05629v4, table 3): a server
+whose data are on clients would have to communicate after each.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+
+import torch
+from torch import Tensor, nn
+
+from fedavg_app.callbacks.base import MakeCallback, TrainingRun
+from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.config import CentralConfig
+from fedavg_app.device import pick_device
+from fedavg_app.errors import DivergedError
+from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.server.training_loop import make_result
+from fedavg_app.server.training_plan import make_plan
+from strategies.aggregation import Arrays
+from strategies.flower_arrays import to_record
+from tasks.base import Task
+from tasks.examples import Examples
+from tasks.local_training import Config, MomentumBuffers, TaskClient
+from tasks.random_streams import derive_seed, torch_generator
+
+
+def train_centrally(
+    config: CentralConfig, task: Task, callbacks: Sequence[MakeCallback] = ()
+) -> TrainingResult:
+    """Train the task's model on all training examples; results are in a new folder afterwards.
+
+    Args:
+        config: The training's settings.
+        task: The learning problem that it names.
+        callbacks: Make the callbacks beside the run directory and the console.
+
+    Raises:
+        ConfigError: A value that cannot be used.
+        DataError: The data set is not available.
+        DivergedError: The loss is no longer finite.
+    """
+    torch.set_num_threads(config.num_threads)
+    data = task.dataset(config.data_options)
+    plan = make_plan(config, task)
+    evaluate = CentralEvaluation(task, data, config)
+    device = pick_device(config.device)
+    model = task.initial_model(config.seed).to(device)
+    examples = Examples.stored(task, data.train, device, training=True)
+    client = TaskClient(task, model, examples)
+    batches = _batches(examples, config)
+    # As in a federated run the rate decays after every round, which is a step here.
+    rates = map(plan.rate, count(1))
+    local: Config = {"momentum": config.momentum}
+    momentum: MomentumBuffers = {}
+
+    def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:
+        test_loss, accuracy = evaluate(to_record(_arrays(model)))
+        return RoundMetrics(
+            step,
+            learning_rate=plan.rate(step) if step else None,
+            train_loss=loss,
+            test_loss=test_loss,
+            accuracy=accuracy,
+            seconds=time.monotonic() - started,
+        ).with_totals(None)  # nothing is sent
+
+    run = TrainingRun(config, task, plan, data)
+    with TrainingCallbacks(run, callbacks) as training, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "local"))
+        history = [metrics_after(0, time.monotonic())]
+        training.on_round_end(history[0], to_record(_arrays(model)))
+        while (step := history[-1].round) < plan.num_rounds:
+            started = time.monotonic()
+            steps = min(plan.evaluate_every, plan.num_rounds - step)
+            loss = client.run_sgd(islice(batches, steps), rates, local, momentum)
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"the loss is not finite after step {step + steps}; give a smaller "
+                    f"learning-rate than {plan.learning_rate:g}"
+                )
+            history.append(metrics_after(step + steps, started, loss))
+            training.on_round_end(history[-1], to_record(_arrays(model)))
+            if plan.reached(history[-1].accuracy):
+                break
+        result = make_result(to_record(_arrays(model)), history, plan)
+        training.finish(result)
+    return result
+
+
+def _batches(examples: Examples, config: CentralConfig) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches without end: all examples in a new order for every epoch."""
+    for epoch in count(1):
+        order = torch_generator(config.seed, "batches", epoch)
+        yield from examples.shuffled(order).batches(config.batch_size)
+
+
+def _arrays(model: nn.Module) -> Arrays:
+    return {name: array.cpu().numpy() for name, array in model.state_dict().items()}

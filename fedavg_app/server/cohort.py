@@ -1,0 +1,71 @@
+"""Which clients take part in a round, and the part of a grid that shows only them.
+
+Flower's strategies choose nodes at random among all that the grid names. They are shown the cohort
+that `sample_clients` drew, and told to take all of it, so that they follow the same seeded
+participation as ours.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedavg_app.flower_internals import BaseGrid, NodeInfo
+from fedavg_app.server.polling import WaitingGrid
+from tasks.random_streams import numpy_generator
+
+
+def cohort_size(fraction: float, num_clients: int) -> int:
+    """Return m = max(round(C K), 1) (arXiv 1602.05629v4, Algorithm 1); C = 0 means one client.
+
+    Halves round up, so that C = 0.125 of 100 clients are 13 whatever Python's ``round`` does.
+    """
+    return max(int(fraction * num_clients + 0.5), 1)
+
+
+def sample_clients(
+    seed: int, server_round: int, purpose: str, size: int, clients: Sequence[int]
+) -> list[int]:
+    """Return the rising numbers of the clients that take part: a function of seed and round.
+
+    Args:
+        seed: The run's seed.
+        server_round: The round's number, from 1.
+        purpose: "train" or "evaluate": two independent draws.
+        size: How many are wanted; all where there are fewer.
+        clients: The numbers of the connected clients, rising.
+    """
+    size = min(size, len(clients))
+    generator = numpy_generator(seed, purpose, server_round)
+    drawn = generator.choice(len(clients), size=size, replace=False)
+    return sorted(clients[int(place)] for place in drawn)
+
+
+class CohortGrid(BaseGrid):
+    """A grid that names only ``node_ids``, in that order, and is otherwise ``grid``."""
+
+    def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
+        self._grid = grid
+        self._node_ids = list(node_ids)
+        self._wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
+
+    def get_node_ids(self) -> list[int]:
+        """Return the cohort's node ids."""
+        return list(self._node_ids)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return what the grid knows of the cohort's nodes."""
+        return [node for node in self._grid.get_nodes() if node.node_id in set(self._node_ids)]
+
+    def wait(self, seconds: float) -> None:
+        """Wait for replies as the grid does."""
+        self._wait(seconds)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages through the grid."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Fetch replies from the grid."""
+        return self._grid.pull_messages(message_ids)

@@ -1,0 +1,148 @@
+"""The messages of one round: sent to its cohort, and their replies in the clients' order."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
+from fedavg_app.server.message_size import message_bytes
+from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.polling import poll_replies, send
+from fedavg_app.server.training_plan import TrainingPlan
+from strategies.reply_validation import error_reason
+
+# Messages expire this long after the round's deadline.
+EXPIRY_SECONDS = 1.0
+
+
+class RoundMessenger:
+    """Draws the cohorts of a run, sends messages to them, and drops late replies.
+
+    Args:
+        grid: Carries the messages.
+        nodes: The connected nodes.
+        plan: How many clients take part, and how long they are waited for.
+    """
+
+    def __init__(self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan) -> None:
+        self._grid, self._nodes, self._plan = grid, nodes, plan
+        self._late: set[str] = set()  # ids of messages that were no longer waited for
+
+    def cohort(self, server_round: int, purpose: str) -> CohortGrid:
+        """Return the grid with the nodes of the clients that take part, in the clients' order.
+
+        For "train" these are a C-fraction of all K clients and the share of `over_selection`;
+        fewer where fewer are connected.
+        """
+        size = self._num_wanted(purpose)
+        if purpose == "train":
+            size = ceil(size * (1 + self._plan.over_selection))
+        connected = self._nodes.clients
+        clients = sample_clients(self._plan.seed, server_round, purpose, size, connected)
+        return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
+
+    def send(self, cohort: CohortGrid, messages: Sequence[Message], purpose: str) -> "SentMessages":
+        """Send the messages of a round; return what their replies are read from."""
+        self._drop_late_replies()
+        timeout = self._plan.round_timeout
+        if timeout is not None:
+            for message in messages:
+                # A slow node must not work off messages of rounds that are over, and be late with
+                # all that follow.
+                message.metadata.ttl = timeout + EXPIRY_SECONDS
+        return SentMessages(
+            cohort, messages, send(cohort, messages), timeout, self._num_wanted(purpose), self._late
+        )
+
+    def _num_wanted(self, purpose: str) -> int:
+        plan = self._plan
+        fraction = plan.fraction_train if purpose == "train" else plan.fraction_evaluate
+        return cohort_size(fraction, self._nodes.num_clients)
+
+    def _drop_late_replies(self) -> None:
+        """Fetch the replies that came after their round; a grid keeps them until they are."""
+        if self._late:
+            replies = self._grid.pull_messages(list(self._late))
+            self._late -= {reply.metadata.reply_to_message_id for reply in replies}
+
+
+class SentMessages:
+    """A round's messages on their way.
+
+    Args:
+        cohort: The grid, with the nodes in the clients' order.
+        messages: One for each node.
+        message_ids: Their ids; None for one that could not be sent.
+        timeout: Seconds after which replies are no longer waited for; None waits for all.
+        enough: Replies without an error after which the others are no longer waited for.
+        late: Gets the ids of the messages whose replies were no longer waited for.
+
+    Attributes:
+        num_sent: How many messages were sent.
+        bytes_down: The bytes of these.
+        bytes_up: The bytes of the replies yielded so far.
+        unanswered: The reason, by node, for each message without a reply of its node; without those
+            that were not needed any more.
+    """
+
+    def __init__(
+        self,
+        cohort: CohortGrid,
+        messages: Sequence[Message],
+        message_ids: Sequence[str | None],
+        timeout: float | None,
+        enough: int,
+        late: set[str],
+    ) -> None:
+        self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
+        self.unanswered: dict[int, str] = {}
+        self._nodes: dict[str, int] = {}
+        self.num_sent = self.bytes_down = self.bytes_up = 0
+        for message, message_id in zip(messages, message_ids, strict=True):
+            node = message.metadata.dst_node_id
+            if message_id is None:
+                self.unanswered[node] = "it could not be sent a message"
+                continue
+            self._nodes[message_id] = node
+            self.num_sent += 1
+            self.bytes_down += message_bytes(message)
+
+    def replies(self) -> Iterator[Message]:
+        """Wait for the replies and yield those that come in time, in the clients' order.
+
+        Replies arrive in any order, and sums of floats depend on it. Each is yielded as soon as
+        those before it have come, so that decoding and adding up go on while others still train.
+        """
+        order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
+        pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))
+        arrived: dict[str, Message] = {}
+        usable = 0
+        for replies in poll_replies(self._cohort, self._nodes, self._timeout):
+            for reply in replies:
+                arrived[reply.metadata.reply_to_message_id] = reply
+                usable += not reply.has_error()
+            while pending and pending[0] in arrived:
+                message_id = pending.pop(0)
+                yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
+            if usable >= self._enough:
+                break
+        for message_id in pending:
+            node = self._nodes[message_id]
+            if message_id in arrived:
+                yield from self._accept(arrived.pop(message_id), node)
+            else:
+                self._late.add(message_id)
+                if usable < self._enough:
+                    self.unanswered[node] = "no reply in time"
+
+    def _accept(self, reply: Message, node: int) -> Iterator[Message]:
+        """Yield the reply, unless it is Flower's, about a node that cannot be reached."""
+        if reply.metadata.src_node_id == node:
+            self.bytes_up += message_bytes(reply)
+            yield reply
+        elif reply.has_error():
+            self.unanswered[node] = error_reason(reply.error)
+        else:
+            self.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"

@@ -1,0 +1,119 @@
+"""The metrics of each round, and how a training ended."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord
+
+from fedavg_app.errors import RunError
+
+TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
+
+
+@dataclass(frozen=True)
+class RoundMetrics:
+    """One line of the history; round 0 is the initial model.
+
+    Attributes:
+        round: The round's number.
+        participants: How many clients were sent a training message.
+        rejected: The reason, by node id, for every training or evaluation reply that was rejected
+            or did not come in time.
+        learning_rate: eta in this round.
+        train_loss: Mean of the clients' training losses, weighted by n_k.
+        test_loss: Mean loss of the new global model on the test set; None if not tested.
+        accuracy: Its accuracy there, in [0, 1]; None if not tested.
+        client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
+            the plain mean ("accuracy-mean") and the 10th percentile ("accuracy-p10").
+        bytes_down: Bytes of the records sent to clients for training.
+        bytes_up: Bytes of the records they sent back.
+        theory_bits_down: Bits of the same by the papers' formulas, without heads, names, metrics.
+        theory_bits_up: Bits of the valid replies by them.
+        total: The same four, summed over all rounds so far.
+        seconds: Wall-clock time of the round.
+    """
+
+    round: int
+    participants: int = 0
+    rejected: dict[int, str] = field(default_factory=dict)
+    learning_rate: float | None = None
+    train_loss: float | None = None
+    test_loss: float | None = None
+    accuracy: float | None = None
+    client_metrics: dict[str, float] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
+    theory_bits_down: float = 0.0
+    theory_bits_up: float = 0.0
+    total: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values for one line of JSON; null for what is not finite."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
+
+    def with_totals(self, before: "RoundMetrics | None") -> "RoundMetrics":
+        """Return the metrics with ``total`` set: that of the round before plus their own."""
+        earlier = before.total if before else {}
+        total = {key: earlier.get(key, 0) + getattr(self, key) for key in TRAFFIC}
+        return replace(self, total=total)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training ended.
+
+    Attributes:
+        history: The metrics of every round.
+        model: The final global model; None where the training failed.
+        rounds_to_target: As `rounds_to_target` counts them; None where the target was not reached.
+        error: Why the training failed; None where it did not.
+    """
+
+    history: list[RoundMetrics]
+    model: ArrayRecord | None = None
+    rounds_to_target: float | None = None
+    error: BaseException | None = None
+
+    @property
+    def status(self) -> str:
+        """How it ended: "finished", "interrupted", or what the error says (`RunError.status`)."""
+        if self.error is None:
+            return "finished"
+        if isinstance(self.error, RunError):
+            return self.error.status
+        return "failed" if isinstance(self.error, Exception) else "interrupted"
+
+
+def read_history(path: Path, last_round: int | None = None) -> list[RoundMetrics]:
+    """Return the rounds of a ``history.jsonl``, one `RoundMetrics.as_json` a line.
+
+    Args:
+        path: The file.
+        last_round: The last round to read; what follows may end within a line. None reads all.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: Not all of those rounds are there.
+    """
+    history: list[RoundMetrics] = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            if last_round is not None and number > last_round:
+                break
+            values = json.loads(line)
+            values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
+            history.append(RoundMetrics(**values))
+    if last_round is not None:
+        for number, metrics in enumerate(history):
+            if metrics.round != number:
+                raise ValueError(f"{path.name} has round {metrics.round} in place {number}")
+        if len(history) <= last_round:
+            raise ValueError(f"{path.name} ends before round {last_round}")
+    return history

@@ -1,0 +1,65 @@
+"""Sending messages and waiting for their replies."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol, runtime_checkable
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+# Pauses between two polls for replies: short at first, for clients that answer in milliseconds,
+# growing while nothing comes, so that a slow network is not polled all the time.
+FIRST_PAUSE, MAX_PAUSE, PAUSE_GROWTH = 0.002, 0.5, 1.5
+
+
+@runtime_checkable
+class WaitingGrid(Protocol):
+    """A grid that can wait for replies, so that nobody has to poll for them."""
+
+    def wait(self, seconds: float) -> None:
+        """Return as soon as there are new replies, after ``seconds`` at the latest."""
+
+
+def send(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
+    """Send the messages; return the id of each, None for one that could not be sent.
+
+    Flower's grid over the network returns no ids at all where the messages are too large.
+    """
+    ids = list(grid.push_messages(messages))
+    return [message_id or None for message_id in ids] if ids else [None] * len(messages)
+
+
+def poll_replies(
+    grid: Grid, message_ids: Iterable[str | None], timeout: float | None = None
+) -> Iterator[list[Message]]:
+    """Yield the replies to messages that were sent, those that came together in one list.
+
+    It ends when all have come or ``timeout`` seconds are over. An id of None is not waited for.
+    """
+    wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
+    deadline = None if timeout is None else time.monotonic() + timeout
+    missing = [message_id for message_id in message_ids if message_id]
+    pause = FIRST_PAUSE
+    while missing:
+        replies = list(grid.pull_messages(missing))
+        if replies:
+            answered = {reply.metadata.reply_to_message_id for reply in replies}
+            missing = [message_id for message_id in missing if message_id not in answered]
+            yield replies
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        pause = FIRST_PAUSE if replies else min(pause * PAUSE_GROWTH, MAX_PAUSE)
+        if missing:
+            left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
+            wait(min(pause, left))
+
+
+def send_and_receive(
+    grid: Grid, messages: Iterable[Message], timeout: float | None = None
+) -> list[Message]:
+    """Send the messages; return the replies once all have come or ``timeout`` seconds are over.
+
+    Error replies count as replies. The order is that of arrival.
+    """
+    return list(chain.from_iterable(poll_replies(grid, send(grid, list(messages)), timeout)))

@@ -1,0 +1,38 @@
+"""Rounds to a target accuracy, as the papers count them."""
+
+from collections.abc import Sequence
+
+from fedavg_app.server.metrics import RoundMetrics
+
+
+def accuracy_curve(history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
+    """Return (round, test accuracy) for every round that was tested."""
+    return [
+        (metrics.round, metrics.accuracy) for metrics in history if metrics.accuracy is not None
+    ]
+
+
+def rounds_to_target(curve: Sequence[tuple[int, float]], target: float) -> float | None:
+    """Return the number of rounds to a target accuracy as the FedAvg paper counts them.
+
+    The curve is made monotone ("taking the best value of test-set accuracy achieved over all prior
+    rounds"), and the crossing is found "using linear interpolation between the discrete points"
+    (arXiv 1602.05629v4, section 3).
+
+    Args:
+        curve: (round, accuracy) in the order of rounds.
+        target: The accuracy to reach.
+
+    Returns:
+        The crossing, in rounds; None where the curve never reaches the target.
+    """
+    previous: tuple[int, float] | None = None
+    for server_round, accuracy in curve:
+        if accuracy >= target:
+            if previous is None:
+                return float(server_round)
+            before, best = previous
+            return before + (server_round - before) * (target - best) / (accuracy - best)
+        best = accuracy if previous is None else max(previous[1], accuracy)
+        previous = (server_round, best)
+    return None

@@ -1,0 +1,86 @@
+"""What a run is made of: the task, the strategy and the plan that a config names."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import strategies
+import tasks
+from fedavg_app.client.mods import load_mods
+from fedavg_app.config import RunConfig, TrainingConfig, check_source, parse_arguments
+from fedavg_app.errors import ConfigError
+from fedavg_app.plugins import check_names, load_component
+from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.training_plan import TrainingPlan, make_plan
+from strategies.base import FederatedStrategy, RunSettings
+from strategies.reply_validation import ReplyBounds
+from tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Components:
+    """The parts of one federated run."""
+
+    task: Task
+    strategy: FederatedStrategy[Any]
+    plan: TrainingPlan
+
+
+def resolve(config: RunConfig) -> Components:
+    """Return the components that the config names, all of them checked.
+
+    Raises:
+        ConfigError: As for `check_names` and `load_task`, the strategy refuses its arguments, a
+            client mod cannot be imported, the task's data cannot be split in that way, or a round
+            needs more replies than it has clients.
+    """
+    check_names(config)
+    task = load_task(config)
+    arguments = parse_arguments("strategy-args", config.strategy_args)
+    try:
+        strategy = strategies.build(config.strategy, arguments, run_settings(config))
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    load_mods(config.client_mods)
+    check_partition(config, task)
+    return Components(task, strategy, make_plan(config, task))
+
+
+def load_task(config: TrainingConfig) -> Task:
+    """Return the task that the config names.
+
+    Raises:
+        ConfigError: It is unknown, or the data source or the device is not available.
+    """
+    check_source(config)
+    task = load_component("task", config.task, tasks.load)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
+    return task
+
+
+def run_settings(config: RunConfig) -> RunSettings:
+    """Return what the strategy may know of the run.
+
+    Raises:
+        ConfigError: A round needs more replies than it has clients.
+    """
+    clients = cohort_size(config.fraction_train, config.num_clients)
+    if config.min_replies > clients:
+        fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
+        raise ConfigError("min-replies", config.min_replies, fix)
+    bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds)
+
+
+def check_partition(config: RunConfig, task: Task) -> None:
+    """Check that the task's data can be split in that way.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    if config.partition not in task.partitions:
+        known = ", ".join(task.partitions)
+        raise ConfigError("partition", config.partition, f"{task.name} can be split by: {known}")

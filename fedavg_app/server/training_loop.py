@@ -1,0 +1,176 @@
+"""The training loop: one round after the other, whatever the strategy."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from fedavg_app.errors import DivergedError, NoRepliesError
+from fedavg_app.server.evaluation import Evaluate
+from fedavg_app.server.messaging import RoundMessenger
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
+from fedavg_app.server.training_plan import TrainingPlan
+from strategies.base import FederatedStrategy
+from strategies.reply_validation import DivergedReplyError, ReplyError
+
+logger = logging.getLogger("fedavg_app.training_loop")
+
+# After this many rounds in a row without a valid reply a run fails.
+MAX_EMPTY_ROUNDS = 3
+
+
+class TrainingLoop:
+    """Runs federated training until the target accuracy or the last round.
+
+    Args:
+        grid: Carries the messages.
+        strategy: The strategy.
+        model: The initial model, or that of the last completed round.
+        nodes: The nodes, with those that the run begins with.
+        plan: The schedule.
+        client_config: Goes to the clients, with the round's "learning-rate" added.
+        evaluate: Evaluates the global model.
+        on_round_end: Called with the metrics and the model of every round, round 0 (the initial
+            model) first.
+        completed: The rounds of this run that are completed already; it continues after them.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        strategy: FederatedStrategy[Any],
+        model: ArrayRecord,
+        nodes: NodeRegistry,
+        plan: TrainingPlan,
+        client_config: ConfigRecord,
+        evaluate: Evaluate,
+        on_round_end: Callable[[RoundMetrics, ArrayRecord], None],
+        completed: Sequence[RoundMetrics] = (),
+    ) -> None:
+        self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
+        self._messenger = RoundMessenger(grid, nodes, plan)
+        self._client_config, self._evaluate = client_config, evaluate
+        self._on_round_end = on_round_end
+        self._history = list(completed)
+        self._train_errors: dict[int, ReplyError] = {}  # of the last round, by node
+
+    def run(self) -> TrainingResult:
+        """Run the rounds.
+
+        Raises:
+            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row had no valid reply, and in the last
+                one the training of all clients that replied had diverged.
+            NoRepliesError: Those rounds had no valid reply for other reasons.
+            RunError: No node is connected.
+        """
+        if not self._history:
+            self._end_round(self._evaluate_initial_model())
+        empty_rounds = 0
+        while self._history[-1].round < self._plan.num_rounds and not self._reached_target():
+            metrics, changed = self._run_round(self._history[-1].round + 1)
+            self._end_round(metrics)
+            if changed:
+                empty_rounds = 0
+            elif not self._strategy.num_resyncing:
+                empty_rounds += 1
+            if empty_rounds == MAX_EMPTY_ROUNDS:
+                raise self._no_replies(metrics)
+        return make_result(self._model, self._history, self._plan)
+
+    def _evaluate_initial_model(self) -> RoundMetrics:
+        started = time.monotonic()
+        loss, accuracy = self._evaluate(self._model)
+        seconds = time.monotonic() - started
+        return RoundMetrics(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
+
+    def _run_round(self, server_round: int) -> tuple[RoundMetrics, bool]:
+        """Run one round; return its metrics, and whether it changed the model."""
+        started = time.monotonic()
+        self._nodes.wait_for_any(self._plan.node_timeout)
+        learning_rate = self._plan.rate(server_round)
+        config = ConfigRecord({**self._client_config, "learning-rate": learning_rate})
+
+        cohort = self._messenger.cohort(server_round, "train")
+        messages = self._strategy.configure_train(server_round, self._model, config, cohort)
+        sent = self._messenger.send(cohort, list(messages), "train")
+        new_model, metrics = self._strategy.aggregate_train(server_round, sent.replies())
+        self._train_errors = dict(self._strategy.rejected)
+        rejected = sent.unanswered | {node: str(e) for node, e in self._train_errors.items()}
+        if new_model is not None:
+            self._model = new_model
+
+        due = server_round % self._plan.evaluate_every == 0 or server_round == self._plan.num_rounds
+        client_metrics: dict[str, float] = {}
+        if self._plan.fraction_evaluate > 0 and due:
+            client_metrics, not_evaluated = self._evaluate_on_clients(server_round, config)
+            for node, reason in not_evaluated.items():
+                both = f"{rejected.get(node)}; evaluation: {reason}"
+                rejected[node] = both if node in rejected else reason
+        test_loss, accuracy = self._evaluate(self._model) if due else (None, None)
+        round_metrics = RoundMetrics(
+            round=server_round,
+            participants=sent.num_sent,
+            rejected=rejected,
+            learning_rate=learning_rate,
+            train_loss=_scalars(metrics).get("train-loss"),
+            test_loss=test_loss,
+            accuracy=accuracy,
+            client_metrics=client_metrics,
+            bytes_down=sent.bytes_down,
+            bytes_up=sent.bytes_up,
+            theory_bits_down=self._strategy.theory_bits_down,
+            theory_bits_up=self._strategy.theory_bits_up,
+            seconds=time.monotonic() - started,
+        )
+        return round_metrics, new_model is not None
+
+    def _evaluate_on_clients(
+        self, server_round: int, config: ConfigRecord
+    ) -> tuple[dict[str, float], dict[int, str]]:
+        """Return the clients' evaluation metrics, and the reasons for replies without."""
+        cohort = self._messenger.cohort(server_round, "evaluate")
+        messages = self._strategy.configure_evaluate(server_round, self._model, config, cohort)
+        sent = self._messenger.send(cohort, list(messages), "evaluate")
+        metrics = self._strategy.aggregate_evaluate(server_round, sent.replies())
+        rejected = {node: str(error) for node, error in self._strategy.rejected.items()}
+        return _scalars(metrics), sent.unanswered | rejected
+
+    def _end_round(self, metrics: RoundMetrics) -> None:
+        before = self._history[-1] if self._history else None
+        self._history.append(metrics.with_totals(before))
+        self._on_round_end(self._history[-1], self._model)
+
+    def _reached_target(self) -> bool:
+        """Return whether the last round reached the target; the initial model does not count."""
+        return self._history[-1].round > 0 and self._plan.reached(self._history[-1].accuracy)
+
+    def _no_replies(self, last: RoundMetrics) -> NoRepliesError | DivergedError:
+        """Return the error of a run whose last rounds had no valid reply."""
+        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or "no client was asked"
+        text = f"no usable reply in {MAX_EMPTY_ROUNDS} rounds in a row: {reasons}"
+        errors = self._train_errors.values()
+        if errors and all(isinstance(error, DivergedReplyError) for error in errors):
+            return DivergedError(f"{text}; give a smaller learning-rate")
+        return NoRepliesError(text)
+
+
+def make_result(
+    model: ArrayRecord, history: list[RoundMetrics], plan: TrainingPlan
+) -> TrainingResult:
+    """Return the result of a training that ended with this model."""
+    target = plan.target_accuracy
+    reached = rounds_to_target(accuracy_curve(history), target) if target else None
+    return TrainingResult(history, model, reached)
+
+
+def _scalars(metrics: MetricRecord | None) -> dict[str, float]:
+    return {
+        key: float(value)
+        for key, value in (metrics or {}).items()
+        if isinstance(value, int | float)
+    }

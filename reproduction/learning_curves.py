@@ -1,0 +1,111 @@
+"""An experiment's learning curves as PNG: a panel for every column, a line for every row."""
+
+import math
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fedavg_app.callbacks.plots import GREY, save_figure
+from reproduction.experiments import Experiment
+from reproduction.tables import Result, megabytes_up, record_curve
+
+# Okabe and Ito's colours but yellow, which is hard to see on white. The first seven lines differ in
+# colour and style, all others of a table in one of the two.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = (
+    "-", "--", "-.", ":", (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (3, 4)),
+)  # fmt: skip
+PANELS_IN_A_ROW = 2
+TARGET = "target"
+# An axis that spans more than this factor is labelled at the powers of ten only.
+MANY_TICKS = 300
+
+
+def draw_curves(
+    experiment: Experiment, table: Sequence[Sequence[Result]], against: str, path: Path
+) -> None:
+    """Write the best accuracy so far of the runs that each cell shows, its first seed's.
+
+    There is a panel for every column of which anything was run; one at least has to be.
+
+    Args:
+        experiment: The experiment.
+        table: Its results by row and column.
+        against: "rounds", or "bytes": the megabytes that one participant has sent.
+        path: The PNG file.
+    """
+    shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    panels = len(shown)
+    across = min(panels, PANELS_IN_A_ROW)
+    down = math.ceil(panels / across)
+    figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
+    axes[0].set_ylim(floor, top)
+    for panel, place in enumerate(shown):
+        axes[panel].set_title(experiment.columns[place].name, fontsize=10)
+        _draw_panel(axes[panel], [row[place] for row in table], against, floor)
+        if panel % across == 0:
+            axes[panel].set_ylabel("best test accuracy so far")
+    for unused in axes[panels:]:
+        unused.remove()
+    handles: dict[str, Artist] = {}
+    for panel in axes[:panels]:
+        handles |= {str(line.get_label()): line for line in panel.lines}
+    names = [row[0].cell.row.name for row in table]
+    ordered = [handles[name] for name in (*names, TARGET) if name in handles]
+    if ordered:
+        figure.legend(handles=ordered, loc="outside lower center", ncols=across)
+    save_figure(figure, path)
+
+
+def _target(result: Result) -> float | None:
+    if not result.best:
+        return None
+    own: float | None = result.best[0].record.summary["target-accuracy"]
+    return result.cell.column.target or own
+
+
+def _limits(targets: Sequence[float]) -> tuple[float, float]:
+    """Return the accuracies to show: up to three times the errors that a target leaves.
+
+    That is where the curves differ.
+    """
+    floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
+    return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
+
+
+def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: float) -> None:
+    for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
+        if not result.best:
+            continue
+        record = result.best[0].record
+        curve = record_curve(record, result.cell.column.within)
+        accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
+        places = record.history.round if against == "rounds" else megabytes_up(record)
+        places = places[: len(curve)]
+        # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
+        start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
+        if places[-1] > 0:
+            name = result.cell.row.name
+            # Tested once only: a line through one point cannot be seen.
+            marker = "o" if len(curve) == 2 else ""
+            axes.plot(
+                places[start:], accuracies[start:],
+                color=color, linestyle=style, marker=marker, label=name,
+            )  # fmt: skip
+    for target in set(filter(None, map(_target, results))):
+        axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
+    axes.set_xscale("log")
+    first, last = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("round" if against == "rounds" else "MB sent by one participant")
+    axes.grid(alpha=0.3)

@@ -1,0 +1,277 @@
+"""Records: what is kept of a run, one small JSON file with config, command, versions, history."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fedavg_app.config import (
+    Effect,
+    RunConfig,
+    TrainingConfig,
+    fields_with,
+    parse_central,
+    parse_config,
+)
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.run_components import load_task
+from fedavg_app.server.training_plan import make_plan
+from tasks.data.atomic_file import replacing
+
+# The folder of all of them in that of the results.
+RECORDS = "records"
+# Of runs that are records; others are done again.
+STATUSES = ("finished", "diverged")
+
+Identity = frozenset[tuple[str, Any]]
+
+
+class History(BaseModel):
+    """A row for every test of the global model; an empty column is one where nothing happened.
+
+    Attributes:
+        round: The round; 0 is the initial model.
+        accuracy: Test accuracy, in [0, 1].
+        train_loss: Mean training loss of that round; None where there is none.
+        test_loss: Mean test loss; None where not finite.
+        bytes_up: All bytes that clients have sent so far.
+        bytes_down: All bytes that they have been sent.
+        rejected: The replies refused since the row before.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    round: list[int]
+    accuracy: list[float]
+    train_loss: list[float | None] = []
+    test_loss: list[float | None] = []
+    bytes_up: list[int] = []
+    bytes_down: list[int] = []
+    rejected: list[int] = []
+
+
+class Record(BaseModel):
+    """One finished run.
+
+    Attributes:
+        status: "diverged" where the run ended because training diverged.
+        command: What runs it again; data-dir is to be added.
+        config: Its settings by kebab-case key, without where it ran.
+        date: When it ended, as YYYY-MM-DD.
+        data: Where its data were from.
+        fingerprint: SHA-256 of them.
+        versions: Of what computed it, by package.
+        summary: The other numbers of its ``summary.json``.
+        history: Its course.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    status: Literal["finished", "diverged"]
+    command: str
+    config: dict[str, Any]
+    date: str
+    data: str
+    fingerprint: str
+    versions: dict[str, str]
+    summary: dict[str, Any]
+    history: History
+
+    def parsed(self) -> TrainingConfig:
+        """Return the config as it is checked today: new keys take their defaults.
+
+        Raises:
+            ConfigError: It is no longer a config.
+        """
+        return _parse(self.config)
+
+    @property
+    def identity(self) -> Identity:
+        """What it is of: with the learning rate it had, whatever the task's default is today."""
+        rate = self.summary.get("learning-rate", self.config["learning-rate"])
+        return identity(_parse({**self.config, "learning-rate": rate}))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A record with its file, and what it is of."""
+
+    path: Path
+    record: Record
+    identity: Identity
+
+
+def identity(config: TrainingConfig) -> Identity:
+    """Return what two configs have in common if and only if they give the same run.
+
+    Raises:
+        ConfigError: Its task, whose default rate is to be taken, is not known.
+    """
+    if config.learning_rate == "auto":
+        # Without the device: a table is made on machines that lack it, too.
+        task = load_task(config.model_copy(update={"device": "auto"}))
+        rate = make_plan(config, task).learning_rate
+        config = config.model_copy(update={"learning_rate": rate})
+    return frozenset(_settings(config).items())
+
+
+def command_line(config: TrainingConfig) -> str:
+    """Return the command for this config, as a person would type it."""
+    words = " ".join(
+        word if word.startswith("--") else _quote(word)
+        for word in arguments(config, _without_effect(config))
+    )
+    return f"python simulation.py {words}"
+
+
+def arguments(config: TrainingConfig, without: Iterable[str] = ()) -> list[str]:
+    """Return the subcommand for this config with task, seed, and what differs from the defaults."""
+    words = ["run" if isinstance(config, RunConfig) else "central"]
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if name not in without and (value != field.default or name in ("task", "seed")):
+            words += [f"--{field.alias or name}", str(value)]
+    return words
+
+
+def read_run(folder: Path) -> Record | None:
+    """Return the record of the run that left this folder; None where it did not come to its end.
+
+    Raises:
+        ConfigError: Its files are damaged.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        status = summary.pop("status")
+        if status not in STATUSES:
+            return None
+        config = _parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+        ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
+        return Record(
+            status=status,
+            command=command_line(config),
+            config=_settings(config),
+            date=f"{ended:%Y-%m-%d}",
+            data=_without_path(summary.pop("data"), config.data_dir),
+            fingerprint=summary.pop("data-fingerprint"),
+            versions=summary.pop("versions"),
+            summary=summary,
+            history=condense(map(json.loads, lines)),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError("run", str(folder), f"is not a run's folder ({error})") from error
+
+
+def condense(lines: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history for the lines of a ``history.jsonl``; losses keep four digits."""
+    table: dict[str, list[Any]] = {name: [] for name in History.model_fields}
+    rejected = 0
+    for line in lines:
+        rejected += len(line["rejected"])
+        if line["accuracy"] is None:
+            continue
+        row = {
+            "round": line["round"],
+            "accuracy": round(line["accuracy"], 6),
+            "train_loss": _rounded(line["train_loss"]),
+            "test_loss": _rounded(line["test_loss"]),
+            "bytes_up": int(line["total"]["bytes_up"]),
+            "bytes_down": int(line["total"]["bytes_down"]),
+            "rejected": rejected,
+        }
+        for name, value in row.items():
+            table[name].append(value)
+        rejected = 0
+    optional = {name: values for name, values in table.items() if any(values)}
+    return History(**{"round": table["round"], "accuracy": table["accuracy"], **optional})
+
+
+def write(record: Record, path: Path) -> None:
+    """Write the record, all of it or nothing; a line for each of its fields."""
+    fields = ",\n".join(
+        f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ': '))}"
+        for key, value in record.model_dump(exclude_defaults=True).items()
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(f"{{\n{fields}\n}}\n", encoding="utf-8")
+
+
+def read_all(folder: Path) -> list[Stored]:
+    """Return all records in a folder, however deep.
+
+    Raises:
+        ConfigError: A file there is not a record.
+    """
+    found = []
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            record = Record.model_validate_json(path.read_bytes())
+            found.append(Stored(path, record, record.identity))
+        except ValueError as error:
+            reason = str(error).splitlines()[0]
+            fix = f"is not the record of a run ({reason}); delete it, and its run is done again"
+            raise ConfigError("record", str(path), fix) from error
+    return found
+
+
+def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
+    """Return the records by what they are of; with a fingerprint, only those on that data."""
+    return {one.identity: one for one in found if data in ("", one.record.fingerprint)}
+
+
+def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored | None:
+    """Return the record of this config's run; None where there is none.
+
+    A run that stopped at its target is the run of all configs that only give it more rounds.
+    """
+    wanted = identity(config)
+    if exact := records.get(wanted):
+        return exact
+    for one in records.values():
+        summary = one.record.summary
+        if (
+            {key for key, _ in one.identity ^ wanted} == {"num-server-rounds"}
+            and summary["rounds-to-target"] is not None
+            and summary["rounds"] <= config.num_server_rounds
+        ):
+            return one
+    return None
+
+
+def _without_effect(config: TrainingConfig) -> set[str]:
+    """Return the fields that say where and how the run was done, not what it gives."""
+    return fields_with(type(config), Effect.NONE)
+
+
+def _settings(config: TrainingConfig) -> dict[str, Any]:
+    """Return the keys that change the run's result."""
+    return config.model_dump(by_alias=True, exclude=_without_effect(config))
+
+
+def _parse(values: Mapping[str, Any]) -> TrainingConfig:
+    return parse_config(values) if "strategy" in values else parse_central(values)
+
+
+def _without_path(description: str, directory: str) -> str:
+    """Return where data were from, without this machine's path to them."""
+    path = str(Path(directory).expanduser())
+    return description.replace(path, "data-dir") if directory else description
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _quote(word: str) -> str:
+    """Quote for a shell, with double quotes where they do: the arguments' own are single."""
+    if shlex.quote(word) == word or any(sign in word for sign in '"$`\\!'):
+        return shlex.quote(word)
+    return f'"{word}"'

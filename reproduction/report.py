@@ -1,0 +1,172 @@
+"""The page that shows what all experiments gave, next to the papers: one file, nothing outside."""
+
+import base64
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.data_distribution import data_distribution
+from fedavg_app.partitioning.distribution_report import draw
+from fedavg_app.server.run_components import load_task
+from reproduction.cell_text import show, show_run
+from reproduction.experiments import Experiment, load
+from reproduction.figures import read_figures
+from reproduction.learning_curves import draw_curves
+from reproduction.records import RECORDS, Record, Stored, by_run, read_all
+from reproduction.tables import Result, fill
+from tasks.data.atomic_file import replacing
+
+WHAT = {
+    "rounds-to-target": "rounds to the target, the fewer the better",
+    "best-accuracy": "best test accuracy",
+    "upload-to-target": "megabytes that one participant sends until the target",
+}
+# Partitions that the page shows: 100 clients of MNIST, as in both papers.
+PARTITIONS = (("iid", ""), ("shards", ""), ("classes", "classes-per-client = 2"),
+              ("dirichlet", "alpha = 0.5"))  # fmt: skip
+
+
+def write_report(experiments: Path, results: Path, output: Path, data_dir: str = "") -> None:
+    """Write the page, and its pictures once more as files in results/plots/.
+
+    The same records give the same page.
+
+    Args:
+        experiments: The folder of experiments.
+        results: The folder of results; the records are in its records/<experiment>/.
+        output: The HTML file.
+        data_dir: A directory with MNIST's files for the pictures of partitions; empty takes what
+            can be had.
+
+    Raises:
+        ConfigError: An experiment or a record cannot be read, or the page cannot be written.
+        DataError: There is no MNIST in that directory.
+    """
+    files = sorted(experiments.glob("*.toml"))
+    if not files:
+        fix = "has no experiments; give a folder with TOML files"
+        raise ConfigError("experiments", str(experiments), fix)
+    plots = results / "plots"
+    try:
+        plots.mkdir(parents=True, exist_ok=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        found = read_all(results / RECORDS)
+        sections = [_section(load(path), found, results, output.parent) for path in files]
+        page = _template().render(
+            sections=sections,
+            figures=[
+                {
+                    **figure.model_dump(),
+                    "id": path.stem,
+                    "link": _link(path, output.parent),
+                    "src": _inline(path.with_suffix(".png")),
+                }
+                for path, figure in read_figures(results).items()
+            ],
+            partitions=_draw_partitions(plots, data_dir),
+            **_origins([record for section in sections for record in section["records"]]),
+        )
+        with replacing(output) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+    except OSError as error:
+        fix = f"cannot write it ({error.strerror}); give a writable place"
+        raise ConfigError("output", str(output), fix) from error
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("reproduction"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")
+
+
+def _section(
+    experiment: Experiment, found: Sequence[Stored], results: Path, base: Path
+) -> dict[str, Any]:
+    """Return what the template shows of one experiment."""
+    table = fill(experiment, by_run(found, experiment.data))
+    flat = [result for row in table for result in row]
+    runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
+    done = {one.run.config: one for result in flat for one in result.done}
+    pictures = []
+    if done:
+        for against in ("rounds", "bytes"):
+            path = results / "plots" / f"{experiment.name}-{against}.png"
+            draw_curves(experiment, table, against, path)
+            text = f"{experiment.title}: best accuracy so far against {against}"
+            pictures.append({"src": _inline(path), "alt": text})
+    return {
+        "experiment": experiment,
+        "what": WHAT[experiment.measure],
+        "columns": [_column(place, table) for place in range(len(experiment.columns))],
+        "rows": [[show(experiment, result) for result in row] for row in table],
+        "pictures": pictures,
+        "runs": [
+            show_run(experiment, result, run, done.get(config))
+            | {"link": _link(done[config].path, base) if config in done else ""}
+            for config, (result, run) in runs.items()
+        ],
+        "done": len(done),
+        "records": [one.record for one in done.values()],
+    }
+
+
+def _column(place: int, table: Sequence[Sequence[Result]]) -> dict[str, Any]:
+    """Return a column's name, and whether the paper or others have anything there.
+
+    "numbers" is whether the paper has what ours can be compared with, not texts alone.
+    """
+    results = [row[place] for row in table]
+    return {
+        "name": results[0].cell.column.name,
+        "paper": any(result.paper is not None for result in results),
+        "numbers": any(isinstance(result.paper, float) for result in results),
+        "others": any(result.others is not None for result in results),
+    }
+
+
+def _link(path: Path, base: Path) -> str:
+    """Return the path from a folder, for a reference on the page."""
+    return Path(os.path.relpath(path, base)).as_posix()
+
+
+def _inline(path: Path) -> str:
+    """Return a PNG file as a reference that holds the picture itself."""
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def _draw_partitions(plots: Path, data_dir: str) -> list[dict[str, str]]:
+    """Draw the partitions; return what the template shows."""
+    base = RunConfig(task="mnist-2nn", data_dir=data_dir)
+    data = load_task(base).dataset(base.data_options)
+    pictures = []
+    for scheme, arguments in PARTITIONS:
+        config = base.model_copy(update={"partition": scheme, "partition_args": arguments})
+        distribution = data_distribution(data, config)
+        name = f"{scheme} ({arguments})" if arguments else scheme
+        path = plots / f"partition-{scheme}.png"
+        title = f"{distribution.total:,} examples on {base.num_clients} clients: {name}"
+        draw(distribution, title, path)
+        text = f"Partition {name}: examples of each client, and the classes they are of"
+        pictures.append({"src": _inline(path), "alt": text})
+    return pictures
+
+
+def _origins(records: Sequence[Record]) -> dict[str, Any]:
+    """Return when and with what the records were made, for the template."""
+    return {
+        "dates": sorted({record.date for record in records}),
+        "versions": sorted(
+            {", ".join(f"{name} {v}" for name, v in record.versions.items()) for record in records}
+        ),
+        "data": sorted({f"{record.data} ({record.fingerprint[:8]})" for record in records}),
+    }

@@ -1,0 +1,275 @@
+"""The server's end of every compressed strategy (docs/protocol.md).
+
+Clients send compressed updates. The server turns each round's into one compressed update of the
+global model and changes the model by exactly that. It keeps the last of these updates: a client
+that missed some is sent those it missed, which is the papers' partial sum P(s), exact to the last
+bit; or the full model where that is smaller, or where the client is new or has lost its state.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from strategies.aggregation import Arrays, check_weights
+from strategies.base import FederatedStrategy, model_bits
+from strategies.compressed_client import train_compressed
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import Update, Vector
+from strategies.compression.error_feedback import DivergedError, check_range, compress
+from strategies.compression.sync_protocol import (
+    HEAD,
+    PAYLOAD,
+    SYNC_RECORD,
+    UPDATE_RECORD,
+    UPDATES,
+    Head,
+    ReplyStatus,
+    UpdateHistory,
+    decode_reply,
+)
+from strategies.compression.vector_layout import Layout
+from strategies.flower_arrays import array_record, from_record, raw_array, raw_bytes
+from strategies.reply_validation import (
+    ARRAYS,
+    CONFIG,
+    ClientUpdate,
+    DivergedReplyError,
+    ReplyError,
+    check_norm,
+    read_report,
+)
+
+
+class ModelNeededError(ReplyError):
+    """A client could not train, because it does not have the model."""
+
+
+@dataclass(frozen=True)
+class _SyncedClient:
+    """What a client last confirmed: its version, and how many updates there were by then."""
+
+    version: int
+    update_count: int
+
+
+class CompressedStrategy(FederatedStrategy[Update]):
+    """A strategy whose clients send compressed updates and are sent compressed updates.
+
+    Subclasses are compositions: they pass what follows, and may override `combine`.
+
+    Args:
+        uplink: Compresses the clients' updates.
+        downlink: Compresses the server's update of the global model.
+        error_feedback: Whether both ends add what they did not send to their next update.
+        weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
+        client_settings: Further keys of the training config, for clients in other languages; ours
+            build the strategy from the run config.
+
+    Attributes:
+        residual: The server's: what it has not sent yet, float32 (n,). None before the first round
+            and without error feedback.
+
+    Raises:
+        ValueError: ``weights`` is neither.
+    """
+
+    def __init__(
+        self,
+        uplink: Compressor,
+        downlink: Compressor,
+        *,
+        error_feedback: bool = True,
+        weights: str = "uniform",
+        client_settings: Mapping[str, float | str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.uplink, self.downlink = uplink, downlink
+        self.error_feedback, self.weights = error_feedback, check_weights(weights)
+        self.residual: Vector | None = None
+        self._client_settings = dict(client_settings or {})
+        self._layout = Layout((), ())
+        self._history = UpdateHistory(0, b"")
+        self._model_fingerprint: int | None = None
+        self._synced: dict[int, _SyncedClient] = {}
+        # The round of each node's last accepted update. Kept for nodes that lost their model, too:
+        # they may still hold the update that this settles.
+        self._accepted: dict[int, int] = {}
+        self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
+        self.reset()
+
+    def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
+        """Return what the clients' updates amount to: their weighted mean, as float32.
+
+        Args:
+            total: The weighted sum of the updates, float64 (n,).
+            weight: The sum of the weights.
+        """
+        return (total / weight).astype(np.float32)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return one message for each node, with what the client's model lacks.
+
+        Raises:
+            ValueError: The model has arrays that are not float32.
+        """
+        self.start_round(server_round, arrays, config)
+        model = from_record(arrays)
+        if _fingerprint(model) != self._model_fingerprint:
+            self._start_from(model, server_round - 1)
+        config["server-round"] = server_round
+        for key, value in self._client_settings.items():
+            config[key] = value
+        nodes = list(grid.get_node_ids())
+        self.theory_bits_down = sum(map(self._download_bits, nodes))
+        self._sent_updates = {node for node in nodes if self._has_recent_version(node)}
+        updates: dict[int, Array] = {}
+        return [self._message(node, updates) for node in nodes]
+
+    def validate(self, reply: Message) -> ClientUpdate[Update]:
+        """Return the decoded update.
+
+        Raises:
+            ModelNeededError: The client asks for the full model.
+            DivergedReplyError: Its training diverged.
+            ReplyError: The reply must not be used for another reason.
+        """
+        try:
+            payload = raw_bytes(reply.content, UPDATE_RECORD, PAYLOAD)
+            status, server_round, data = decode_reply(payload)
+        except ValueError as error:
+            raise ReplyError(f"undecodable update: {error}") from error
+        if server_round != self.server_round:
+            raise ReplyError(f"the reply is to round {server_round}, not {self.server_round}")
+        if status == ReplyStatus.NEEDS_MODEL:
+            raise ModelNeededError("the client lost its state; full model next round")
+        if status == ReplyStatus.DIVERGED:
+            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
+        report = read_report(reply, self.settings.bounds)
+        try:
+            update = self.uplink.decode(data, self._layout)
+            update.check(self._layout.size)
+            check_range(update)
+        except DivergedError as error:
+            raise DivergedReplyError(str(error)) from error
+        except Exception as error:  # a compressor of another package may raise or return anything
+            raise ReplyError(f"undecodable update: {error}") from error
+        if self.settings.bounds.has_norm_bound:
+            check_norm(update.norm(), self.settings.bounds)
+        return ClientUpdate(report, update)
+
+    def accumulate(self, update: ClientUpdate[Update]) -> None:
+        """Add the weighted update to the round's sum."""
+        if not self._round_nodes:
+            self._total = np.zeros(self._layout.size)
+        weight = update.report.num_examples if self.weights == "samples" else 1.0
+        update.content.add_to(self._total, weight)
+        self._weight += weight
+        self._round_nodes.append(update.report.node_id)
+
+    def finalize(self, model: Arrays) -> Arrays:
+        """Return the model changed by exactly what clients will be sent.
+
+        Only now are the updates acknowledged: those of a round with too few are not used, and their
+        clients take them back.
+        """
+        for node in self._round_nodes:
+            self._synced[node] = _SyncedClient(self._history.version.number, self._history.count)
+            self._accepted[node] = self.server_round
+        update = self.combine(self._total, self._weight)
+        residual = np.zeros_like(update) if self.residual is None else self.residual
+        rng = np.random.default_rng([self.settings.seed, self.server_round])
+        compressed = compress(update, residual, self.downlink, self._layout, rng)
+        if self.error_feedback:
+            self.residual = compressed.residual
+        self._history.append(self.server_round, compressed.data)
+        vector = self._layout.flatten(model) + compressed.update.to_dense()
+        changed = self._layout.unflatten(vector)
+        self._model_fingerprint = _fingerprint(changed)
+        return changed
+
+    def reset(self) -> None:
+        """Begin with an empty sum."""
+        self._total = np.empty(0)
+        self._weight = 0.0
+        self._round_nodes: list[int] = []
+
+    def on_rejected(self, node_id: int, error: ReplyError) -> None:
+        """Send a client that asks for the model all of it next time.
+
+        One that was just sent all of it and still asks does not count as resyncing: its next round
+        would be no different.
+        """
+        if isinstance(error, ModelNeededError):
+            self._synced.pop(node_id, None)
+            self.num_resyncing += node_id in self._sent_updates
+
+    def client_mod(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> Message:
+        """Keep the client's copy of the model in step, and send its compressed update."""
+        return train_compressed(
+            message, context, call_next, self.uplink, self.downlink, self.error_feedback
+        )
+
+    def reply_bits(self) -> float:
+        """Return the uplink compressor's formula for one update."""
+        return self.uplink.expected_bits(self._layout.size)
+
+    def missed_updates_bits(self, count: int) -> float:
+        """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
+        return count * self.downlink.expected_bits(self._layout.size)
+
+    def _start_from(self, model: Arrays, number: int) -> None:
+        """Take over a model that this strategy did not make: no client has it yet."""
+        self._layout = Layout.of(model)
+        self._history = UpdateHistory(number, self._layout.flatten(model).tobytes())
+        self._model_fingerprint = _fingerprint(model)
+        self._synced.clear()
+
+    def _has_recent_version(self, node: int) -> bool:
+        """Return whether the updates that the node's client missed are all kept."""
+        return node in self._synced and self._history.reaches(self._synced[node].version)
+
+    def _message(self, node: int, updates: dict[int, Array]) -> Message:
+        """Return a training message; ``updates`` holds what messages of one version share."""
+        head = Head(self._accepted.get(node, 0), self._history.version)
+        sync = {HEAD: raw_array(head.encode())}
+        content = RecordDict({CONFIG: self.config})
+        if node in self._sent_updates:
+            version = self._synced[node].version
+            if version not in updates:
+                updates[version] = raw_array(self._history.since(version))
+            sync[UPDATES] = updates[version]
+        else:
+            content[ARRAYS] = self.model
+        content[SYNC_RECORD] = array_record(sync)
+        return Message(
+            content,
+            dst_node_id=node,
+            message_type=self.train_type,
+            group_id=str(self.server_round),
+        )
+
+    def _download_bits(self, node: int) -> float:
+        """Return the formula's bits of the updates that a client lacks, at most the model's."""
+        full = model_bits(self.model)
+        if node not in self._synced:
+            return full
+        missed = self._history.count - self._synced[node].update_count
+        return min(self.missed_updates_bits(missed), full)
+
+
+def _fingerprint(model: Arrays) -> int:
+    """Return the CRC-32 of the arrays' bytes, by which a model is recognized."""
+    fingerprint = 0
+    for array in model.values():
+        fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint)
+    return fingerprint

@@ -1,0 +1,45 @@
+"""The contract of compressors: an update as bytes, and back.
+
+A compressor is one class in one file. It is a value: two that were made with the same arguments
+encode and decode alike, so that the server's and the client's end can each make their own. What a
+compressed strategy sends in a direction is exactly `Compressor.encode`; both ends continue with
+`Compressor.decode` of these bytes, so that they agree to the last bit.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from strategies.compression.decoded_update import Update, Vector
+from strategies.compression.vector_layout import Layout
+
+
+class Compressor(ABC):
+    """Encodes updates as bytes and decodes them."""
+
+    @abstractmethod
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes of an update.
+
+        Args:
+            vector: float32 (n,), finite.
+            layout: The names and shapes of the model's arrays, whose entries the vector holds.
+            rng: Random numbers for stochastic compressors; the same seed gives the same bytes.
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes, layout: Layout) -> Update:
+        """Return the update that the bytes encode.
+
+        Time and memory are bounded by the size of the layout, whatever the bytes claim.
+
+        Raises:
+            DecodeError: The bytes are not such an update for this layout.
+        """
+
+    @abstractmethod
+    def expected_bits(self, size: int) -> float:
+        """Return the bits of an update of ``size`` entries by the method's formula.
+
+        Without headers; what was really sent is counted separately.
+        """

@@ -1,0 +1,107 @@
+"""A decoded update of the model's flat vector, dense or sparse, and the error of invalid bytes."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Positions = NDArray[np.int64]
+Bits = NDArray[np.uint8]
+
+
+class DecodeError(ValueError):
+    """Bytes that are not an encoded update; the message is the reason, in one line."""
+
+
+class Update(ABC):
+    """A change of the model's flat vector.
+
+    Attributes:
+        size: n, the number of entries of the vector that it changes.
+        values: float32; all entries, or those that are not zero.
+    """
+
+    size: int
+    values: Vector
+
+    @abstractmethod
+    def to_dense(self) -> Vector:
+        """Return the change as a new float32 vector of ``size`` entries."""
+
+    @abstractmethod
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight`` times the change to ``total``, in place."""
+
+    def check(self, size: int) -> None:
+        """Check that this is an update of a vector of ``size`` entries.
+
+        Decoders of other packages may return anything.
+
+        Raises:
+            DecodeError: It is not.
+        """
+        if self.size != size:
+            raise DecodeError(f"the update has {self.size} entries, not {size}")
+
+    def max_abs(self) -> float:
+        """Return the largest magnitude of an entry; 0 where there is none, NaN if one is NaN."""
+        return float(np.abs(self.values).max(initial=0.0))
+
+    def norm(self) -> float:
+        """Return the L2 norm, computed in float64."""
+        return float(np.linalg.norm(self.values.astype(np.float64)))
+
+
+class DenseUpdate(Update):
+    """An update with a value for every entry.
+
+    Args:
+        values: float32 (n,).
+    """
+
+    def __init__(self, values: Vector) -> None:
+        self.size, self.values = len(values), values
+
+    def to_dense(self) -> Vector:
+        """Return the change as a new float32 vector."""
+        return self.values.copy()
+
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight`` times the change to ``total``, in place."""
+        total += weight * self.values.astype(np.float64)
+
+
+class SparseUpdate(Update):
+    """An update with few entries that are not zero.
+
+    Args:
+        size: n.
+        positions: Where it is not zero, int64 (k,), rising.
+        values: The entries there, float32 (k,).
+    """
+
+    def __init__(self, size: int, positions: Positions, values: Vector) -> None:
+        self.size, self.positions, self.values = size, positions, values
+
+    def check(self, size: int) -> None:
+        """Check the size, and that every value has a position within it.
+
+        Raises:
+            DecodeError: They do not.
+        """
+        super().check(size)
+        if self.positions.shape != self.values.shape:
+            raise DecodeError(f"{len(self.positions)} positions for {len(self.values)} values")
+        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < size:
+            raise DecodeError(f"a position lies beyond the vector's {size} entries")
+
+    def to_dense(self) -> Vector:
+        """Return the change as a new float32 vector."""
+        vector = np.zeros(self.size, np.float32)
+        vector[self.positions] = self.values
+        return vector
+
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight`` times the change to ``total``, in place."""
+        total[self.positions] += weight * self.values.astype(np.float64)

@@ -1,0 +1,38 @@
+"""No compression: every entry as a little-endian float32."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.vector_layout import Layout
+
+BITS = 32
+
+
+@dataclass(frozen=True)
+class Float32(Compressor):
+    """Sends updates as they are, 4 bytes an entry."""
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return 4 bytes an entry."""
+        del layout, rng
+        return vector.astype("<f4").tobytes()
+
+    def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
+        """Return the update.
+
+        Raises:
+            DecodeError: Another number of bytes, or a value that is NaN or infinite.
+        """
+        if len(data) != 4 * layout.size:
+            raise DecodeError(f"{len(data)} bytes, not 4 for each of {layout.size} entries")
+        values = np.frombuffer(data, "<f4").astype(np.float32)
+        if not np.isfinite(values).all():
+            raise DecodeError("a value is NaN or infinite")
+        return DenseUpdate(values)
+
+    def expected_bits(self, size: int) -> float:
+        """Return 32 bits an entry."""
+        return float(BITS * size)

@@ -1,0 +1,87 @@
+"""Signs: a step of one fixed size up, down or not at all, for every entry (signSGD).
+
+J. Bernstein et al.: signSGD, ICML 2018, arXiv 1802.04434. One bit an entry, and what the paper's
+count leaves out: a sign may be 0 (no gradient, a tied vote), so the positions of the zeros are sent
+too. Bytes (little endian): the step, float32; b, 1 byte; z, 4 bytes; then bits: the Golomb code of
+the z positions that are zero (`golomb`), the signs of the others (1 is negative), zero padding.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategies.compression import golomb
+from strategies.compression.bit_packing import check_end, pack, unpack
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.vector_layout import Layout
+
+HEAD = struct.Struct("<fBI")
+
+
+@dataclass(frozen=True)
+class Sign(Compressor):
+    """Sends the sign of every entry, and one step size.
+
+    Args:
+        step: What a sign stands for: the decoded entries are -step, 0 or step.
+
+    Raises:
+        ValueError: ``step`` is not a positive number that float32 holds.
+    """
+
+    step: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_step("step", self.step)
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes that the module's docstring describes."""
+        del layout, rng
+        zeros = np.flatnonzero(vector == 0)
+        b = golomb.parameter(len(zeros) / max(len(vector), 1))
+        negative = (vector[vector != 0] < 0).astype(np.uint8)
+        bits = pack(golomb.encode_positions(zeros, b), negative)
+        return HEAD.pack(self.step, b, len(zeros)) + bits
+
+    def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
+        """Return the update; its step is that of the bytes.
+
+        Raises:
+            DecodeError: The bytes are not such an update for this layout.
+        """
+        size = layout.size
+        if len(data) < HEAD.size:
+            raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
+        step, b, count = HEAD.unpack_from(data)
+        if not (math.isfinite(step) and step > 0):
+            raise DecodeError(f"the step is {step}, not a positive number")
+        if b > golomb.MAX_PARAMETER or count > size:
+            raise DecodeError(f"b = {b} and z = {count} do not fit a vector of {size} entries")
+        bits = unpack(data[HEAD.size :], golomb.max_bits(count, b, size) + size - count)
+        zeros, used = golomb.decode_positions(bits, count, b, size)
+        check_end(bits, used + size - count)
+        nonzero = np.ones(size, np.bool_)
+        nonzero[zeros] = False
+        signs = np.zeros(size, np.float32)
+        signs[nonzero] = 1 - 2 * bits[used : used + size - count].astype(np.float32)
+        return DenseUpdate(signs * np.float32(step))
+
+    def expected_bits(self, size: int) -> float:
+        """Return one bit an entry."""
+        return float(size)
+
+
+def check_step(name: str, step: object) -> float:
+    """Return the step size.
+
+    Raises:
+        ValueError: It is not a positive number that float32 holds; ``name`` is named.
+    """
+    number = float("nan") if isinstance(step, bool) or not isinstance(step, int | float) else step
+    with np.errstate(over="ignore"):
+        if 0 < float(np.float32(number)) < np.inf:
+            return float(number)
+    raise ValueError(f"{name} = {step}: give a positive number")

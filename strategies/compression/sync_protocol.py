@@ -1,0 +1,201 @@
+"""The bytes by which clients' copies of the global model follow the server's.
+
+docs/protocol.md specifies them for other languages. A *version* of the global model is the number
+of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of the model that
+was last sent whole, continued with the bytes of every update since.
+"""
+
+import struct
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from strategies.compression.decoded_update import DecodeError
+
+PROTOCOL = 2
+# Names of records and of their arrays.
+SYNC_RECORD, HEAD, UPDATES = "sync", "head", "updates"
+UPDATE_RECORD, PAYLOAD = "update", "payload"
+
+_HEAD = struct.Struct("<BIII")
+_UPDATE = struct.Struct("<II")
+_REPLY = struct.Struct("<BBI")
+
+
+class ReplyStatus(IntEnum):
+    """What a client's reply says.
+
+    Attributes:
+        UPDATE: An update follows.
+        NEEDS_MODEL: The client has no model that the message's updates lead on from.
+        DIVERGED: Its training gave NaN, infinite or enormous values; nothing is sent.
+    """
+
+    UPDATE = 0
+    NEEDS_MODEL = 1
+    DIVERGED = 2
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of the global model.
+
+    Attributes:
+        number: The round that made it.
+        fingerprint: 32 bits that tell it from others of the same number.
+    """
+
+    number: int
+    fingerprint: int
+
+    def after(self, number: int, update: bytes) -> "Version":
+        """Return the version that ``update``, made in round ``number``, turns this one into."""
+        return Version(number, zlib.crc32(update, self.fingerprint))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a training message.
+
+    Attributes:
+        accepted: The last round whose update from this client was accepted, 0 for none.
+        version: What the client's model must be once it has read the message.
+    """
+
+    accepted: int
+    version: Version
+
+    def encode(self) -> bytes:
+        """Return the head's 13 bytes."""
+        return _HEAD.pack(PROTOCOL, self.accepted, self.version.number, self.version.fingerprint)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Head":
+        """Return the head that the bytes encode.
+
+        Raises:
+            DecodeError: Another length, or another protocol.
+        """
+        if len(data) != _HEAD.size:
+            raise DecodeError(f"the head has {len(data)} bytes, not {_HEAD.size}")
+        protocol, accepted, number, fingerprint = _HEAD.unpack(data)
+        _check_protocol(protocol)
+        return cls(accepted, Version(number, fingerprint))
+
+
+@dataclass(frozen=True)
+class ModelUpdate:
+    """An encoded update of the global model, and the version that it leads to."""
+
+    number: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        """Return number, length and bytes of the update."""
+        return _UPDATE.pack(self.number, len(self.data)) + self.data
+
+    def __len__(self) -> int:
+        return _UPDATE.size + len(self.data)
+
+
+def decode_updates(data: bytes) -> list[ModelUpdate]:
+    """Return the updates that a training message carries, whose numbers must rise.
+
+    Raises:
+        DecodeError: The bytes end within an update, or numbers do not rise.
+    """
+    updates: list[ModelUpdate] = []
+    start = 0
+    while start < len(data):
+        if len(data) - start < _UPDATE.size:
+            raise DecodeError("the list of updates ends within an update's head")
+        number, length = _UPDATE.unpack_from(data, start)
+        start += _UPDATE.size
+        if length > len(data) - start:
+            left = len(data) - start
+            raise DecodeError(f"update {number} claims {length} bytes, {left} are left")
+        if updates and number <= updates[-1].number:
+            raise DecodeError(f"update {number} follows update {updates[-1].number}")
+        updates.append(ModelUpdate(number, data[start : start + length]))
+        start += length
+    return updates
+
+
+def missing_updates(
+    have: Version, updates: Sequence[ModelUpdate], version: Version
+) -> list[ModelUpdate] | None:
+    """Return the updates that lead from ``have`` to ``version``; None where they do not."""
+    missing = [update for update in updates if update.number > have.number]
+    reached = have
+    for update in missing:
+        reached = reached.after(update.number, update.data)
+    return missing if reached == version else None
+
+
+class UpdateHistory:
+    """The server's last updates of the global model, for clients that missed some.
+
+    As many are kept as are smaller together than the full model.
+
+    Args:
+        number: The round that made the model from which the history starts.
+        model: That model's bytes.
+
+    Attributes:
+        version: The current version.
+        count: How many updates there have been, those no longer kept included.
+    """
+
+    def __init__(self, number: int, model: bytes) -> None:
+        self.version = Version(number, zlib.crc32(model))
+        self.count = 0
+        self._oldest = number  # the version that the first update kept leads on from
+        self._max_bytes = len(model)
+        self._updates: deque[ModelUpdate] = deque()
+
+    def append(self, number: int, data: bytes) -> None:
+        """Add the update of a round."""
+        self.version = self.version.after(number, data)
+        self.count += 1
+        self._updates.append(ModelUpdate(number, data))
+        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
+            self._oldest = self._updates.popleft().number
+
+    def reaches(self, number: int) -> bool:
+        """Return whether the updates since the version of that number are all kept."""
+        return number >= self._oldest
+
+    def since(self, number: int) -> bytes:
+        """Return the encoded updates since the version of that number."""
+        return b"".join(update.encode() for update in self._updates if update.number > number)
+
+
+def encode_reply(status: ReplyStatus, server_round: int, update: bytes = b"") -> bytes:
+    """Return a client's payload: protocol, status, the round that it answers, its update."""
+    return _REPLY.pack(PROTOCOL, status, server_round) + update
+
+
+def decode_reply(data: bytes) -> tuple[ReplyStatus, int, bytes]:
+    """Return (status, round, the update's bytes) of a client's payload.
+
+    Raises:
+        DecodeError: Too short, another protocol, an unknown status, or bytes after a status that
+            has no update.
+    """
+    if len(data) < _REPLY.size:
+        raise DecodeError(f"the payload has {len(data)} bytes, its head alone takes {_REPLY.size}")
+    protocol, status, server_round = _REPLY.unpack_from(data)
+    _check_protocol(protocol)
+    if status not in list(ReplyStatus):
+        raise DecodeError(f"unknown status {status}")
+    update = data[_REPLY.size :]
+    if update and status != ReplyStatus.UPDATE:
+        raise DecodeError(f"{len(update)} bytes follow a status without an update")
+    return ReplyStatus(status), server_round, update
+
+
+def _check_protocol(protocol: int) -> None:
+    if protocol != PROTOCOL:
+        raise DecodeError(f"protocol {protocol}, this end speaks {PROTOCOL}")

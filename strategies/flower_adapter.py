@@ -1,0 +1,191 @@
+"""Any other `flwr.serverapp.strategy.Strategy`, Flower's own included, behind our validation.
+
+Flower's strategies raise when one reply's records differ from the others' and average NaN. Behind
+`FlowerAdapter` they see valid replies only.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    Strategy,
+)
+
+from strategies.aggregation import Arrays, cast_like, l2_norm
+from strategies.base import FederatedStrategy, model_bits
+from strategies.client_metrics import accuracy_spread
+from strategies.flower_arrays import find_record, from_record
+from strategies.reply_validation import (
+    ARRAYS,
+    METRICS,
+    NUM_EXAMPLES,
+    ClientReport,
+    ClientUpdate,
+    ReplyError,
+    read_report,
+    validate_arrays,
+)
+
+# Raises `ReplyError` for an update that the strategy could not handle; the second argument is the
+# model that was sent.
+ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
+
+# Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
+MIN_CLIPPED_NORM = 1e-18
+NORM_BIT = "norm_bit"
+
+
+class FlowerAdapter(FederatedStrategy[Message]):
+    """A strategy written for Flower: it gets the replies that hold the model's arrays, finite.
+
+    Replies are reduced to the records and metrics that all of them share: one client with a metric
+    of its own would make Flower's strategies drop the round.
+
+    Args:
+        inner: The strategy.
+    """
+
+    def __init__(self, inner: Strategy) -> None:
+        super().__init__()
+        self.inner = inner
+        self._metrics: MetricRecord | None = None
+        self.reset()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the inner strategy's messages."""
+        self.start_round(server_round, arrays, config)
+        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        self.theory_bits_down = len(messages) * model_bits(arrays)
+        return messages
+
+    def validate(self, reply: Message) -> ClientUpdate[Message]:
+        """Return the reply itself; it must hold the arrays of the model that was sent.
+
+        Raises:
+            ReplyError: It does not, or the inner strategy cannot handle it (`REPLY_CHECKS`).
+        """
+        update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
+        check_weight(update.report, self.inner)
+        for strategy_type, check in REPLY_CHECKS.items():
+            if isinstance(self.inner, strategy_type):
+                check(update, from_record(self.model))
+        return ClientUpdate(update.report, reply)
+
+    def accumulate(self, update: ClientUpdate[Message]) -> None:
+        """Keep the reply: Flower's strategies take all replies at once."""
+        self._updates.append(update)
+
+    def finalize(self, model: Arrays) -> Arrays | None:
+        """Return the inner strategy's model, in the dtypes of ``model``.
+
+        FedAdam and others return float64.
+        """
+        reports = [update.report for update in self._updates]
+        replies = [update.content for update in self._updates]
+        keep_shared(replies, reports)
+        arrays, self._metrics = self.inner.aggregate_train(self.server_round, replies)
+        if arrays is None:
+            return None
+        return {name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()}
+
+    def reset(self) -> None:
+        """Drop the replies."""
+        self._updates: list[ClientUpdate[Message]] = []
+
+    def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
+        """Return the inner strategy's metrics."""
+        del reports
+        return self._metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the inner strategy's messages."""
+        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return the inner strategy's metrics of the valid replies, and the spread of accuracies.
+
+        None where no reply is valid.
+        """
+        valid: list[Message] = []
+
+        def read(reply: Message) -> ClientReport:
+            report = read_report(reply, self.settings.bounds)
+            valid.append(reply)
+            return report
+
+        reports = self.screen(server_round, replies, read)
+        if not reports:
+            return None
+        keep_shared(valid, reports)
+        metrics = self.inner.aggregate_evaluate(server_round, valid)
+        return MetricRecord({**(metrics or {}), **accuracy_spread(reports)})
+
+    def summary(self) -> None:
+        """Let the inner strategy log its settings."""
+        self.inner.summary()
+
+
+def keep_shared(replies: Sequence[Message], reports: Sequence[ClientReport]) -> None:
+    """Reduce the replies, in place, to their arrays and the metrics that all of them have."""
+    shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
+    for reply, report in zip(replies, reports, strict=True):
+        metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
+        for key in shared:
+            metrics[key] = report.metrics[key]
+        content = RecordDict({METRICS: metrics})
+        arrays = find_record(reply.content, ARRAYS, ArrayRecord)
+        if arrays is not None:
+            content[ARRAYS] = arrays
+        reply.content = content
+
+
+def check_weight(report: ClientReport, strategy: Strategy) -> None:
+    """Check the metric that the strategy, or the one that it wraps, weights replies by.
+
+    Raises:
+        ReplyError: It is missing or not above 0.
+    """
+    wrapped = getattr(strategy, "strategy", strategy)
+    key = getattr(wrapped, "weighted_by_key", NUM_EXAMPLES)
+    if key != NUM_EXAMPLES and report.metrics.get(key, 0) <= 0:
+        raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+
+
+def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:
+    """Check that the update is not zero, which server-side clipping would turn into NaN.
+
+    Raises:
+        ReplyError: It is.
+    """
+    if l2_norm(update.content, model) < MIN_CLIPPED_NORM:
+        raise ReplyError("the update is zero, which cannot be clipped")
+
+
+def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
+    """Check for the metric by which client-side adaptive clipping adapts its norm.
+
+    Raises:
+        ReplyError: It is missing.
+    """
+    del model
+    if NORM_BIT not in update.report.metrics:
+        raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
+
+
+# What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would
+# raise or return NaN, and one client could end the run. Other packages may add to this.
+REPLY_CHECKS: dict[type[Strategy], ReplyCheck] = {
+    DifferentialPrivacyServerSideFixedClipping: check_update_can_be_clipped,
+    DifferentialPrivacyServerSideAdaptiveClipping: check_update_can_be_clipped,
+    DifferentialPrivacyClientSideAdaptiveClipping: check_norm_bit,
+}

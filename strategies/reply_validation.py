@@ -1,0 +1,199 @@
+"""Validation of client replies: what the server checks before it uses any number of a reply.
+
+A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
+model, never by what a header claims, and reports a failure as one `ReplyError` with a one-line
+reason.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from numpy.typing import NDArray
+
+from strategies.aggregation import Arrays, l2_norm
+from strategies.flower_arrays import find_record, from_record, read_header, read_values
+
+ARRAYS = "arrays"
+METRICS = "metrics"
+CONFIG = "config"
+NUM_EXAMPLES = "num-examples"
+# Up to here float64 counts exactly, and sums over any cohort stay finite.
+MAX_EXAMPLES = 2**53
+MAX_REASON = 200
+MAX_FLOAT = sys.float_info.max
+
+Content = TypeVar("Content")
+
+
+class ReplyError(ValueError):
+    """A reply that must not be used; the message is the reason.
+
+    It is one short line whatever the client put into it: it goes to logs and to the history.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(shorten(printable(" ".join(reason.split()))))
+
+
+class DivergedReplyError(ReplyError):
+    """A reply whose training diverged: its values are NaN, infinite or out of range."""
+
+
+@dataclass(frozen=True)
+class ReplyBounds:
+    """Upper bounds on the numbers of one reply.
+
+    Attributes:
+        max_examples: The most examples that a client may state; its weight in a mean is no larger.
+        max_update_norm: The largest L2 norm of a client's update, over all arrays together.
+    """
+
+    max_examples: int = 10**9
+    max_update_norm: float = math.inf
+
+    @property
+    def has_norm_bound(self) -> bool:
+        """Whether norms are bounded; computing one costs a pass over the update."""
+        return self.max_update_norm < math.inf
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What a valid reply states about its client's work.
+
+    Attributes:
+        node_id: The node that sent it.
+        num_examples: n_k, the number of local examples.
+        metrics: Its other finite scalar metrics by name, for example "train-loss".
+    """
+
+    node_id: int
+    num_examples: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientUpdate(Generic[Content]):
+    """A valid reply: its client's report, and what the strategy aggregates."""
+
+    report: ClientReport
+    content: Content
+
+
+def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
+    """Return the numbers in the reply's record "metrics".
+
+    Raises:
+        ReplyError: There is no such record, or "num-examples" is missing, not a number, below 1 or
+            above ``bounds.max_examples``.
+    """
+    record = find_record(reply.content, METRICS, MetricRecord)
+    if record is None:
+        raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_record_names(reply)})")
+    examples = record.get(NUM_EXAMPLES)
+    if isinstance(examples, bool) or not isinstance(examples, int | float):
+        raise ReplyError(f"{NUM_EXAMPLES} is {shorten(repr(examples), 40)}, not a number")
+    if not 1 <= examples <= MAX_EXAMPLES:  # NaN too
+        raise ReplyError(f"{NUM_EXAMPLES} is {examples}, must be at least 1 and at most 2^53")
+    if examples > bounds.max_examples:
+        raise ReplyError(
+            f"{NUM_EXAMPLES} is {examples:.15g}, max-examples is {bounds.max_examples}"
+        )
+    metrics = {
+        key: float(value)
+        for key, value in record.items()
+        if isinstance(value, int | float) and -MAX_FLOAT <= value <= MAX_FLOAT  # finite
+    }
+    del metrics[NUM_EXAMPLES]
+    return ClientReport(reply.metadata.src_node_id, float(examples), metrics)
+
+
+def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
+    """Return the reply's record "arrays" as NumPy arrays, in the order of ``expected``.
+
+    Raises:
+        ReplyError: The record is missing, or has other names, shapes or dtypes than ``expected``.
+        DivergedReplyError: An array has NaN or infinite values.
+    """
+    record = find_record(reply.content, ARRAYS, ArrayRecord)
+    if record is None:
+        raise ReplyError(f"no ArrayRecord {ARRAYS!r} (has: {_record_names(reply)})")
+    if set(record) != set(expected):
+        difference = sorted(set(record) ^ set(expected))
+        raise ReplyError(f"array names differ from the model's: {shorten(', '.join(difference))}")
+    return {name: _read_array(name, record[name], like) for name, like in expected.items()}
+
+
+def validate_arrays(
+    reply: Message, expected: ArrayRecord, bounds: ReplyBounds, origin: ArrayRecord | None
+) -> ClientUpdate[Arrays]:
+    """Return the report and the arrays of a reply that is not compressed.
+
+    Args:
+        reply: The client's reply.
+        expected: The names, shapes and dtypes that its arrays must have.
+        bounds: What its numbers must keep to.
+        origin: The model from which the client's update is measured; None where the arrays are the
+            update itself, such as a gradient.
+
+    Raises:
+        ReplyError: As for `read_report`, `read_arrays` and `check_norm`.
+    """
+    report = read_report(reply, bounds)
+    arrays = read_arrays(reply, expected)
+    if bounds.has_norm_bound:
+        check_norm(l2_norm(arrays, None if origin is None else from_record(origin)), bounds)
+    return ClientUpdate(report, arrays)
+
+
+def check_norm(norm: float, bounds: ReplyBounds) -> None:
+    """Check the L2 norm of an update.
+
+    Raises:
+        ReplyError: It is above ``bounds.max_update_norm``.
+    """
+    if norm > bounds.max_update_norm:
+        raise ReplyError(
+            f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"
+        )
+
+
+def error_reason(error: Error) -> str:
+    """Return the last line of an error's reason; Flower puts the whole traceback into it."""
+    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    return f"error {error.code}: {shorten(lines[-1]) if lines else 'no reason given'}"
+
+
+def printable(text: str) -> str:
+    """Return the text with a "?" for each character that is not printable, such as escapes."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def shorten(text: str, length: int = MAX_REASON) -> str:
+    """Return the text, cut to ``length`` characters."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
+    """Return one array; nothing is allocated before its header was compared with ``like``."""
+    shape, dtype = tuple(like.shape), np.dtype(like.dtype)
+    try:
+        header = read_header(array)
+        if header.dtype != dtype or header.shape != shape:
+            found = f"{header.dtype}{list(header.shape)}"
+            raise ValueError(f"is {found}, expected {dtype}{list(shape)}")
+        values = read_values(array, header)
+    except ValueError as error:
+        raise ReplyError(f"array {name!r} {error}") from error
+    if not np.isfinite(values).all():
+        raise DivergedReplyError(f"array {name!r} has NaN or infinite values")
+    return values
+
+
+def _record_names(reply: Message) -> str:
+    return shorten(", ".join(reply.content)) or "nothing"

@@ -1,0 +1,109 @@
+"""The cache of parsed data sets: memory-mapped arrays that all processes of a machine share."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+
+CACHE_VARIABLE = "FEDAVG_APP_CACHE"
+META = "meta.json"
+ARRAYS = ("inputs", "targets", "owners")
+
+
+def cache_root() -> Path:
+    """Return the cache directory: $FEDAVG_APP_CACHE or the platform's usual place."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    return Path(configured) if configured else platformdirs.user_cache_path("fedavg-app")
+
+
+def is_cached(name: str) -> bool:
+    """Return whether the data set of that name is in the cache, complete."""
+    return (cache_root() / name / META).is_file()
+
+
+def load_cached(
+    name: str,
+    parse: Callable[[], tuple[Split, Split]],
+    options: DataOptions,
+    description: str,
+) -> Dataset:
+    """Return the data set from the cache, memory-mapped; parse it first where it is not there.
+
+    Several processes may do so at once: each writes into a directory of its own, and the first to
+    rename it into place wins.
+
+    Args:
+        name: The data set's path in the cache. It must change whenever ``parse`` returns something
+            else.
+        parse: Returns the training and the test set.
+        options: See `Dataset`.
+        description: See `Dataset`.
+
+    Raises:
+        DataError: What ``parse`` raises, or the cache cannot be written or is damaged.
+    """
+    folder = cache_root() / name
+    if not is_cached(name):
+        train, test = parse()
+        with reporting_write_errors(folder):
+            _write(folder, train, test)
+    try:
+        fingerprint = json.loads((folder / META).read_text())["fingerprint"]
+        # Copy on write: processes share the pages, and torch requires writable arrays.
+        train, test = (
+            Split(
+                *(
+                    np.load(path, mmap_mode="c")
+                    for array in ARRAYS
+                    if (path := folder / f"{split}-{array}.npy").exists() or array != "owners"
+                )
+            )
+            for split in ("train", "test")
+        )
+    except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss
+        raise DataError(f"the data cache {folder} is damaged; delete it and run again") from error
+    return Dataset(train, test, options, description, fingerprint)
+
+
+@contextmanager
+def reporting_write_errors(folder: Path) -> Iterator[None]:
+    """Turn an error of writing to the cache into a `DataError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot write the data cache {folder}: {error.strerror or error}; "
+            f"set ${CACHE_VARIABLE} to a writable directory"
+        ) from error
+
+
+def _write(folder: Path, train: Split, test: Split) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        digest = hashlib.sha256()
+        for name, split in (("train", train), ("test", test)):
+            for part in ARRAYS:
+                if getattr(split, part) is None:
+                    continue
+                array = np.ascontiguousarray(getattr(split, part))
+                digest.update(f"{array.dtype}{array.shape}".encode())
+                digest.update(array.tobytes())
+                np.save(temporary / f"{name}-{part}.npy", array)
+        (temporary / META).write_text(json.dumps({"fingerprint": digest.hexdigest()}))
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not (folder / META).is_file():  # not another process's finished work
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

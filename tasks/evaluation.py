@@ -1,0 +1,60 @@
+"""Evaluation of a model on examples, in batches whose results are added in a fixed order."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.base import Task, count_predictions
+from tasks.examples import Examples
+
+Parameters = list[NDArray[np.generic]]
+# Of one batch: the sum of the losses, the number of correct predictions, that of predictions.
+BatchResult = tuple[float, float, int]
+EVALUATION_BATCH = 1000
+
+
+def load_parameters(model: nn.Module, parameters: Parameters) -> dict[str, Tensor]:
+    """Copy arrays, in the order of the model's state dict, into the model; return the state dict.
+
+    Raises:
+        ValueError: Another number of arrays, or another shape.
+    """
+    state = model.state_dict()
+    if len(parameters) != len(state):
+        raise ValueError(f"the model has {len(state)} arrays, got {len(parameters)}")
+    with torch.no_grad():
+        for (name, target), array in zip(state.items(), parameters, strict=True):
+            if tuple(target.shape) != array.shape:
+                raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
+            target.copy_(torch.tensor(array))
+    return state
+
+
+@torch.inference_mode()
+def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor) -> BatchResult:
+    """Return the sum of the losses and the numbers of correct and of all predictions."""
+    model.eval()
+    logits = model(inputs)
+    count = count_predictions(targets)
+    loss = task.loss(logits, targets).item() * count
+    return loss, task.correct(logits, targets).item(), count
+
+
+def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
+    """Return (mean loss, accuracy), added up in the order given."""
+    loss = correct = 0.0
+    predictions = 0
+    for batch in results:
+        loss += batch[0]
+        correct += batch[1]
+        predictions += batch[2]
+    return loss / predictions, correct / predictions
+
+
+def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float]:
+    """Return (mean loss, accuracy) of the model on the examples."""
+    batches = examples.batches(EVALUATION_BATCH)
+    return combine(evaluate_batch(task, model, *batch) for batch in batches)

@@ -1,0 +1,240 @@
+"""`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice, repeat
+
+import numpy as np
+import torch
+from flwr.client import NumPyClient
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.base import Task, count_predictions
+from tasks.evaluation import Parameters, evaluate, load_parameters
+from tasks.examples import Examples
+from tasks.random_streams import derive_seed, torch_generator
+
+Config = dict[str, bool | bytes | float | int | str]
+# The momentum buffer of each parameter, by its name in the model.
+MomentumBuffers = dict[str, NDArray[np.generic]]
+# Examples in memory at once for a full-batch gradient; the sum is the same.
+GRADIENT_BATCH = 500
+
+
+class TaskClient(NumPyClient):
+    """One client's local work on any task.
+
+    It keeps nothing from call to call. Momentum buffers are the caller's to keep: `fit` and
+    `gradient` take those of the call before and update them.
+
+    Args:
+        task: The learning problem.
+        model: A network of the task, on the device to compute on; its weights are overwritten.
+        train: The client's training examples, on the same device.
+        test: The client's test examples; None where it has none.
+        partition: The client's number, which with the seed and the round fixes its batches.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        train: Examples | None,
+        test: Examples | None = None,
+        *,
+        partition: int = 0,
+    ) -> None:
+        self.task, self.model, self.partition = task, model, partition
+        self._train, self._test = train, test
+
+    def fit(
+        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
+    ) -> tuple[Parameters, int, Config]:
+        """Run local SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
+
+        The examples are split into batches of B once, in an order fixed by (seed, partition,
+        round), and E epochs run over the same batches, as the algorithm is written; or, with
+        "local-steps" > 0, that many steps, cycling through the batches.
+
+        Args:
+            parameters: The model's arrays, in the order of its state dict.
+            config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
+                "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
+                "momentum" (m: v <- m v + g, and the step is eta v) and "proximal-mu" (FedProx's
+                mu: adds mu / 2 * |w - w_sent|^2 to the loss).
+            momentum: The buffers v to start with, zero for parameters that it does not name;
+                updated in place once all steps are done. None starts with zero.
+
+        Returns:
+            The trained arrays, the number of local examples n_k, and {"train-loss": the mean
+            batch loss over the local steps}.
+
+        Raises:
+            ValueError: The client has no training examples, or the parameters are not the model's.
+        """
+        examples = _required(self._train, "train")
+        state = load_parameters(self.model, parameters)
+        size, limit = int(config["batch-size"]), int(config.get("local-steps", 0))
+        order = torch_generator(
+            int(config["seed"]), "batches", self.partition, int(config["server-round"])
+        )
+        # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
+        chosen = examples.shuffled(order, limit * size or None)
+        if self.task.augment is None:
+            chosen = chosen.prepared()  # once, not for every step
+        size = size or len(chosen)
+        starts = range(0, len(chosen), size)
+        steps = islice(cycle(starts), limit or len(starts) * int(config["local-epochs"]))
+        with self._seeded(config):
+            loss = self.run_sgd(
+                (chosen.slice(start, start + size) for start in steps),
+                repeat(float(config["learning-rate"])),
+                config,
+                momentum,
+            )
+        # Copied: the next client uses the model's memory.
+        trained = [array.cpu().numpy().copy() for array in state.values()]
+        return trained, len(examples), {"train-loss": loss}
+
+    def gradient(
+        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
+    ) -> tuple[Parameters, int, Config]:
+        """Return the gradient of the mean loss over all local examples, for FedSGD.
+
+        Args:
+            parameters: As in `fit`.
+            config: Optionally "momentum" (m): then v <- m v + g is returned instead of g.
+            momentum: As in `fit`.
+
+        Returns:
+            The gradient's arrays, in the order of the model's state dict (zeros for buffers), n_k,
+            and {"train-loss": the loss at ``parameters``}.
+
+        Raises:
+            ValueError: As for `fit`.
+        """
+        examples = _required(self._train, "train")
+        state = load_parameters(self.model, parameters)
+        self._set_training_mode()
+        self.model.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=examples.targets.device)
+        predictions = examples.num_predictions()
+        with self._seeded(config):
+            for inputs, targets in examples.batches(GRADIENT_BATCH):
+                share = count_predictions(targets) / predictions
+                loss = self.task.loss(self.model(inputs), targets) * share
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
+        gradients = {
+            name: parameter.grad
+            for name, parameter in self.model.named_parameters()
+            if parameter.grad is not None
+        }
+        if factor := float(config.get("momentum", 0.0)):
+            _add_momentum(gradients, factor, {} if momentum is None else momentum)
+        ordered = [
+            gradients[name] if name in gradients else torch.zeros_like(array)
+            for name, array in state.items()
+        ]
+        arrays = [array.cpu().numpy() for array in ordered]
+        return arrays, len(examples), {"train-loss": total.item()}
+
+    def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
+        """Return the loss, the number of test examples, and {"accuracy": share correct}.
+
+        Raises:
+            ValueError: The client has no test examples, or the parameters are not the model's.
+        """
+        del config
+        examples = _required(self._test, "test")
+        load_parameters(self.model, parameters)
+        loss, accuracy = evaluate(self.task, self.model, examples)
+        return loss, len(examples), {"accuracy": accuracy}
+
+    def run_sgd(
+        self,
+        batches: Iterable[tuple[Tensor, Tensor]],
+        learning_rates: Iterable[float],
+        config: Config,
+        momentum: MomentumBuffers | None = None,
+    ) -> float:
+        """Take one SGD step per batch, from the model's current weights.
+
+        Args:
+            batches: Prepared inputs and their targets, at least one pair.
+            learning_rates: The learning rate of every step, at least as many.
+            config: Optionally "momentum" and "proximal-mu", as in `fit`.
+            momentum: As in `fit`.
+
+        Returns:
+            The mean of the batches' losses.
+        """
+        # torch.optim.SGD takes the same steps, to the last bit; but constructing one for each
+        # client and round costs more than a small model's step, and the first construction imports
+        # torch's compiler (2 s).
+        self._set_training_mode()
+        named = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
+        weights: list[Tensor] = list(named.values())
+        momentum = {} if momentum is None else momentum
+        factor = float(config.get("momentum", 0.0))
+        mu = float(config.get("proximal-mu", 0.0))
+        sent = [weight.detach().clone() for weight in weights] if mu else []
+        buffers = [_buffer(momentum, name, w) for name, w in named.items()] if factor else []
+        total = torch.zeros((), device=weights[0].device)
+        steps = 0
+        for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
+            loss = self.task.loss(self.model(inputs), targets)
+            gradients = torch.autograd.grad(
+                loss, weights, allow_unused=True, materialize_grads=True
+            )
+            with torch.no_grad():
+                for gradient, weight, origin in zip(gradients, weights, sent, strict=False):
+                    gradient.add_(weight - origin, alpha=mu)
+                if factor:
+                    torch._foreach_mul_(buffers, factor)
+                    torch._foreach_add_(buffers, gradients)
+                torch._foreach_add_(weights, buffers if factor else gradients, alpha=-learning_rate)
+            total += loss.detach()
+            steps += 1
+        momentum.update(zip(named, (buffer.cpu().numpy() for buffer in buffers), strict=False))
+        return total.item() / steps
+
+    @contextmanager
+    def _seeded(self, config: Config) -> Iterator[None]:
+        """Seed torch's global random state, which augmentation and dropout draw from.
+
+        The draws are fixed by seed, client and round; afterwards the state is restored.
+        """
+        before = torch.get_rng_state()
+        path = ("local", self.partition, int(config.get("server-round", 0)))
+        torch.default_generator.manual_seed(derive_seed(int(config.get("seed", 0)), *path))
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
+
+    def _set_training_mode(self) -> None:
+        if not self.model.training:  # a pass over all modules otherwise, for every step
+            self.model.train()
+
+
+def _buffer(momentum: MomentumBuffers, name: str, weight: Tensor) -> Tensor:
+    """Return a parameter's momentum buffer, zero where it has none yet."""
+    if name in momentum:
+        return torch.tensor(momentum[name], device=weight.device)
+    return torch.zeros_like(weight)
+
+
+def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: MomentumBuffers) -> None:
+    """Turn each g into m v + g, in place, and keep it as the next v."""
+    for name, array in gradients.items():
+        if name in momentum:
+            array.add_(torch.tensor(momentum[name], device=array.device), alpha=factor)
+        momentum[name] = array.cpu().numpy().copy()
+
+
+def _required(examples: Examples | None, split: str) -> Examples:
+    if examples is None or len(examples) == 0:
+        raise ValueError(f"this client has no {split} examples")
+    return examples

@@ -1,0 +1,88 @@
+"""The same short run under simulation.py, `flwr run` and on a deployment with TLS.
+
+These are the only real runs of `make test`; what is marked slow covers each of them in full.
+"""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.flwr_run import local_superlink, run_app
+
+NUM_CLIENTS = 2
+# Sparse updates both ways: clients have a state from the first round to the second.
+KEYS = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": NUM_CLIENTS,
+    "fraction-train": 1.0, "num-server-rounds": 2, "strategy": "stc", "local-steps": 5, "seed": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The folder of the run under simulation.py, and what it printed."""
+    runs = tmp_path_factory.mktemp("simulated")
+    flags = [f"--{key}={value}" for key, value in KEYS.items()]
+    done = subprocess.run(
+        [sys.executable, "simulation.py", "run", *flags, f"--run-dir={runs}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = runs.iterdir()
+    return folder, done
+
+
+def assert_same_training(folder, expected):
+    """Assert that two run folders have the same model and the same metrics of every round."""
+    model, expected_model = (load_file(path / "model.safetensors") for path in (folder, expected))
+    assert model.keys() == expected_model.keys()
+    for name, array in expected_model.items():
+        assert np.array_equal(model[name], array), name
+    for line, expected_line in zip(read_history(folder), read_history(expected), strict=True):
+        assert line.pop("test_loss") == pytest.approx(expected_line.pop("test_loss"), rel=1e-6)
+        varying = {"seconds": 0, "rejected": {}}
+        assert line["rejected"] == expected_line["rejected"] == {}
+        assert {**line, **varying} == {**expected_line, **varying}
+
+
+def read_history(folder):
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def test_simulation_trains_and_writes_its_results(simulated):
+    folder, done = simulated
+    assert "Traceback" not in done.stderr
+    assert "embedded MNIST subset" in done.stdout
+    assert f"results: {folder}" in done.stdout
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
+        "accuracy-bits.png", "loss.png",
+    }  # fmt: skip
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"], summary["rejected-replies"]) == ("finished", 2, 0)
+    records = read_history(folder)
+    assert [record["round"] for record in records] == [0, 1, 2]
+    assert records[-1]["test_loss"] < records[0]["test_loss"]
+
+
+def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
+    (tmp_path / "home").mkdir()
+    with local_superlink(tmp_path / "home") as environment:
+        keys = {**KEYS, "run-dir": str(tmp_path / "runs")}
+        shown, status = run_app(environment, keys, NUM_CLIENTS)
+    assert status["status"] == "finished:completed", shown
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert f"results: {folder}" in shown
+    assert_same_training(folder, simulated[0])
+
+
+def test_deployment_with_tls_trains_the_model_of_the_simulation(simulated, tmp_path):
+    (tmp_path / "deployment").mkdir()
+    with Deployment(tmp_path / "deployment", NUM_CLIENTS) as deployment:
+        folder = deployment.train(tmp_path / "runs", **KEYS)
+    assert_same_training(folder, simulated[0])

@@ -1,0 +1,56 @@
+"""`python simulation.py` as a person runs it: a process, its output and its exit status."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import data_slices
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments):
+    command = [sys.executable, str(ROOT / "simulation.py"), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_main_command_learns_on_the_embedded_digits(tmp_path):
+    done = run(
+        "run", "--data-source", "embedded", "--num-server-rounds", "40", "--run-dir", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    (folder,) = tmp_path.iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["best-accuracy"] >= 0.85
+    assert summary["rejected-replies"] == 0
+    assert {path.name for path in folder.glob("*.png")} == {
+        "accuracy.png", "accuracy-bits.png", "loss.png",
+    }  # fmt: skip
+    assert re.search(r"round +40/40 +accuracy 0\.8", done.stdout)
+    assert str(folder) in done.stdout
+
+
+def test_central_and_partition_take_the_tasks_and_data_of_run(tmp_path):
+    folder = data_slices.write("cifar10-cnn", tmp_path / "cifar")
+    done = run(
+        "central", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-server-rounds", "4",
+        "--evaluate-every", "2", "--batch-size", "20", "--run-dir", str(tmp_path / "runs"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "central on cifar10-cnn: all data in one place, B = 20" in done.stdout
+    assert "round 4/4" in done.stdout
+    picture = tmp_path / "clients.png"
+    done = run(
+        "partition", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-clients", "5",
+        "--partition", "classes", "--plot", str(picture),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "5 clients have 100 of 100 training examples" in done.stdout
+    assert picture.is_file()

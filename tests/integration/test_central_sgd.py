@@ -1,0 +1,123 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+import tasks
+from fedavg_app.callbacks import tensorboard
+from fedavg_app.callbacks.plots import Plots
+from fedavg_app.callbacks.tensorboard import TensorBoard
+from fedavg_app.config import CentralConfig
+from fedavg_app.errors import ConfigError, DivergedError
+from fedavg_app.server.central_sgd import train_centrally
+from fedavg_app.server.run_components import load_task
+from tasks.data.dataset import DataOptions
+from tasks.random_streams import torch_generator
+
+TASK = tasks.load("mnist-logistic")
+
+
+def train(tmp_path, task=TASK, callbacks=(), **changes):
+    values = {
+        "task": "mnist-logistic", "data_source": "embedded", "num_server_rounds": 50,
+        "evaluate_every": 20, "batch_size": 100, "learning_rate": 0.1, "target_accuracy": 0.0,
+        "run_dir": str(tmp_path / "runs"),
+    }  # fmt: skip
+    return train_centrally(CentralConfig(**{**values, **changes}), task, callbacks)
+
+
+def only_folder(tmp_path):
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 1.0), (0.9, 0.97)])
+def test_training_equals_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, decay):
+    result = train(
+        tmp_path, num_server_rounds=90, momentum=momentum, learning_rate_decay=decay, seed=4
+    )
+    data = TASK.dataset(DataOptions("embedded"))
+    model = TASK.initial_model(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
+    step = 0
+    for epoch in (1, 2, 3):  # 4,000 examples are 40 steps
+        order = torch.randperm(4000, generator=torch_generator(4, "batches", epoch)).numpy()
+        for rows in np.split(order, 40):
+            if step == 90:
+                break
+            inputs = TASK.prepare(torch.from_numpy(data.train.inputs[rows]))
+            loss = nn.functional.cross_entropy(
+                model(inputs), torch.from_numpy(data.train.targets[rows])
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            step += 1
+    assert step == 90
+    for name, array in model.state_dict().items():
+        np.testing.assert_allclose(result.model[name].numpy(), array.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_results_are_those_of_a_run_whose_rounds_are_steps(tmp_path, capsys):
+    result = train(tmp_path, learning_rate_decay=0.9, callbacks=[Plots])
+    folder = only_folder(tmp_path)
+    assert folder.name.split("-", 2)[2].startswith("mnist-logistic-central-")
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
+        "loss.png",
+    }  # fmt: skip
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 20, 40, 50]
+    assert lines[-1]["learning_rate"] == pytest.approx(0.1 * 0.9**49)  # of the last step
+    assert all(line["accuracy"] is not None and line["bytes_up"] == 0 for line in lines)
+    assert lines[-1]["accuracy"] > 0.8
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("finished", 50)
+    stored = load_file(folder / "model.safetensors")
+    assert all(np.array_equal(stored[name], a.numpy()) for name, a in result.model.items())
+    assert "central on mnist-logistic: all data in one place, B = 100" in capsys.readouterr().out
+
+
+def test_same_seed_gives_the_same_model_bit_for_bit(tmp_path):
+    first, same = train(tmp_path), train(tmp_path)
+    other = train(tmp_path, seed=2)
+    for name, array in first.model.items():
+        assert np.array_equal(array.numpy(), same.model[name].numpy())
+    assert not np.array_equal(first.model["1.weight"].numpy(), other.model["1.weight"].numpy())
+
+
+def test_training_stops_at_the_target(tmp_path):
+    result = train(tmp_path, num_server_rounds=1000, evaluate_every=5, target_accuracy=0.7)
+    assert result.history[-1].accuracy >= 0.7 > result.history[-2].accuracy
+    assert result.rounds_to_target == pytest.approx(result.history[-1].round, abs=5)
+
+
+def test_training_whose_loss_is_not_finite_ends_as_diverged(tmp_path):
+    broken = dataclasses.replace(TASK, loss=lambda logits, _: (logits * math.nan).sum())
+    with pytest.raises(
+        DivergedError, match=r"not finite after step 20; give a smaller learning-rate"
+    ):
+        train(tmp_path, task=broken)
+    summary = json.loads((only_folder(tmp_path) / "summary.json").read_text())
+    assert summary["status"] == "diverged"
+    assert "not finite" in summary["reason"]
+
+
+def test_tensorboard_log_has_every_test_of_the_model(tmp_path):
+    train(tmp_path, callbacks=[TensorBoard])
+    log = EventAccumulator(str(only_folder(tmp_path) / tensorboard.FOLDER)).Reload()
+    assert [event.step for event in log.Scalars("accuracy")] == [0, 20, 40, 50]
+
+
+def test_data_source_beside_a_data_dir_is_refused(tmp_path):
+    both = CentralConfig(data_source="embedded", data_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match="data-source = 'embedded': leave it at 'auto'"):
+        load_task(both)

@@ -1,0 +1,218 @@
+"""A client written from docs/protocol.md alone follows a real run and agrees with ours.
+
+Nothing here imports `strategies.compression`: the numbers, names and bytes are those of the
+document, read one bit at a time.
+"""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+import strategies
+from fedavg_app.flower_internals import identify_server
+from fedavg_app.server.cohort import CohortGrid
+
+SHAPES = {"layer.weight": (7, 11), "layer.bias": (7,)}
+SIZE = 84
+BLOCKS = {"tensor": [77, 7], "model": [84]}
+ROUNDS = 12
+
+
+class BitReader:
+    """Reads bits from the most significant down."""
+
+    def __init__(self, data):
+        self.text = "".join(f"{byte:08b}" for byte in data)
+        self.place = 0
+
+    def take(self, count):
+        self.place += count
+        assert self.place <= len(self.text)
+        return self.text[self.place - count : self.place]
+
+    def number(self, count):
+        return int(self.take(count), 2) if count else 0
+
+    def unary(self):
+        ones = 0
+        while self.take(1) == "1":
+            ones += 1
+        return ones
+
+    def positions(self, count, b):
+        quotients = [self.unary() for _ in range(count)]
+        remainders = [self.number(b) for _ in range(count)]
+        positions, previous = [], -1
+        for quotient, remainder in zip(quotients, remainders, strict=True):
+            previous += quotient * 2**b + remainder + 1
+            positions.append(previous)
+        return positions
+
+    def finish(self):
+        rest = self.text[self.place :]
+        assert len(rest) < 8
+        assert set(rest) <= {"0"}
+
+
+def ternary(data, scope):
+    b, k = struct.unpack_from("<BI", data)
+    blocks = BLOCKS[scope]
+    magnitudes = struct.unpack_from(f"<{len(blocks)}f", data, 5)
+    bits = BitReader(data[5 + 4 * len(blocks) :])
+    positions = bits.positions(k, b)
+    vector = np.zeros(SIZE, np.float32)
+    ends = np.cumsum(blocks)
+    for position in positions:
+        block = next(i for i, end in enumerate(ends) if position < end)
+        vector[position] = magnitudes[block] * (-1 if bits.take(1) == "1" else 1)
+    bits.finish()
+    return vector
+
+
+def sparse(data, scope):
+    b, k = struct.unpack_from("<BI", data)
+    bits = BitReader(data[5 + 4 * k :])
+    vector = np.zeros(SIZE, np.float32)
+    vector[bits.positions(k, b)] = struct.unpack_from(f"<{k}f", data, 5)
+    bits.finish()
+    return vector
+
+
+def signs(data, scope):
+    step, b, z = struct.unpack_from("<fBI", data)
+    bits = BitReader(data[9:])
+    zeros = bits.positions(z, b)
+    vector = np.zeros(SIZE, np.float32)
+    for place in range(SIZE):
+        if place not in zeros:
+            vector[place] = -step if bits.take(1) == "1" else step
+    bits.finish()
+    return vector
+
+
+FORMS = {"stc": ternary, "topk": sparse, "signsgd": signs}
+
+
+def raw(array):
+    assert (array.dtype, array.stype) == ("uint8", "fedavg_app.bytes")
+    assert list(array.shape) == [len(array.data)]
+    return array.data
+
+
+def vector_of(record):
+    return np.concatenate([record[name].numpy().reshape(-1) for name in SHAPES])
+
+
+class DocumentedClient:
+    """Keeps a model, a version and nothing else; reads messages as the document says."""
+
+    def __init__(self, form):
+        self.form, self.model, self.version, self.updates = form, None, None, []
+
+    def read(self, content):
+        protocol, accepted, number, fingerprint = struct.unpack(
+            "<BIII", raw(content["sync"]["head"])
+        )
+        assert protocol == 2
+        if "arrays" in content:
+            assert "updates" not in content["sync"]
+            self.model = vector_of(content["arrays"])
+            self.version = (number, fingerprint)
+            return accepted
+        data = raw(content["sync"]["updates"])
+        place = 0
+        while place < len(data):
+            leads_to, length = struct.unpack_from("<II", data, place)
+            update = data[place + 8 : place + 8 + length]
+            place += 8 + length
+            if leads_to > self.version[0]:
+                scope = content["config"].get("scope")
+                self.model = self.model + self.form(update, scope)
+                self.version = (leads_to, zlib.crc32(update, self.version[1]))
+        assert self.version == (number, fingerprint)
+        return accepted
+
+
+def training(change):
+    """Return a ClientApp handler whose training adds ``change`` to the model's vector."""
+
+    def handler(message, _):
+        arrays = message.content["arrays"]
+        parts = np.split(change, [77])
+        trained = {
+            name: Array(arrays[name].numpy() + part.reshape(SHAPES[name]))
+            for name, part in zip(SHAPES, parts, strict=True)
+        }
+        content = {"arrays": ArrayRecord(trained), "metrics": MetricRecord({"num-examples": 5})}
+        return Message(RecordDict(content), reply_to=message)
+
+    return handler
+
+
+@pytest.mark.parametrize("scope", ["tensor", "model"])
+@pytest.mark.parametrize("name", ["stc", "topk", "signsgd"])
+def test_client_written_from_the_document_decodes_a_run(name, scope):
+    identify_server(1)
+    rng = np.random.default_rng(5)
+    arguments = {} if name == "signsgd" else {"scope": scope}
+    if name != "signsgd":
+        arguments |= {"sparsity_up": 0.1, "sparsity_down": 0.05}
+    strategy = strategies.build(name, arguments)
+    mod = strategies.client_mod(name, arguments)
+    model = ArrayRecord(
+        {key: Array(rng.normal(size=shape).astype(np.float32)) for key, shape in SHAPES.items()}
+    )
+    contexts = [Context(1, node, {}, RecordDict(), {}) for node in (10, 11, 12)]
+    readers = [DocumentedClient(FORMS[name]) for _ in contexts]
+    accepted_in = [0, 0, 0]
+    chains = 0
+    for server_round in range(1, ROUNDS + 1):
+        taking_part = [0, 1] if server_round % 3 else [1, 2]
+        grid = CohortGrid(None, [contexts[i].node_id for i in taking_part])
+        sent = strategy.configure_train(server_round, model, ConfigRecord(), grid)
+        before = vector_of(model)
+        updates, replies = [], []
+        for i, message in zip(taking_part, sent, strict=True):
+            chains += "updates" in message.content["sync"]
+            assert readers[i].read(message.content) == accepted_in[i]
+            np.testing.assert_array_equal(readers[i].model, before)  # to the last bit
+            settings = message.content["config"]
+            change = rng.normal(size=SIZE).astype(np.float32)
+            change[rng.integers(SIZE, size=9)] = 0
+            reply = mod(message, contexts[i], training(change))
+            protocol, status, answered = struct.unpack_from(
+                "<BBI", payload := raw(reply.content["update"]["payload"])
+            )
+            assert (protocol, status, answered) == (2, 0, server_round)
+            updates.append(FORMS[name](payload[6:], settings.get("scope")))
+            replies.append(reply)
+            accepted_in[i] = server_round
+        model, _ = strategy.aggregate_train(server_round, replies)
+        if name == "signsgd":
+            expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])
+            np.testing.assert_array_equal(vector_of(model), expected)
+    assert chains > ROUNDS / 2
+
+
+def test_client_that_lost_its_model_asks_for_it():
+    identify_server(1)
+    strategy, mod = strategies.build("stc", {}), strategies.client_mod("stc", {})
+    model = ArrayRecord({key: Array(np.ones(shape, np.float32)) for key, shape in SHAPES.items()})
+    context = Context(1, 10, {}, RecordDict(), {})
+    for server_round in (1, 2, 3):
+        grid = CohortGrid(None, [10])
+        (message,) = strategy.configure_train(server_round, model, ConfigRecord(), grid)
+        assert ("arrays" in message.content) == (server_round != 2)
+        if server_round == 2:
+            context = Context(1, 10, {}, RecordDict(), {})  # restarted
+        change = np.linspace(1, 2, SIZE, dtype=np.float32)
+        reply = mod(message, context, training(change))
+        if server_round == 2:
+            assert raw(reply.content["update"]["payload"]) == bytes([2, 1, 2, 0, 0, 0])
+            assert "metrics" not in reply.content
+        arrays, _ = strategy.aggregate_train(server_round, [reply])
+        model = arrays if arrays is not None else model
+    assert 10 not in strategy.rejected

@@ -1,0 +1,332 @@
+"""RayGrid on real Ray actors."""
+
+import json
+import logging
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedavg_app import server_app
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import RunError
+from fedavg_app.ray_engine import load_balancing
+from fedavg_app.ray_engine.ray_cluster import ray_cluster
+from fedavg_app.ray_engine.ray_grid import RayGrid
+from fedavg_app.ray_engine.worker_handle import WorkerHandle
+from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.polling import send_and_receive
+from fedavg_app.server.run_components import resolve
+from tests.support import faulty_task
+from tests.support.in_process import same_model
+from tests.support.local_grid import LocalGrid
+from tests.support.processes import until
+
+pytestmark = pytest.mark.slow
+
+NUM_CLIENTS = 20
+CONFIG = {
+    "task": "mnist-logistic",
+    "data-source": "embedded",
+    "num-clients": NUM_CLIENTS,
+    "fraction-train": 0.5,
+    "fraction-evaluate": 0.2,
+    "num-server-rounds": 5,
+    "learning-rate": 0.05,
+    "partition": "shards",
+}
+FAULTY = {"task": "tests.support.faulty_task:TASK", "fraction-evaluate": 0.0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def flag(tmp_path_factory):
+    """Start Ray; its actors inherit the path of the file that makes clients of `FAULTY` fail."""
+    path = tmp_path_factory.mktemp("faulty") / "flag"
+    os.environ[faulty_task.FLAG] = str(path)
+    os.environ[faulty_task.DRIVER] = str(os.getpid())
+    with ray_cluster("", 4, "auto", "cpu"):
+        yield path
+    del os.environ[faulty_task.FLAG], os.environ[faulty_task.DRIVER]
+
+
+@pytest.fixture
+def make_config(tmp_path):
+    return lambda **changes: RunConfig(**{**CONFIG, **changes, "run-dir": str(tmp_path)})
+
+
+def ray_grid(config, num_workers, **options):
+    run_config = config.model_dump(by_alias=True)
+    return RayGrid(run_config, config.num_clients, num_workers, **options)
+
+
+def run(grid, config, evaluation=CentralEvaluation, components=None):
+    return server_app.run(grid, config, components or resolve(config), evaluation)
+
+
+def run_on_ray(config, num_workers, **options):
+    with ray_grid(config, num_workers, **options) as grid:
+        return run(grid, config, grid.evaluation)
+
+
+def run_in_process(config):
+    return run(LocalGrid(config.model_dump(by_alias=True), config.num_clients), config)
+
+
+def all_ended(pids):
+    return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"strategy": "fedsgd", "momentum": 0.5},
+        {"task": "mnist-2nn", "num-server-rounds": 2},
+        {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
+    ],
+    ids=["fedavg", "fedsgd", "2nn", "stc"],
+)
+def test_result_is_bit_identical_on_1_2_and_4_workers_and_in_process(make_config, changes):
+    config = make_config(**changes)
+    expected = run_in_process(config)
+    for num_workers in (1, 2, 4):
+        result = run_on_ray(config, num_workers)
+        assert same_model(expected, result)
+        for a, b in zip(expected.history, result.history, strict=True):
+            assert (a.accuracy, a.test_loss, a.train_loss) == (
+                b.accuracy,
+                b.test_loss,
+                b.train_loss,
+            )
+            assert a.client_metrics == b.client_metrics
+            assert (a.bytes_up, a.bytes_down) == (b.bytes_up, b.bytes_down)
+
+
+def test_moving_client_states_between_workers_does_not_change_the_model(make_config, monkeypatch):
+    config = make_config(strategy="stc", **{"local-steps": 1, "num-server-rounds": 40})
+    monkeypatch.setattr(load_balancing, "MOVE_SECONDS", 0.0)
+    requests = []
+    request = WorkerHandle.request
+    monkeypatch.setattr(
+        WorkerHandle, "request", lambda *call: (requests.append(call[1]), request(*call))[1]
+    )
+    with ray_grid(config, 4) as grid:
+        grid.worker_process_ids()  # waits for all: the first could do all the rounds alone
+        result = run(grid, config, grid.evaluation)
+    assert requests.count("pop_state") == requests.count("put_state") > 5
+    assert same_model(result, run_in_process(config))
+
+
+def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypatch):
+    """Over-selection asks all 20 clients where 10 replies end a round."""
+    changes = {"strategy": "stc", "momentum": 0.5, "over-selection": 1.0, "fraction-evaluate": 0}
+    config = make_config(**changes, **{"num-server-rounds": 20, "evaluate-every": 5})
+    components = resolve(config)
+    full_models, accepted = {}, {}  # by round: the nodes sent the full model, those accepted
+    with ray_grid(config, 4) as grid:
+        push, accumulate = grid.push_messages, components.strategy.accumulate
+
+        def record_sent(messages):
+            sent = list(messages)
+            for message in sent:
+                if "arrays" in message.content:
+                    server_round = int(message.metadata.group_id)
+                    full_models.setdefault(server_round, set()).add(message.metadata.dst_node_id)
+            return push(sent)
+
+        def record_accepted(update):
+            server_round = components.strategy.server_round
+            accepted.setdefault(server_round, set()).add(update.report.node_id)
+            accumulate(update)
+
+        monkeypatch.setattr(grid, "push_messages", record_sent)
+        monkeypatch.setattr(components.strategy, "accumulate", record_accepted)
+        result = run(grid, config, grid.evaluation, components)
+    assert [metrics.participants for metrics in result.history[1:]] == [20] * 20
+    # A client that had lost its state would ask for the model, which is a rejected reply.
+    assert [metrics.rejected for metrics in result.history] == [{}] * 21
+    # The full model went only to clients of which no reply had been in time so far.
+    known = set()
+    for server_round in range(1, 21):
+        assert full_models.get(server_round, set()) == set(grid.get_node_ids()) - known
+        assert len(accepted[server_round]) >= 10
+        known |= accepted[server_round]
+    assert result.history[-1].accuracy > result.history[0].accuracy + 0.1
+
+
+def test_interrupt_whose_exception_was_dropped_is_raised_again(make_config):
+    before = signal.getsignal(signal.SIGINT)
+    with ray_grid(make_config(), 1) as grid:
+        grid.wait(0)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            grid.wait(0)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_client_states_on_disk_do_not_change_the_model(make_config):
+    config = make_config(strategy="stc", **{"local-steps": 1, "num-server-rounds": 8})
+    expected = run_in_process(config)
+    with ray_grid(config, 2, state_memory=0) as grid:
+        result = run(grid, config)
+        on_disk = list(Path(grid.folder).glob("*/*.pickle"))
+    assert len(on_disk) == NUM_CLIENTS
+    assert not Path(grid.folder).exists()
+    assert same_model(result, expected)
+
+
+def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
+    make_config, flag, monkeypatch, caplog
+):
+    config = make_config(**FAULTY)
+    replies = []
+    with ray_grid(config, 1) as grid:
+        pull = grid.pull_messages
+        monkeypatch.setattr(
+            grid, "pull_messages", lambda ids: [(replies.append(r), r)[1] for r in pull(ids)]
+        )
+        flag.write_text("raise")
+        result = run(grid, config)
+    failed = [metrics for metrics in result.history if metrics.rejected]
+    assert len(failed) == 1
+    assert list(failed[0].rejected.values()) == [
+        "error 2: ValueError: this client's disk is broken"
+    ]
+    (error,) = [reply.error.reason for reply in replies if reply.has_error()]
+    assert error.startswith("Traceback (most recent call last):\n")
+    assert "in prepare_or_fail" in error
+    assert error.endswith("\nValueError: this client's disk is broken\n")
+    assert indent(error.strip(), "    ") in caplog.text
+    assert result.history[-1].accuracy > result.history[0].accuracy
+
+
+def test_worker_that_raises_in_evaluation_ends_the_run_with_one_line(
+    make_config, flag, tmp_path, caplog
+):
+    config = make_config(**FAULTY)
+    with ray_grid(config, 2) as grid:
+        grid.worker_process_ids()
+        flag.write_text("raise")
+        with pytest.raises(RunError) as raised:
+            run(grid, config, grid.evaluation)
+    assert re.fullmatch(
+        r"worker \d cannot evaluate: ValueError: this client's disk is broken", str(raised.value)
+    )
+    (record,) = [entry for entry in caplog.records if entry.name == "fedavg_app.ray_engine"]
+    assert record.levelno == logging.ERROR
+    assert re.match(r"worker \d raised:\nTraceback \(most recent call last\):\n", record.message)
+    assert "in prepare_or_fail" in record.message
+    (summary,) = tmp_path.glob("*/summary.json")
+    assert json.loads(summary.read_text())["status"] == "failed"
+
+
+def test_killed_worker_loses_only_the_reply_it_was_working_on(make_config, flag):
+    config = make_config(**FAULTY)
+    with ray_grid(config, 2) as grid:
+        before = grid.worker_process_ids()
+        flag.write_text("kill")
+        result = run(grid, config)
+        after = grid.worker_process_ids()
+    failed = [metrics for metrics in result.history if metrics.rejected]
+    assert len(failed) == 1
+    (reason,) = failed[0].rejected.values()
+    assert re.search(r"worker \d died: ", reason)
+    assert len(set(before) - set(after)) == 1
+    assert len(result.history) == 6
+    assert result.history[-1].accuracy > result.history[0].accuracy
+
+
+def test_worker_killed_between_rounds_changes_nothing_for_stateless_clients(make_config):
+    config = make_config()
+    with ray_grid(config, 2) as grid:
+
+        def evaluation(*arguments):
+            evaluate = CentralEvaluation(*arguments)
+
+            def evaluate_and_kill(arrays):
+                pids.append(grid.worker_process_ids()[0])
+                os.kill(pids[-1], signal.SIGKILL)
+                assert all_ended(pids)
+                return evaluate(arrays)
+
+            return evaluate_and_kill
+
+        pids = []
+        disturbed = run(grid, config, evaluation)
+    assert len(set(pids)) == 6
+    assert not any(metrics.rejected for metrics in disturbed.history)
+    assert same_model(disturbed, run_in_process(config))
+
+
+def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):
+    config = make_config(**FAULTY)
+    with ray_grid(config, 2) as grid:
+        before = grid.worker_process_ids()
+        flag.write_text("kill")
+        result = run(grid, config, grid.evaluation)
+        assert len(set(before) - set(grid.worker_process_ids())) == 1
+    assert not any(metrics.rejected for metrics in result.history)
+    expected = run_in_process(config)
+    assert [m.test_loss for m in result.history] == [m.test_loss for m in expected.history]
+    assert same_model(result, expected)
+
+
+def test_client_that_sleeps_past_the_deadline_loses_only_its_reply(make_config, flag):
+    config = make_config(**FAULTY, **{"round-timeout": 8})
+    with ray_grid(config, 2) as grid:
+        pids = grid.worker_process_ids()
+        run(grid, config.model_copy(update={"num_server_rounds": 1}))  # the workers load the data
+        flag.write_text("sleep")
+        result = run(grid, config)
+        assert grid.worker_process_ids() == pids
+    failed = [metrics for metrics in result.history if metrics.rejected]
+    assert len(failed) == 1
+    assert list(failed[0].rejected.values()) == ["error 2: still at work at the round's deadline"]
+    assert failed[0].seconds < 60  # the client sleeps for 600
+
+
+def test_worker_that_hangs_in_c_code_is_replaced_after_the_deadline(make_config, flag):
+    config = make_config(**FAULTY, **{"round-timeout": 3})
+    with ray_grid(config, 2) as grid:
+        pids = grid.worker_process_ids()
+        flag.write_text("compute")
+        result = run(grid, config)
+        end = time.monotonic() + 60
+        while grid.worker_process_ids() == pids and time.monotonic() < end:
+            grid.pull_messages([])
+            grid.wait(0.1)
+        lost = set(pids) - set(grid.worker_process_ids())
+        assert len(lost) == 1
+        assert all_ended(lost)
+    failed = [metrics for metrics in result.history if metrics.rejected]
+    assert failed
+    assert {reason for metrics in failed for reason in metrics.rejected.values()} <= {
+        "no reply in time", "error 2: not begun before the round's deadline",
+    }  # fmt: skip
+    assert result.history[-1].accuracy > result.history[0].accuracy
+
+
+def test_workers_end_with_the_grid(make_config):
+    with ray_grid(make_config(), 2) as grid:
+        pids = grid.worker_process_ids()
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert all_ended(pids)
+
+
+def test_malformed_message_is_answered_with_an_error(make_config):
+    with ray_grid(make_config(), 1) as grid:
+        node = list(grid.get_node_ids())[3]
+        content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord()})
+        malformed = Message(content, dst_node_id=node, message_type="train")
+        unknown = Message(RecordDict(), dst_node_id=node, message_type="train.unknown")
+        replies = send_and_receive(grid, [malformed, unknown])
+    assert len(replies) == 2
+    assert all(reply.has_error() for reply in replies)
+    assert {reply.metadata.src_node_id for reply in replies} == {node}

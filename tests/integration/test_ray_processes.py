@@ -1,0 +1,157 @@
+"""The processes of simulations on Ray: several nodes, signals, a full object store."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.support import faulty_task
+from tests.support.documents import ROOT
+from tests.support.processes import Processes, until
+
+pytestmark = pytest.mark.slow
+
+SMALL = [
+    "--data-source", "embedded", "--num-clients", "20", "--fraction-train", "0.5",
+    "--target-accuracy", "0",
+]  # fmt: skip
+
+
+@pytest.fixture
+def processes():
+    with Processes() as started:
+        yield started
+
+
+def simulate(processes, run_dir, *arguments, rounds, task="mnist-logistic", evaluate_every=10):
+    """Start a simulation; its output is a pipe."""
+    command = [
+        sys.executable, "simulation.py", "run", *SMALL, "--task", task, "--run-dir", str(run_dir),
+        "--num-server-rounds", str(rounds), "--evaluate-every", str(evaluate_every), *arguments,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, cwd=ROOT, env=processes.environment, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def finish(run):
+    """Wait for a run that succeeds; return its output."""
+    output, _ = run.communicate(timeout=400)
+    assert run.returncode == 0, output
+    return output
+
+
+def history(run_dir):
+    files = list(Path(run_dir).glob("*/history.jsonl"))
+    return [json.loads(line) for line in files[0].read_text().splitlines()] if files else []
+
+
+def final_model(run_dir):
+    (path,) = Path(run_dir).glob("*/model.safetensors")
+    return load_file(path)
+
+
+def test_two_ray_nodes_train_the_same_model_as_one(processes, tmp_path):
+    address = processes.ray_head(cpus=1)
+    processes.ray(f"--address={address}", "--num-cpus=1")
+    finish(simulate(processes, tmp_path / "two", "--ray-address", address, rounds=10))
+    finish(simulate(processes, tmp_path / "one", rounds=10))
+    one, two = final_model(tmp_path / "one"), final_model(tmp_path / "two")
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_run_goes_on_after_a_ray_node_is_lost(processes, tmp_path):
+    """The second node and its worker die while they handle a message, and do not come back."""
+    address = processes.ray_head(cpus=1)
+    flag = tmp_path / "flag"
+    flag.write_text("kill the node")
+    # Only processes of the second node find the flag. There are 11 calls in a round at the most.
+    processes.environment |= {faulty_task.FLAG: str(flag), faulty_task.CALLS_BEFORE: "100"}
+    processes.ray(f"--address={address}", "--num-cpus=1")
+    del processes.environment[faulty_task.FLAG]
+
+    run = simulate(
+        processes, tmp_path, "--ray-address", address, "--strategy", "stc", "--local-steps", "1",
+        rounds=600, evaluate_every=600, task="tests.support.faulty_task:TASK",
+    )  # fmt: skip
+    output = finish(run)
+    assert len(processes.living("raylet/raylet")) == 1
+    (number,) = re.findall(r"worker (\d) died: .*; it is replaced and its clients lose", output)
+    records = history(tmp_path)
+    assert [record["round"] for record in records] == list(range(601))
+    rejected = [reason for record in records for reason in record["rejected"].values()]
+    assert len([reason for reason in rejected if f"worker {number} died: " in reason]) == 1
+    assert "the client lost its state; full model next round" in rejected
+    last_rejected = max(record["round"] for record in records if record["rejected"])
+    assert 10 <= last_rejected < 500  # all clients are resynchronized, on the node that is left
+    assert records[-1]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("number", "to_all"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)]
+)
+def test_no_process_or_file_is_left_after_a_signal(processes, tmp_path, number, to_all):
+    """Ctrl-C reaches all processes of a terminal, kill only one."""
+    run = simulate(processes, tmp_path, rounds=100_000)
+    assert until(lambda: len(history(tmp_path)) > 5, 120)
+    assert len(processes.living()) > 4
+    (os.killpg if to_all else os.kill)(run.pid, number)
+    try:
+        output, _ = run.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        left = processes.commands()
+        processes.kill()
+        pytest.fail(f"still running: {left}\n{run.communicate()[0][-3000:]}")
+    # A raylet that is killed cannot end Ray's agents; they look for it for a minute.
+    but_for = "Agent" if number == signal.SIGKILL else "nothing"
+    assert processes.gone(120, but_for=but_for), processes.commands()
+    assert "Traceback" not in output
+    if number == signal.SIGKILL:
+        assert run.returncode == -signal.SIGKILL
+        return
+    assert run.returncode == 128 + number
+    assert "received at time" not in output  # Ray's own report of a signal, before it aborts
+    (folder,) = tmp_path.glob("*/summary.json")
+    assert json.loads(folder.read_text())["status"] == "interrupted"
+    temporary = Path(processes.environment["TMPDIR"])
+    assert [path.name for path in temporary.glob("fedavg-app-*")] == []
+    if number == signal.SIGINT:
+        assert output.rstrip().endswith("interrupted")
+
+
+WITH_FULL_STORE = """
+import sys
+import numpy as np, ray
+from fedavg_app.config import RunConfig
+from fedavg_app.ray_engine.ray_grid import RayGrid
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server_app import run
+
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20)
+full = [ray.put(np.zeros(70 * 2**20, np.uint8))]
+config = RunConfig(**{
+    "task": "mnist-2nn", "data-source": "embedded", "num-clients": 100, "fraction-train": 1.0,
+    "num-server-rounds": 2, "local-steps": 1, "run-dir": sys.argv[1],
+})
+with RayGrid(config.model_dump(by_alias=True), 100, 2) as grid:
+    result = run(grid, config, resolve(config), grid.evaluation)
+assert not any(metrics.rejected for metrics in result.history)
+"""
+
+
+def test_full_object_store_does_not_stop_a_run(processes, tmp_path):
+    """80 MB of replies a round, and a store of 80 MB that is full."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_FULL_STORE, str(tmp_path)],
+        cwd=ROOT, env=processes.environment, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert processes.gone(120), processes.commands()

@@ -1,0 +1,152 @@
+"""Resumed runs end in the same model as runs that were never interrupted."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server_app import run
+from tests.support.local_grid import LocalGrid
+
+CONFIG = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
+    "num-server-rounds": 9, "checkpoint-every": 2, "target-accuracy": 0.0, "evaluate-every": 3,
+}  # fmt: skip
+COMPRESSED = {"local-steps": 1, "momentum": 0.9}
+
+
+class PowerLossError(BaseException):
+    """The process dies."""
+
+
+class StatefulGrid(LocalGrid):
+    """Saves and restores its clients' states; dies in ``last_round``, after the clients trained."""
+
+    def __init__(self, config: RunConfig, last_round=None):
+        super().__init__(config.model_dump(by_alias=True), config.num_clients)
+        self._last_round = last_round
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        if self._last_round is not None:
+            for message in messages:
+                config = message.content.config_records.get("config", {})
+                if config.get("server-round") == self._last_round:
+                    raise PowerLossError
+        return ids
+
+    def changed_states(self):
+        return {
+            context.node_config["partition-id"]: pickle.dumps(context.state)
+            for context in self.contexts.values()
+        }
+
+    def restore_states(self, states):
+        for context in self.contexts.values():
+            context.state = pickle.loads(states[context.node_config["partition-id"]])
+
+
+def start(runs, last_round=None, **changes):
+    config = parse_config({**CONFIG, "run-dir": str(runs), **changes})
+    return run(StatefulGrid(config, last_round), config, resolve(config))
+
+
+def only_folder(runs):
+    (folder,) = Path(runs).iterdir()
+    return folder
+
+
+def history(folder):
+    """Return the lines of a history, without what differs between two runs."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [
+        {**line, "seconds": None, "rejected": list(line["rejected"].values())} for line in lines
+    ]
+
+
+def same_model(a, b):
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (a, b))
+    return all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+STC = {"strategy": "stc", **COMPRESSED}
+
+
+@pytest.mark.parametrize(
+    ("last_round", "changes"),
+    [
+        (4, {"momentum": 0.9}),
+        (1, STC),
+        (5, STC),
+        (9, STC),
+        (6, {"strategy": "signsgd", **COMPRESSED}),
+        (4, {"strategy": "flwr.serverapp.strategy:FedAdam"}),
+    ],
+    ids=lambda value: value.get("strategy", "fedavg") if isinstance(value, dict) else str(value),
+)
+def test_run_that_was_cut_off_ends_in_the_same_model_and_history(tmp_path, last_round, changes):
+    start(tmp_path / "whole", **changes)
+    whole = only_folder(tmp_path / "whole")
+    with pytest.raises(PowerLossError):
+        start(tmp_path / "cut", last_round, **changes)
+    cut = only_folder(tmp_path / "cut")
+    with (cut / "history.jsonl").open("a") as file:
+        file.write('{"round": 10, "half a li')
+    start(tmp_path / "elsewhere", resume=str(cut), **changes)
+
+    assert same_model(cut, whole)
+    assert history(cut) == history(whole)
+    summary = json.loads((cut / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert not (tmp_path / "elsewhere").exists()
+    assert json.loads((cut / "config.json").read_text())["resume"] == ""
+
+
+def test_finished_run_can_be_resumed_with_more_rounds(tmp_path):
+    start(tmp_path / "long", **{"num-server-rounds": 12})
+    start(tmp_path / "short", **{"num-server-rounds": 6})
+    short = only_folder(tmp_path / "short")
+    start(tmp_path, resume=str(short), **{"num-server-rounds": 12})
+    assert same_model(short, only_folder(tmp_path / "long"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "fragment"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "config.json cannot be read"),
+        (lambda folder: (folder / "checkpoint" / "manifest.json").unlink(), "has no checkpoint"),
+        (lambda folder: next(folder.glob("checkpoint/*.server")).write_bytes(b"x"), "has changed"),
+        (lambda folder: next(folder.glob("checkpoint/*.client")).unlink(), "cannot be read"),
+        (lambda folder: (folder / "history.jsonl").write_text(""), "ends before round 8"),
+        (lambda folder: (folder / "checkpoint" / "manifest.json").write_text("{"), "be read"),
+    ],
+)
+def test_damaged_run_is_refused_in_one_line(tmp_path, damage, fragment):
+    start(tmp_path)
+    folder = only_folder(tmp_path)
+    damage(folder)
+    with pytest.raises(ConfigError) as caught:
+        start(tmp_path, resume=str(folder))
+    assert str(caught.value).startswith(f"resume = {str(folder)!r}: ")
+    assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
+    start(tmp_path)
+    folder = only_folder(tmp_path)
+    before = (folder / "history.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="batch-size = 20: the run to resume has 10; give that"):
+        start(tmp_path, resume=str(folder), **{"batch-size": 20})
+    manifest = folder / "checkpoint" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"data": "', '"data": "0'))
+    with pytest.raises(ConfigError, match="not the data of the run to resume"):
+        start(tmp_path, resume=str(folder))
+    assert (folder / "history.jsonl").read_bytes() == before

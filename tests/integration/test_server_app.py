@@ -1,0 +1,287 @@
+"""A whole run by `fedavg_app.server_app.run` in one process, with its results on disk."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fedavg_app import server_app
+from fedavg_app.callbacks import tensorboard
+from fedavg_app.callbacks.base import Callback
+from fedavg_app.callbacks.plots import Plots
+from fedavg_app.callbacks.tensorboard import TensorBoard
+from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server_app import run
+from tasks.data.dataset import DataError
+from tests.support.local_grid import LocalGrid
+
+CONFIG = {
+    "task": "mnist-logistic",
+    "data-source": "embedded",
+    "num-clients": 10,
+    "fraction-train": 0.5,
+    "num-server-rounds": 3,
+}
+
+
+def run_here(tmp_path, num_nodes=10, tamper=None, callbacks=(), **changes):
+    config = parse_config({**CONFIG, "run-dir": str(tmp_path / "runs"), **changes})
+    grid = LocalGrid(config.model_dump(by_alias=True), num_nodes, tamper)
+    return run(grid, config, resolve(config), callbacks=callbacks)
+
+
+def everyone(tamper):
+    return dict.fromkeys(range(10), tamper)
+
+
+def only_folder(tmp_path):
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+def read_summary(tmp_path):
+    return json.loads((only_folder(tmp_path) / "summary.json").read_text())
+
+
+def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
+    result = run_here(tmp_path, callbacks=[Plots], **{"target-accuracy": 0.3})
+    folder = only_folder(tmp_path)
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
+        "accuracy-bits.png", "loss.png",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o044 for path in folder.iterdir())
+
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(len(result.history)))
+    assert json.loads((folder / "config.json").read_text())["num-clients"] == 10
+
+    summary = read_summary(tmp_path)
+    assert summary["status"] == "finished"
+    assert summary["rounds-to-target"] == result.rounds_to_target is not None
+    assert summary["bytes-up"] == sum(line["bytes_up"] for line in lines)
+    assert "embedded" in summary["data"]
+
+    stored = load_file(folder / "model.safetensors")
+    assert {name: array.shape for name, array in stored.items()} == {
+        "1.weight": (10, 784),
+        "1.bias": (10,),
+    }
+    for name, array in result.model.items():
+        assert np.array_equal(stored[name], array.numpy())
+    for name in ("accuracy.png", "accuracy-bits.png", "loss.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+    shown = capsys.readouterr().out
+    assert str(folder) in shown
+    assert "embedded MNIST subset" in shown
+    assert "round 0/3" in shown
+    assert f"{result.rounds_to_target:.1f} rounds to 0.3" in shown
+
+
+def test_run_without_callbacks_of_its_own_draws_nothing(tmp_path):
+    run_here(tmp_path)
+    assert {path.name for path in only_folder(tmp_path).iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors",
+    }  # fmt: skip
+
+
+def test_result_depends_on_nothing_but_the_config(tmp_path):
+    first = run_here(tmp_path / "a")
+    second = run_here(tmp_path / "b")
+    for name, array in first.model.items():
+        assert np.array_equal(array.numpy(), second.model[name].numpy())
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "fragment"),
+    [
+        ({"task": "mnist"}, ConfigError, "task = 'mnist': known tasks: cifar10-cnn, cifar10-vgg11"),
+        ({"task": "nowhere:TASK"}, ConfigError, "task = 'nowhere:TASK': there is no module"),
+        ({"strategy": "fedfoo"}, ConfigError, "strategy = 'fedfoo': known strategies: compressed"),
+        ({"strategy": "json:JSONDecoder"}, ConfigError, "is not a subclass"),
+        ({"strategy-args": "eta = 1"}, ConfigError, "strategy-args = 'eta = 1': FedAvg does not"),
+        ({"strategy-args": "weights = 'all'"}, ConfigError, "weights = 'all': give 'samples' or"),
+        (
+            {"client-mods": "nowhere:mod"},
+            ConfigError,
+            "client-mods = 'nowhere:mod': there is no module",
+        ),
+        ({"momentum": 1}, ConfigError, "momentum = 1: should be less than 1"),
+        (
+            {"partition": "natural"},
+            ConfigError,
+            "partition = 'natural': mnist-logistic can be split by",
+        ),
+        (
+            {"partition": "classes", "partition-args": "balancedness = 2"},
+            ConfigError,
+            "partition-args = 'balancedness = 2': should be less than or equal to 1",
+        ),
+        (
+            {"num-clients": 1001, "fraction-evaluate": 0.1},
+            ConfigError,
+            "num-clients = 1001: more clients than the 1000 examples",
+        ),
+        ({"fraction-train": 2}, ConfigError, "fraction-train = 2"),
+        ({"local-epochs": -1}, ConfigError, "local-epochs = -1"),
+        ({"batch-size": -1}, ConfigError, "batch-size = -1"),
+        ({"num-clients": 4001}, ConfigError, "num-clients = 4001: more clients than the 4000"),
+        ({"num-clients": 11}, ConfigError, '--federation-config "num-supernodes=11'),
+        ({"data-source": "auto", "data-dir": "/nowhere"}, DataError, "data-dir = '/nowhere'"),
+        ({"device": "cuda"}, ConfigError, "device = 'cuda': no CUDA device"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes, error, fragment):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(error) as caught:
+        run_here(tmp_path, **{"node-timeout": 0.1, **changes})
+    assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_unwritable_run_directory_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    target = str(tmp_path / "file" / "runs")
+    with pytest.raises(ConfigError) as caught:
+        run_here(tmp_path, **{"run-dir": target})
+    assert str(caught.value).startswith(f"run-dir = {target!r}: cannot write there (")
+
+
+class FailingCallback(Callback):
+    """Raises ``error`` after round 2."""
+
+    error = ZeroDivisionError("a bug")
+
+    def __init__(self, run):
+        self.rounds = []
+
+    def on_round_end(self, metrics, model):
+        self.rounds.append(metrics.round)
+        if metrics.round == 2:
+            raise self.error
+
+
+class RefusingCallback(FailingCallback):
+    error = RunError("the disk is full")
+
+
+def raise_error(error):
+    def tamper(reply):
+        raise error
+
+    return tamper
+
+
+# How a run ends: the run's arguments, its error, the status, the rounds and the reason in its
+# summary.
+ENDS = {
+    "diverged": (
+        {"learning-rate": 1e38, "num-server-rounds": 9}, DivergedError, "diverged", 3,
+        "NaN or infinite values; give a smaller learning-rate",
+    ),
+    "diverged clients": (
+        {"learning-rate": 1e38, "num-server-rounds": 9, "strategy": "stc"}, DivergedError,
+        "diverged", 3, "the client's training diverged",
+    ),
+    "no replies": (
+        {"round-timeout": 0.05, "num-server-rounds": 9, "tamper": everyone(lambda reply: None)},
+        NoRepliesError, "no-replies", 3, "no usable reply in 3 rounds in a row: no reply in time",
+    ),
+    "interrupted": (
+        {"tamper": everyone(raise_error(KeyboardInterrupt()))}, KeyboardInterrupt, "interrupted",
+        0, "interrupted",
+    ),
+    "terminated": (
+        {"tamper": everyone(raise_error(SystemExit(143)))}, SystemExit, "interrupted", 0,
+        "interrupted",
+    ),
+    "bug": (
+        {"tamper": everyone(raise_error(ZeroDivisionError("a bug")))}, ZeroDivisionError,
+        "failed", 0, "a bug",
+    ),
+    "callback": (
+        {"callbacks": [RefusingCallback]}, RunError, "failed", 2, "the disk is full",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_summary_says_how_and_why_a_run_failed(tmp_path, end):
+    changes, error, status, rounds, reason = ENDS[end]
+    with pytest.raises(error):
+        run_here(tmp_path, **changes)
+    summary = read_summary(tmp_path)
+    assert (summary["status"], summary["rounds"]) == (status, rounds)
+    assert reason in summary["reason"]
+    folder = only_folder(tmp_path)
+    assert not (folder / "model.safetensors").exists()
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    assert len(lines) == rounds + 1
+
+
+def test_interrupted_run_keeps_the_rounds_before(tmp_path):
+    replies = []
+
+    def interrupt(reply):
+        replies.append(reply)
+        if len(replies) > 12:
+            raise KeyboardInterrupt
+        return reply
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(tmp_path, tamper=everyone(interrupt))
+    summary = read_summary(tmp_path)
+    assert (summary["status"], summary["reason"]) == ("interrupted", "interrupted")
+    assert summary["rounds"] == 2
+    assert not list(only_folder(tmp_path).glob(".*"))
+
+
+def test_run_finishes_although_a_callback_fails(tmp_path, caplog):
+    made = []
+
+    def make(run):
+        made.append(FailingCallback(run))
+        return made[-1]
+
+    run_here(tmp_path, callbacks=[make])
+    assert made[0].rounds == [0, 1, 2, 3]
+    assert read_summary(tmp_path)["status"] == "finished"
+    assert "callback FailingCallback.on_round_end failed; the run goes on" in caplog.text
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+def test_tensorboard_log_has_what_the_history_has(tmp_path):
+    history = run_here(tmp_path, callbacks=[TensorBoard], **{"evaluate-every": 2}).history
+    log = EventAccumulator(str(only_folder(tmp_path) / tensorboard.FOLDER)).Reload()
+
+    def points(name):
+        return [(event.step, event.value) for event in log.Scalars(name)]
+
+    tested = [metrics for metrics in history if metrics.accuracy is not None]
+    assert [metrics.round for metrics in tested] == [0, 2, 3]
+    assert points("accuracy") == [(m.round, pytest.approx(m.accuracy)) for m in tested]
+    assert points("loss/test") == [(m.round, pytest.approx(m.test_loss)) for m in tested]
+    assert [step for step, _ in points("loss/training")] == [1, 2, 3]
+    assert points("bytes/up") == [(m.round, m.bytes_up) for m in history]
+
+
+def test_app_logs_the_reason_of_a_failure_and_passes_it_on(tmp_path, caplog):
+    config = {**RunConfig().model_dump(by_alias=True), "batch-size": -1}
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+    with pytest.raises(ConfigError):
+        server_app.app(LocalGrid(config, 1), context)
+    assert "run failed: batch-size = -1" in caplog.text
+
+
+def test_relative_run_directory_is_printed_absolute(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_here(tmp_path, **{"run-dir": "here"})
+    assert f"results: {Path.cwd() / 'here'}" in capsys.readouterr().out

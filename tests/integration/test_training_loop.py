@@ -1,0 +1,501 @@
+"""The training loop with the real ClientApp on real data, in one process."""
+
+import json
+from textwrap import indent
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, MetricRecord
+
+import tasks
+from fedavg_app.errors import DivergedError, NoRepliesError
+from fedavg_app.flower_internals import error_reply
+from fedavg_app.partitioning.cache import split_labels
+from fedavg_app.server.cohort import sample_clients
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+from tests.support.in_process import make_config, model_arrays, same_model, train
+from tests.support.local_grid import LocalGrid
+from tests.support.scripted_grid import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Let nobody wait for real."""
+    return Clock().install(monkeypatch)
+
+
+def cohort(server_round, size=5, purpose="train", seed=1):
+    """Return the clients, of 20, that take part in a round."""
+    return sample_clients(seed, server_round, purpose, size, range(20))
+
+
+def test_fedavg_is_algorithm_1_of_the_paper():
+    """Against Algorithm 1 written out: the cohorts, the local SGD, the weighted mean."""
+    _, result = train(local_epochs=2)
+    config = make_config(local_epochs=2)
+    task = tasks.load("mnist-logistic")
+    data = task.dataset(config.data_options)
+    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "shards", {}, 20, 1)
+    weights = [value.numpy().copy() for value in task.initial_model(1).state_dict().values()]
+    for server_round in range(1, 5):
+        total = sum(len(parts[k]) for k in cohort(server_round))
+        mean = [np.zeros(array.shape) for array in weights]
+        for k in cohort(server_round):
+            examples = Examples(
+                task.prepare(torch.from_numpy(data.train.inputs[parts[k]])),
+                torch.from_numpy(np.array(data.train.targets[parts[k]])),
+            )
+            client = TaskClient(task, task.model(), examples, partition=k)
+            trained, count, _ = client.fit(
+                weights,
+                {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1,
+                 "server-round": server_round},
+            )  # fmt: skip
+            mean = [m + count / total * t for m, t in zip(mean, trained, strict=True)]
+        weights = [array.astype(np.float32) for array in mean]
+    for ours, theirs in zip(model_arrays(result), weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_only_the_sampled_cohort_is_sent_messages():
+    grid, _ = train()
+    trained = [number for kind, number in grid.log if kind == "train"]
+    expected = [k for t in range(1, 5) for k in cohort(t)]
+    assert trained == expected
+
+
+def test_fedsgd_equals_fedavg_with_one_full_batch_step():
+    """Both are a step of gradient descent on the participants' data (C = 1, E = 1, B = all)."""
+    rounds = {"fraction_train": 1.0, "num_server_rounds": 20}
+    _, sgd = train(strategy="fedsgd", **rounds)
+    _, avg = train(strategy="fedavg", batch_size=0, **rounds)
+    for ours, theirs in zip(model_arrays(sgd), model_arrays(avg), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    assert sgd.history[-1].accuracy > sgd.history[0].accuracy + 0.1
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedMedian"])
+def test_same_seed_gives_the_same_model_bit_for_bit(strategy):
+    _, first = train(strategy=strategy)
+    _, again = train(strategy=strategy)
+    _, other = train(strategy=strategy, seed=2)
+    assert same_model(first, again)
+    assert not same_model(first, other)
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("flwr.serverapp.strategy:FedAdam", "eta = 0.01, tau = 0.001"),
+        ("flwr.serverapp.strategy:FedMedian", ""),
+        ("flwr.serverapp.strategy:Krum", "num_malicious_nodes = 1"),
+        ("flwr.serverapp.strategy:FedProx", "proximal_mu = 0.1"),
+        ("flwr.serverapp.strategy:FedTrimmedAvg", "beta = 0.2"),
+    ],
+)
+def test_flowers_own_strategies_learn_from_the_sampled_cohort(path, arguments):
+    # Krum takes one client's model: with one or two classes a client that is no model of all ten.
+    grid, result = train(
+        strategy=path, strategy_args=arguments, num_server_rounds=8, partition="iid"
+    )
+    trained = [number for kind, number in grid.log if kind == "train"]
+    cohorts = [cohort(t) for t in range(1, 9)]
+    by_round = [sorted(trained[5 * t : 5 * t + 5]) for t in range(8)]
+    assert by_round == cohorts
+    assert result.history[-1].test_loss < result.history[0].test_loss
+    assert {array.dtype for array in result.model.values()} == {"float32"}
+
+
+def fill(value):
+    """Return what fills the first array of a reply with a value."""
+
+    def tamper(reply):
+        arrays = reply.content["arrays"]
+        name = next(iter(arrays))
+        arrays[name] = Array(np.full(arrays[name].shape, value, dtype=np.float32))
+        return reply
+
+    return tamper
+
+
+def without(record):
+    """Return what removes a record of a reply."""
+
+    def tamper(reply):
+        del reply.content[record]
+        return reply
+
+    return tamper
+
+
+def stating(count):
+    """Return what sets the number of examples of a reply."""
+
+    def tamper(reply):
+        reply.content["metrics"] = MetricRecord({"num-examples": count})
+        return reply
+
+    return tamper
+
+
+def reshape(reply):
+    arrays = reply.content["arrays"]
+    name = next(iter(arrays))
+    arrays[name] = Array(np.zeros(3, dtype=np.float32))
+    return reply
+
+
+def failing_with(reason):
+    """Return what replaces a reply by an error reply to the same message."""
+
+    def tamper(reply):
+        reply.__dict__["_content"] = None
+        reply.error = error_reply(reply, reason).error
+        return reply
+
+    return tamper
+
+
+def no_reply(reply):
+    return None
+
+
+fail = failing_with("Traceback\nKeyError: 'x'")
+BAD_REPLIES = {
+    "error": (fail, "KeyError: 'x'"),
+    "nan": (fill(np.nan), "NaN"),
+    "inf": (fill(np.inf), "infinite"),
+    "shape": (reshape, "expected"),
+    "no arrays": (without("arrays"), "no ArrayRecord"),
+    "no metrics": (without("metrics"), "no MetricRecord"),
+    "no examples": (stating(0), "at least 1"),
+    "negative examples": (stating(-5), "at least 1"),
+    "no reply": (no_reply, "no reply in time"),
+}
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam"])
+@pytest.mark.parametrize("kind", BAD_REPLIES)
+def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
+    kind, strategy, caplog, clock
+):
+    tamper, reason = BAD_REPLIES[kind]
+    client = cohort(1)[2]
+    grid, result = train(
+        {client: tamper},
+        strategy=strategy,
+        num_server_rounds=2,
+        round_timeout=5.0 if kind == "no reply" else 0.0,
+    )
+    metrics = result.history[1]
+    node = grid.node(client)
+    assert set(metrics.rejected) == {node}
+    assert reason in metrics.rejected[node]
+    assert "\n" not in metrics.rejected[node]
+    assert metrics.participants == 5
+    assert all(np.isfinite(array).all() for array in model_arrays(result))
+    if kind != "no reply":
+        assert f"reply of node {node} rejected" in caplog.text
+
+
+def test_mean_is_that_of_the_accepted_replies():
+    client = cohort(1)[0]
+    _, with_nan = train({client: fill(np.nan)}, num_server_rounds=1)
+    _, with_error = train({client: fail}, num_server_rounds=1)
+    _, clean = train(num_server_rounds=1)
+    assert same_model(with_nan, with_error)
+    assert not same_model(with_nan, clean)
+
+
+def train_in_vain(tamper, error, **changes):
+    """Run three rounds without a valid reply; return the error and the history so far."""
+    history = []
+    with pytest.raises(error) as caught:
+        train(tamper, on_round_end=lambda metrics, model: history.append(metrics), **changes)
+    assert type(caught.value) is error
+    assert str(caught.value).startswith("no usable reply in 3 rounds in a row: ")
+    assert "\n" not in str(caught.value)
+    assert [metrics.round for metrics in history] == [0, 1, 2, 3]
+    return str(caught.value), history
+
+
+def everyone(tamper):
+    return dict.fromkeys(range(20), tamper)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam"])
+def test_run_whose_replies_are_all_nan_ends_as_diverged(strategy):
+    error, history = train_in_vain(everyone(fill(np.nan)), DivergedError, strategy=strategy)
+    assert "NaN" in error
+    assert error.endswith("; give a smaller learning-rate")
+    assert all(len(metrics.rejected) == 5 for metrics in history[1:])
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "topk", "signsgd"])
+def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy):
+    """Compressed strategies' clients say so in their replies, others send what they have."""
+    error, _ = train_in_vain({}, DivergedError, strategy=strategy, learning_rate=1e38)
+    assert ("infinite" if strategy == "fedavg" else "the client's training diverged") in error
+
+
+@pytest.mark.parametrize("tamper", [fail, reshape, stating(0)], ids=["error", "shape", "examples"])
+def test_run_whose_replies_are_all_invalid_ends_without_replies(tamper):
+    error, _ = train_in_vain(everyone(tamper), NoRepliesError)
+    assert "learning-rate" not in error
+
+
+def test_run_that_nobody_answers_ends_without_replies(clock):
+    error, _ = train_in_vain(everyone(no_reply), NoRepliesError, round_timeout=5.0)
+    assert error.endswith(": no reply in time")
+
+
+def test_one_reply_that_is_invalid_otherwise_makes_it_no_divergence():
+    diverging = everyone(fill(np.nan))
+    train_in_vain(diverging | {cohort(3)[0]: fail}, NoRepliesError)
+
+
+def test_clients_that_do_not_answer_do_not_hide_that_the_others_diverged(clock):
+    diverging = everyone(fill(np.nan))
+    train_in_vain(diverging | {cohort(3)[0]: no_reply}, DivergedError, round_timeout=5.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "error"),
+    [(fail, fill(np.nan), DivergedError), (fill(np.nan), fail, NoRepliesError)],
+    ids=["diverged", "no replies"],
+)
+def test_replies_of_the_last_round_decide_how_the_run_ended(first, last, error):
+    replies = []
+
+    def tamper(reply):
+        replies.append(reply)
+        return (first if len(replies) <= 2 * 5 else last)(reply)
+
+    train_in_vain(everyone(tamper), error)
+
+
+def test_too_few_replies_are_no_divergence():
+    """Four of five clients diverge, and the fifth alone is not enough."""
+    tamper = {client: fill(np.nan) for t in (1, 2, 3) for client in cohort(t)[1:]}
+    tamper = {client: tamper.get(client, lambda reply: reply) for client in range(20)}
+    error, _ = train_in_vain(tamper, NoRepliesError, min_replies=5)
+    assert "too few usable replies: " in error
+
+
+def test_round_with_a_valid_reply_resets_the_count_of_empty_rounds():
+    """Rounds 1, 2, 4 and 5 are empty, round 3 is not."""
+    replies = []
+
+    def tamper(reply):
+        replies.append(reply)
+        return reply if 2 * 5 < len(replies) <= 3 * 5 else fail(reply)
+
+    _, result = train(everyone(tamper), num_server_rounds=5)
+    assert [len(metrics.rejected) for metrics in result.history] == [0, 5, 5, 0, 5, 5]
+
+
+def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
+    first, second = (f"Traceback\n  in {name}\nKeyError: '{name}'" for name in "xy")
+    tamper = everyone(failing_with(first)) | {cohort(1)[0]: failing_with(second)}
+    with pytest.raises(NoRepliesError):
+        train(tamper)
+    logged = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
+    expected = [indent(traceback, "    ") for traceback in (first, second)]
+    assert sorted(text.partition(":\n")[2] for text in logged) == expected
+    assert caplog.text.count("rejected: error 2: KeyError") == 3 * 5
+
+
+def test_training_stops_at_the_target():
+    _, result = train(num_server_rounds=50, fraction_train=1.0, target_accuracy=0.6)
+    accuracies = [metrics.accuracy for metrics in result.history]
+    assert accuracies[-1] >= 0.6 > max(accuracies[:-1])
+    assert len(result.history) < 51
+    last = result.history[-1].round
+    assert last - 1 < result.rounds_to_target <= last
+
+
+def test_learning_rate_decays_with_every_round():
+    _, result = train(learning_rate=0.4, learning_rate_decay=0.5)
+    assert [metrics.learning_rate for metrics in result.history[1:]] == [0.4, 0.2, 0.1, 0.05]
+
+
+def test_model_is_tested_every_n_rounds_and_after_the_last():
+    _, result = train(num_server_rounds=5, evaluate_every=2)
+    tested = [metrics.round for metrics in result.history if metrics.accuracy is not None]
+    assert tested == [0, 2, 4, 5]
+
+
+def test_clients_evaluate_on_their_own_test_data():
+    grid, result = train(fraction_evaluate=0.5, num_server_rounds=2)
+    evaluated = [number for kind, number in grid.log if kind == "evaluate"]
+    assert evaluated == cohort(1, 10, "evaluate") + cohort(2, 10, "evaluate")
+    metrics = result.history[-1].client_metrics
+    assert set(metrics) == {"loss", "accuracy", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-p10"] < metrics["accuracy-mean"]
+    assert 0 <= metrics["accuracy"] <= 1
+
+
+def test_evaluation_of_all_clients_is_that_of_the_test_set():
+    """All clients together have the test set: the weighted mean is the accuracy on it."""
+    _, result = train(fraction_evaluate=1.0, num_server_rounds=2)
+    last = result.history[-1]
+    assert last.client_metrics["accuracy"] == pytest.approx(last.accuracy, abs=1e-6)
+    assert last.client_metrics["loss"] == pytest.approx(last.test_loss, rel=1e-5)
+
+
+def test_local_steps_and_epochs_are_the_same_work():
+    # 4,000 examples on 20 clients are 200 each, 20 batches of 10.
+    _, epochs = train(local_epochs=2)
+    _, steps = train(local_epochs=0, local_steps=40)
+    assert same_model(epochs, steps)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
+def test_runs_with_momentum_learn_and_repeat_and_participants_keep_state(strategy):
+    grid, one = train(strategy=strategy, momentum=0.9, learning_rate=0.01, num_server_rounds=8)
+    _, again = train(strategy=strategy, momentum=0.9, learning_rate=0.01, num_server_rounds=8)
+    _, plain = train(strategy=strategy, learning_rate=0.01, num_server_rounds=8)
+    assert same_model(one, again)
+    assert not same_model(one, plain)
+    assert one.history[-1].test_loss < one.history[0].test_loss
+    trained = {number for kind, number in grid.log if kind.startswith("train")}
+    with_state = {c.node_config["partition-id"] for c in grid.contexts.values() if c.state}
+    assert with_state == trained
+
+
+@pytest.mark.parametrize("partition_args", ["", "classes-per-client = 10, balancedness = 0.9"])
+def test_run_on_the_stc_papers_split_learns(partition_args):
+    _, result = train(
+        partition="classes", partition_args=partition_args, strategy_args="weights = 'uniform'"
+    )
+    assert not any(metrics.rejected for metrics in result.history)
+    assert result.history[-1].test_loss < result.history[0].test_loss
+
+
+def test_bytes_of_a_round_are_those_of_five_models_each_way():
+    _, result = train(num_server_rounds=1)
+    metrics = result.history[1]
+    model_bytes = sum(len(array.data) for array in result.model.values())
+    assert model_bytes == 4 * 7850 + 2 * 128
+    for counted in (metrics.bytes_down, metrics.bytes_up):
+        assert 5 * model_bytes < counted < 5 * (model_bytes + 400)
+
+
+def test_metrics_of_a_run_are_strict_json():
+    _, result = train(num_server_rounds=1)
+    for metrics in result.history:
+        assert json.loads(json.dumps(metrics.as_json(), allow_nan=False))["round"] == metrics.round
+
+
+def test_over_selection_takes_the_first_replies_that_are_enough():
+    """C = 0.25 of 20 are 5; with half as many again 8 are sent messages, and answer one by one."""
+    grid, result = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
+    first = cohort(1, 8)
+    second = cohort(2, 8)
+    assert [number for kind, number in grid.log if kind == "train"] == first + second
+    assert [metrics.participants for metrics in result.history] == [0, 8, 8]
+    assert [metrics.rejected for metrics in result.history] == [{}, {}, {}]
+    # The last sent answers first: the mean is that of clients 3 to 7, whose bytes alone count.
+    fewer = dict.fromkeys(first[:3] + second[:3], no_reply)
+    _, expected = train(fewer, over_selection=0.5, num_server_rounds=2, evaluate_every=2)
+    assert same_model(result, expected)
+    dense = 7850 * 4 * 5
+    assert dense < result.history[1].bytes_up < dense * 1.1
+    # The next round fetches what came too late, from this grid one reply, and drops it.
+    assert len(grid._replies) == 3 + (3 - 1)
+
+
+def test_error_replies_do_not_count_among_the_replies_that_are_enough(clock):
+    sampled = cohort(1, 8)
+    failing = dict.fromkeys(sampled[-2:], fail)
+    _, result = train(failing, over_selection=0.5, num_server_rounds=1)
+    assert list(result.history[1].rejected.values()) == ["error 2: KeyError: 'x'"] * 2
+    silent = dict.fromkeys([sampled[0], *sampled[-2:]], no_reply)
+    _, expected = train(silent, over_selection=0.5, num_server_rounds=1, round_timeout=5.0)
+    assert same_model(result, expected)
+
+
+class UnreachableNodesGrid(LocalGrid):
+    """Client 0 cannot be sent to; for clients 1 and 2 the server answers, as Flower's does."""
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            client = self.partition(message.metadata.dst_node_id)
+            if message.metadata.message_type == "train" and client == 0:
+                ids.append(None)
+                continue
+            ids += super().push_messages([message])
+            if message.metadata.message_type == "train" and client in (1, 2):
+                reply = error_reply(message, "Error: Node Unavailable")
+                reply.metadata.__dict__["_src_node_id"] = 1
+                self._replies[ids[-1]] = reply
+        return ids
+
+    def pull_messages(self, message_ids):
+        assert None not in message_ids
+        return super().pull_messages(message_ids)
+
+
+ALL_OF_FIVE = {"num_clients": 5, "fraction_train": 1.0, "num_server_rounds": 1}
+
+
+def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
+    grid, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
+    assert result.history[1].rejected == {
+        grid.node(0): "it could not be sent a message",
+        grid.node(1): "error 2: Error: Node Unavailable",
+        grid.node(2): "error 2: Error: Node Unavailable",
+    }
+
+
+def test_client_whose_message_could_not_be_sent_is_no_participant_and_has_no_bytes():
+    _, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
+    _, reachable = train(**ALL_OF_FIVE)
+    assert result.history[1].participants == 4
+    assert reachable.history[1].participants == 5
+    assert result.history[1].bytes_down * 5 == reachable.history[1].bytes_down * 4
+    assert result.history[1].bytes_up * 5 == reachable.history[1].bytes_up * 2
+
+
+class FailingEvaluationGrid(LocalGrid):
+    """Clients 1 and 2 reply to evaluation messages with an error."""
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        for message, message_id in zip(messages, ids, strict=True):
+            client = self.partition(message.metadata.dst_node_id)
+            if message.metadata.message_type == "evaluate" and client in (1, 2):
+                self._replies[message_id] = error_reply(message, "ValueError: no test examples")
+        return ids
+
+
+def test_node_rejected_in_training_and_in_evaluation_keeps_both_reasons():
+    grid, result = train(
+        {0: fail, 1: fail}, FailingEvaluationGrid, **ALL_OF_FIVE, fraction_evaluate=1.0
+    )
+    training, evaluation = "error 2: KeyError: 'x'", "error 2: ValueError: no test examples"
+    assert result.history[1].rejected == {
+        grid.node(0): training,
+        grid.node(1): f"{training}; evaluation: {evaluation}",
+        grid.node(2): evaluation,
+    }
+    assert result.history[1].client_metrics["accuracy"] > 0
+
+
+def test_messages_expire_soon_after_their_round():
+    lifetimes = []
+
+    class RecordingGrid(LocalGrid):
+        def push_messages(self, messages):
+            sent = list(messages)
+            lifetimes.extend(m.metadata.ttl for m in sent if m.metadata.message_type == "train")
+            return super().push_messages(sent)
+
+    train(grid_type=RecordingGrid, num_server_rounds=1, round_timeout=7.5)
+    assert lifetimes == [8.5] * 5
+    train(grid_type=RecordingGrid, num_server_rounds=1)
+    assert min(lifetimes[5:]) > 3600

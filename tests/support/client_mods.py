@@ -1,0 +1,32 @@
+"""Client mods for tests, each of which can be named as "tests.support.client_mods:NAME"."""
+
+from flwr.app import Error, Message
+from flwr.clientapp.mod import LocalDpMod
+
+HERE = __name__
+FLOWERS = "flwr.clientapp.mod"
+CLIPPING_NORM = 0.01
+
+# Without noise, so that what the clipping does can be compared; and with.
+clipping = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.0, epsilon=1.0, delta=0.1)
+noisy = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.1, epsilon=1.0, delta=0.1)
+not_a_mod = 3
+# What the mods below have seen, in the order of their calls.
+calls: list = []
+
+
+def outer(message, context, call_next):
+    calls.append("outer")
+    return call_next(message, context)
+
+
+def inner(message, context, call_next):
+    """Note the records of the message and of the reply."""
+    calls.append((message.metadata.message_type, *message.content))
+    reply = call_next(message, context)
+    calls.append(tuple(reply.content))
+    return reply
+
+
+def refusing(message, context, call_next):
+    return Message(Error(42, "not today"), reply_to=message)

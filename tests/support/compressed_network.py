@@ -1,0 +1,117 @@
+"""A compressed strategy and its clients in one process: both real ends, simulated training."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+import strategies
+from tests.support.replies import cohort
+
+SHAPES = {"weight": (9, 13), "bias": (13,), "scale": ()}
+BLOCKS = (117, 13, 1)
+SIZE = sum(BLOCKS)
+FIRST_NODE = 10
+# Of a reply's payload: protocol, status and round.
+REPLY_HEAD_BYTES = 6
+
+
+def flatten(arrays):
+    return np.concatenate([array.numpy().reshape(-1) for array in arrays.values()])
+
+
+def model_record(vector):
+    """Return an ArrayRecord with `SHAPES` that holds the vector."""
+    parts = np.split(np.asarray(vector, np.float32), np.cumsum(BLOCKS)[:-1])
+    shapes = zip(SHAPES.items(), parts, strict=True)
+    return ArrayRecord(
+        {name: Array(np.asarray(part.reshape(shape))) for (name, shape), part in shapes}
+    )
+
+
+def payload(reply):
+    return reply.content["update"]["payload"].data
+
+
+def raw_record(**arrays):
+    """Return an ArrayRecord of raw bytes, written without the product's own helper."""
+    return ArrayRecord(
+        {name: Array("uint8", (len(d),), "fedavg_app.bytes", d) for name, d in arrays.items()}
+    )
+
+
+class Network:
+    """Clients 0 .. K - 1 on nodes 10, 11, ...
+
+    Attributes:
+        strategy: The server's end.
+        model: The global model, an ArrayRecord.
+        contexts: The clients' contexts.
+        trained_from: By client, the vector from which its last training started.
+        round: The number of the last round configured.
+    """
+
+    def __init__(self, name, clients=4, seed=0, settings=None, **arguments):
+        self.rng = np.random.default_rng(seed)
+        self.strategy = strategies.build(name, arguments, settings)
+        self.client_mod = strategies.client_mod(name, arguments)
+        self.model = model_record(self.rng.normal(size=SIZE))
+        self.contexts = [self.new_context(client) for client in range(clients)]
+        self.trained_from = {}
+        self.round = 0
+
+    def new_context(self, client):
+        return Context(1, FIRST_NODE + client, {"partition-id": client}, RecordDict(), {})
+
+    def lose_state(self, client):
+        self.contexts[client] = self.new_context(client)
+
+    def configure(self, *clients, **config):
+        """Begin a round; return its messages to these clients."""
+        self.round += 1
+        grid = cohort(*(FIRST_NODE + client for client in clients))
+        return self.strategy.configure_train(self.round, self.model, ConfigRecord(config), grid)
+
+    def train(self, message, change, num_examples=1):
+        """Return the client's reply to a message; its training adds ``change``, a vector."""
+        client = message.metadata.dst_node_id - FIRST_NODE
+
+        def fit(message, _):
+            before = flatten(message.content["arrays"])
+            self.trained_from[client] = before
+            metrics = MetricRecord({"num-examples": num_examples, "train-loss": 1.0})
+            content = RecordDict({"arrays": model_record(before + change), "metrics": metrics})
+            return Message(content, reply_to=message)
+
+        return self.client_mod(message, self.contexts[client], fit)
+
+    def aggregate(self, replies):
+        arrays, _ = self.strategy.aggregate_train(self.round, replies)
+        self.model = self.model if arrays is None else arrays
+
+    def run_round(self, changes, num_examples=None):
+        """Run one round with a change per client (a dict); return the replies."""
+        counts = num_examples or dict.fromkeys(changes, 1)
+        messages = self.configure(*changes)
+        replies = [
+            self.train(message, changes[client], counts[client])
+            for message, client in zip(messages, changes, strict=True)
+        ]
+        self.aggregate(replies)
+        return replies
+
+    def random_change(self):
+        return self.rng.normal(size=SIZE).astype(np.float32)
+
+    def residual(self, client):
+        stored = self.contexts[client].state["error-feedback"]["residual"]
+        return np.frombuffer(stored.data, np.float32)
+
+
+def state_bytes(context):
+    """Return every byte of a client's state, to compare two states."""
+    return {
+        name: {
+            key: (value.data, value.dtype, tuple(value.shape)) if hasattr(value, "data") else value
+            for key, value in record.items()
+        }
+        for name, record in context.state.items()
+    }

@@ -1,0 +1,172 @@
+"""docs/deployment.md's commands as real processes on this machine, for tests and benchmarks."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.documents import ROOT, blocks
+from tests.support.processes import free_port
+
+BIN = Path(sys.executable).parent
+TEXT = (ROOT / "docs" / "deployment.md").read_text()
+
+
+class Deployment:
+    """A SuperLink and SuperNodes in a folder of their own; a context manager.
+
+    Args:
+        folder: Where certificates, keys and logs go; it exists and is empty.
+        nodes: How many SuperNodes to start; the i-th has ``partition-id=i``.
+        fleet_port: The port that SuperNodes connect to, if it is a proxy's and not ``port``.
+        network: Puts each SuperNode into a network namespace of its own; None puts none there.
+    """
+
+    def __init__(self, folder, nodes, fleet_port=None, network=None):
+        self.folder, self.nodes, self.port = folder, nodes, free_port()
+        self.network, self.host = network, network.address if network else "localhost"
+        self.fleet_port = fleet_port or self.port
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+        self.processes = {}
+        self.node_options = ["--max-retries", "1"]
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+        (folder / "home").mkdir()
+        toml = next(text for language, text in blocks(TEXT) if language == "toml")
+        toml = toml.replace("/absolute/path/to", str(folder / "certificates"))
+        (folder / "home" / "config.toml").write_text(self.here(toml))
+
+    def __enter__(self):
+        """Start all, and wait until the SuperNodes are online."""
+        try:
+            self.run(self.command("deploy/certificates.sh"))
+            self.start_superlink()
+            for number in range(self.nodes):
+                self.add_node(number)
+            self.wait_for(lambda: self.online() == self.nodes)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        """End all processes."""
+        self.stop()
+
+    def here(self, text):
+        """Return the document's text with this machine's addresses."""
+        return text.replace("superlink.example.org:8000", f"{self.host}:{self.port}").replace(
+            "superlink.example.org 192.0.2.10", f"localhost {self._listens}"
+        )
+
+    def command(self, program, part=""):
+        """Return the words of the document's only command of that program with that part."""
+        lines = [
+            line
+            for language, text in blocks(TEXT)
+            if language == "sh"
+            for line in text.replace("\\\n", " ").splitlines()
+            if line.startswith(program) and part in line
+        ]
+        assert len(lines) == 1, lines
+        return shlex.split(self.here(lines[0]))
+
+    def run(self, words, cwd=None, seconds=300):
+        return subprocess.run(
+            words, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True,
+            timeout=seconds, check=True,
+        )  # fmt: skip
+
+    def start(self, name, words):
+        """Start a process group; its output goes to a file."""
+        log = (self.folder / f"{name}.log").open("w")
+        self.processes[name] = subprocess.Popen(
+            words, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**self.environment, "FLWR_HOME": str(self.folder / f"home-{name}")},
+        )  # fmt: skip
+        return self.processes[name]
+
+    def wait_for(self, condition, seconds=90):
+        end = time.monotonic() + seconds
+        while not condition():
+            logs = "\n".join(p.read_text()[-1500:] for p in self.folder.glob("*.log"))
+            assert time.monotonic() < end, logs
+            time.sleep(0.3)
+
+    def start_superlink(self):
+        words = self.command("deploy/superlink.sh")
+        self.start("superlink", [*words, "--host", self._listens, "--port", str(self.port)])
+        self.wait_for(self.listening)
+
+    @property
+    def _listens(self):
+        return self.host if self.network else "127.0.0.1"
+
+    def listening(self):
+        with socket.socket() as probe:
+            return probe.connect_ex((self._listens, self.port)) == 0
+
+    def online(self):
+        """Return how many SuperNodes are online."""
+        listed = self.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
+        return sum(node["status"] == "online" for node in json.loads(listed)["nodes"])
+
+    def add_node(self, number, config=None):
+        """Make a SuperNode's key, register it and start the SuperNode, as the document does."""
+        key = f"device-{number}"
+        for words in (self.command("ssh-keygen"), self.command("flwr supernode register")):
+            self.run([word.replace("device-0", key) for word in words])
+        return self.start_node(number, key, config)
+
+    def start_node(self, number, key, config=None, authority=None):
+        words = self.command("deploy/supernode.sh", "num-partitions")
+        words = [word.replace("device-0", key) for word in words]
+        words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
+        words[1] = f"{self.host}:{self.fleet_port}"
+        words[2] = authority or words[2]
+        if self.network:
+            words = [*self.network.inside(number), *words]
+        return self.start(key, [*words, "--port", str(free_port()), *self.node_options])
+
+    def app_command(self, **keys):
+        """Return the document's command that runs an app, with these keys besides its own."""
+        words = self.command("flwr run")
+        documented = dict(pair.split("=") for pair in words[-1].split())
+        given = {k: f"{v!r}" if isinstance(v, str) else str(v) for k, v in keys.items()}
+        words[-1] = " ".join(f"{key}={value}" for key, value in {**documented, **given}.items())
+        return words
+
+    def run_app(self, app=ROOT, seconds=300, **keys):
+        """Run the app in that folder with these keys besides the document's; it must succeed."""
+        done = self.run(self.app_command(**keys), app, seconds)
+        assert self.newest_run()["status"] == "finished:completed", done.stdout + done.stderr
+
+    def newest_run(self):
+        """Return what `flwr ls` lists of the run started last."""
+        listed = self.run([*self.command("flwr ls"), "--format", "json"]).stdout
+        return json.loads(listed)["runs"][0]
+
+    def train(self, runs, **keys):
+        """Run this app, for two rounds by default; return the run's folder."""
+        common = {"num-server-rounds": 2, "data-source": "embedded", "task": "mnist-logistic"}
+        self.run_app(**{"run-dir": str(runs), **common, **keys})
+        return max(runs.iterdir(), key=lambda folder: folder.stat().st_mtime)
+
+    def stop(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,52 @@
+"""Parsing of the documents: their code blocks, the paths they name, the commands they show."""
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").rglob("*.md")),
+]
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
+SPAN = re.compile(r"`([^`\n]+)`")
+COMMAND = re.compile(
+    r"(?:flwr run|(?:uv run )?python3? simulation\.py (?:run|central|partition))\b"
+)
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Return (language, content) of every fenced block."""
+    return BLOCK.findall(text)
+
+
+def examples(document: Path) -> dict[str, str]:
+    """Return the code blocks that begin with a comment naming their file, by that name."""
+    found = [content for _, content in blocks(document.read_text())]
+    return {match[1]: content for content in found if (match := NAMED.match(content))}
+
+
+def spans(text: str) -> list[str]:
+    """Return the text in backticks outside of fenced blocks."""
+    return SPAN.findall(BLOCK.sub("", text))
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the program and the arguments of each `flwr run` and `simulation.py` command shown."""
+    lines = [
+        line.removeprefix("$ ")
+        for _, content in blocks(text)
+        for line in content.replace("\\\n", " ").splitlines()
+    ]
+    return [
+        [
+            "flwr" if match[0].startswith("flwr") else "simulation.py",
+            *shlex.split(line[match.end() :], comments=True),
+        ]
+        for line in [*lines, *spans(text)]
+        if (match := COMMAND.match(line))
+    ]

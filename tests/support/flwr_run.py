@@ -1,0 +1,66 @@
+"""`flwr` commands with a local SuperLink of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.documents import ROOT
+from tests.support.processes import free_port
+
+BIN = Path(sys.executable).parent
+
+
+@contextmanager
+def local_superlink(home):
+    """Yield an environment for `flwr` commands; its SuperLink ends with the context.
+
+    A home and a port of its own, so that no other SuperLink takes the runs.
+    """
+    port = free_port()
+    yield {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "FLWR_HOME": str(home),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if any("flower-superlink" in word for word in words) and str(port) in words:
+            os.kill(int(process.parent.name), signal.SIGTERM)
+
+
+def flwr(environment, *arguments):
+    """Run the command; try again where a busy machine let it give up on its SuperLink's start."""
+    for _ in range(4):
+        done = subprocess.run(
+            [str(BIN / "flwr"), *arguments],
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+        if "Failed to start local SuperLink within" not in done.stdout + done.stderr:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def run_app(environment, keys, supernodes):
+    """Run the app; return what it printed, and the run as `flwr ls` lists it.
+
+    `flwr run` exits with 0 even when the run fails.
+    """
+    pairs = [f"{key}={value!r}" for key, value in keys.items()]
+    federation = f"num-supernodes={supernodes} client-resources-num-cpus=1"
+    done = flwr(
+        environment, "run", ".", "--stream", "--federation-config", federation,
+        "-c", " ".join(pairs),
+    )  # fmt: skip
+    newest = json.loads(flwr(environment, "ls", "--format", "json").stdout)["runs"][0]
+    return done.stdout + done.stderr, newest

@@ -1,0 +1,68 @@
+"""Federated training on real data in one process: the real loop, strategy and ClientApp."""
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fedavg_app.config import RunConfig, kebab
+from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.run_components import Components, resolve
+from fedavg_app.server.training_loop import TrainingLoop
+from fedavg_app.server_app import client_config
+from tests.support.local_grid import LocalGrid
+
+DEFAULTS = {
+    "task": "mnist-logistic",
+    "data-source": "embedded",
+    "num-clients": 20,
+    "fraction-train": 0.25,
+    "num-server-rounds": 4,
+    "learning-rate": 0.05,
+    "partition": "shards",
+}
+
+
+def make_config(**changes) -> RunConfig:
+    """Return the config of `DEFAULTS` with some keys changed."""
+    return RunConfig(**{**DEFAULTS, **{kebab(name): value for name, value in changes.items()}})
+
+
+def run_loop(
+    grid: LocalGrid, config: RunConfig, components: Components, on_round_end=lambda *_: None
+) -> TrainingResult:
+    """Run the training loop, with nothing around it."""
+    task = components.task
+    data = task.dataset(config.data_options)
+    nodes = NodeRegistry(grid, config.num_clients)
+    nodes.wait_for_start()
+    return TrainingLoop(
+        grid,
+        components.strategy,
+        ArrayRecord(task.initial_model(config.seed).state_dict()),
+        nodes,
+        components.plan,
+        client_config(config, data),
+        CentralEvaluation(task, data, config),
+        on_round_end,
+    ).run()
+
+
+def train(
+    tamper=None, grid_type=LocalGrid, on_round_end=lambda *_: None, **changes
+) -> tuple[LocalGrid, TrainingResult]:
+    """Run the loop with `make_config(**changes)`; return the grid and the result."""
+    config = make_config(**changes)
+    grid = grid_type(config.model_dump(by_alias=True), config.num_clients, tamper)
+    return grid, run_loop(grid, config, resolve(config), on_round_end)
+
+
+def model_arrays(result: TrainingResult) -> list[np.ndarray]:
+    """Return the arrays of the final global model."""
+    return [array.numpy() for array in result.model.values()]
+
+
+def same_model(a: TrainingResult, b: TrainingResult) -> bool:
+    """Return whether two trainings ended in the same model, bit for bit."""
+    pairs = zip(model_arrays(a), model_arrays(b), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)

@@ -1,0 +1,56 @@
+"""Client replies as they come from a grid, valid and invalid, made with Flower's own classes."""
+
+import struct
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+
+from fedavg_app.server.cohort import CohortGrid
+
+
+def record(arrays):
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+
+
+def reply_with(node, content):
+    """Return the node's reply with a RecordDict, or an Error, as its content."""
+    sent = Message(RecordDict(), dst_node_id=node, message_type="train")
+    return Message(content, reply_to=sent)
+
+
+def reply(node, arrays, num_examples=1, **metrics):
+    """Return a training reply as our ClientApp makes it, with a dict or an ArrayRecord."""
+    arrays = arrays if isinstance(arrays, ArrayRecord) else record(arrays)
+    metrics = MetricRecord({"num-examples": num_examples, **metrics})
+    return reply_with(node, RecordDict({"arrays": arrays, "metrics": metrics}))
+
+
+def evaluated(node, num_examples, **metrics):
+    """Return an evaluation reply."""
+    metrics = MetricRecord({"num-examples": num_examples, **metrics})
+    return reply_with(node, RecordDict({"metrics": metrics}))
+
+
+def failed(node, reason="Traceback\n  ...\nZeroDivisionError: division by zero"):
+    """Return the reply of a client whose app raised."""
+    return reply_with(node, Error(0, reason))
+
+
+def cohort(*nodes):
+    """Return a grid that names these nodes and can do nothing else."""
+    return CohortGrid(None, nodes)
+
+
+def npy(header, body=b"", version=1):
+    """Return a .npy file with a header written by hand."""
+    size = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + size + header.encode("latin1") + body
+
+
+def as_numpy(arrays):
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def reasons(strategy):
+    """Return the strategy's rejected replies as {node: text}."""
+    return {node: str(error) for node, error in strategy.rejected.items()}

@@ -1,0 +1,118 @@
+"""The ClientApp: what it replies, and what it keeps between messages, which is momentum only."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+import tasks
+from fedavg_app.client_app import app
+from fedavg_app.config import RunConfig
+from fedavg_app.flower_internals import assign_message_id
+from fedavg_app.partitioning.cache import split_labels
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+
+TASK = tasks.load("mnist-logistic")
+MODEL = ArrayRecord(TASK.initial_model(1).state_dict())
+CONFIG = {
+    "learning-rate": 0.05, "local-epochs": 1, "local-steps": 3, "batch-size": 10, "seed": 1,
+    "data-source": "embedded",
+}  # fmt: skip
+RUN = RunConfig(**{"task": TASK.name, "data-source": "embedded", "num-clients": 20})
+KINDS = ["train", "train.gradient"]
+
+
+def context(number=3):
+    node = {"partition-id": number, "num-partitions": 20}
+    return Context(1, 1000, node, RecordDict(), RUN.model_dump(by_alias=True))
+
+
+def request(client, kind="train", server_round=1, momentum=0.9, arrays=MODEL, **changes):
+    """Send one message to the ClientApp with a client's context; return its reply's arrays."""
+    config = {**CONFIG, "server-round": server_round, "momentum": momentum, **changes}
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
+    message = Message(content, dst_node_id=1000, message_type=kind)
+    assign_message_id(message)
+    return app(message, client).content["arrays"].to_numpy_ndarrays()
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
+    """Two clients whose messages alternate, against task clients with buffers of their own."""
+    data = TASK.dataset(RUN.data_options)
+    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "iid", {}, 20, 1)
+    contexts, buffers = {3: context(3), 8: context(8)}, {3: {}, 8: {}}
+    for server_round in (1, 2, 3):
+        for number in (3, 8):
+            found = request(contexts[number], kind, server_round)
+            examples = Examples(
+                TASK.prepare(torch.from_numpy(data.train.inputs[parts[number]])),
+                torch.from_numpy(np.array(data.train.targets[parts[number]])),
+            )
+            task_client = TaskClient(TASK, TASK.model(), examples, partition=number)
+            work = task_client.fit if kind == "train" else task_client.gradient
+            config = {**CONFIG, "server-round": server_round, "momentum": 0.9}
+            assert same(found, work(MODEL.to_numpy_ndarrays(), config, buffers[number])[0])
+            stored = contexts[number].state["momentum"]
+            assert list(stored) == list(buffers[number]) == list(MODEL)
+            assert same(stored.to_numpy_ndarrays(), buffers[number].values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_client_without_momentum_keeps_no_state(kind):
+    client = context()
+    first = request(client, kind, momentum=0.0)
+    assert same(first, request(client, kind, momentum=0.0))
+    assert dict(client.state) == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_client_that_lost_its_state_starts_with_zero_momentum(kind):
+    client = context()
+    first = request(client, kind)
+    assert not same(first, request(client, kind))
+    client.state = RecordDict()
+    assert same(first, request(client, kind))
+
+
+def test_training_that_fails_leaves_the_state_unchanged():
+    client = context()
+    request(client)
+    before = client.state["momentum"]
+    short = ArrayRecord({"1.weight": MODEL["1.weight"]})
+    with pytest.raises(ValueError, match="arrays"):
+        request(client, arrays=short)
+    assert client.state["momentum"] is before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_momentum_buffer_that_is_not_finite_is_dropped(kind):
+    """Otherwise the client could never again send anything but NaN."""
+    client = context()
+    first = request(client, kind)
+    poisoned = {name: Array(np.full(array.shape, np.nan, "f4")) for name, array in MODEL.items()}
+    request(client, kind, arrays=ArrayRecord(poisoned))
+    assert same(first, request(client, kind))
+
+
+def query(**node_config):
+    message = Message(RecordDict(), dst_node_id=1000, message_type="query")
+    assign_message_id(message)
+    return app(message, Context(1, 1000, node_config, RecordDict(), {}))
+
+
+def test_query_is_answered_with_the_nodes_partition():
+    reply = query(**{"partition-id": 5})
+    assert dict(reply.content["node"]) == {"partition-id": 5}
+
+
+@pytest.mark.parametrize("number", [None, "5", True])
+def test_query_of_a_node_without_a_partition_fails_with_what_to_do(number):
+    node_config = {} if number is None else {"partition-id": number}
+    with pytest.raises(ValueError, match='start this SuperNode with --node-config "partition-id='):
+        query(**node_config)

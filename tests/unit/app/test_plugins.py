@@ -1,0 +1,133 @@
+"""Components by name: what is wrong with one is said in one line, with its place."""
+
+import sys
+
+import pytest
+
+import strategies
+import tasks
+from fedavg_app.client.mods import load_mods
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.plugins import check_names, load_component
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Return what writes a module that can be imported; its import is undone after the test."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def write(name, text):
+        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    yield write
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in {"plugin", "plugins"}:
+            del sys.modules[name]
+
+
+# The keys whose values name components, and what loads these.
+LOADERS = {
+    "strategy": lambda name: load_component("strategy", name, strategies.load),
+    "task": lambda name: load_component("task", name, tasks.load),
+    "client-mods": load_mods,
+}
+
+
+def refusal(key, name):
+    """Return why the key's value is refused."""
+    with pytest.raises(ConfigError) as caught:
+        LOADERS[key](name)
+    text = str(caught.value)
+    assert text.startswith(f"{key} = {name!r}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{key} = {name!r}: ")
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_missing_module_is_named_with_what_to_do(key):
+    assert refusal(key, "plugin_x:THING") == (
+        "there is no module 'plugin_x'; install it, or put it on PYTHONPATH"
+    )
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_missing_module_of_a_package_is_named(key, write_module):
+    write_module("plugins.__init__", "")
+    assert "there is no module 'plugins.other'" in refusal(key, "plugins.other:THING")
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_missing_attribute_is_named(key, write_module):
+    write_module("plugin", "")
+    assert refusal(key, "plugin:THING") == "module 'plugin' has no attribute 'THING'"
+
+
+BROKEN = {
+    "value": ("import os\nraise ValueError('bad value')\n", 2, "ValueError: bad value"),
+    "attribute": ("\n\nimport os\nos.nonsense\n", 4, "AttributeError: module 'os' has no attr"),
+    "other import": ("import no_such_library\n", 1, "ModuleNotFoundError: No module named 'no_s"),
+    "name in import": ("from os import nonsense\n", 1, "ImportError: cannot import name 'nonsense"),
+    "zero division": ("def f():\n    return 1 / 0\n\n\nf()\n", 2, "ZeroDivisionError: division by"),
+}
+
+
+@pytest.mark.parametrize("key", LOADERS)
+@pytest.mark.parametrize("kind", BROKEN)
+def test_module_that_raises_is_shown_with_its_error_file_and_line(key, kind, write_module):
+    text, line, error = BROKEN[kind]
+    path = write_module("plugin", text)
+    shown = refusal(key, "plugin:THING")
+    assert shown.startswith(f"its module raised {error}")
+    assert shown.endswith(f"({path}, line {line})")
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_module_with_a_syntax_error_is_shown_with_its_file_and_line(key, write_module):
+    path = write_module("plugin", "x = 1\ndef f(:\n")
+    shown = refusal(key, "plugin:THING")
+    assert shown == f"its module raised SyntaxError: invalid syntax ({path}, line 2)"
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_error_in_a_module_that_the_named_one_imports_is_shown_at_its_place(key, write_module):
+    path = write_module("plugins.inner", "\nraise RuntimeError('two\\nlines')\n")
+    write_module("plugins.outer", "from plugins import inner\n")
+    shown = refusal(key, "plugins.outer:THING")
+    assert shown == f"its module raised RuntimeError: two lines ({path}, line 2)"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "expected"),
+    [
+        ("client-mods", "json:JSONDecoder", "a class; name an instance of it, made in a module"),
+        ("client-mods", "json:__name__", "not a function (message, context, call_next)"),
+        (
+            "strategy",
+            "json:JSONDecoder",
+            "'json:JSONDecoder' is not a subclass of flwr.serverapp.strategy.Strategy",
+        ),
+        (
+            "strategy",
+            "json:dumps",
+            "'json:dumps' is not a subclass of flwr.serverapp.strategy.Strategy",
+        ),
+        ("strategy", "fedfoo", "known strategies: compressed, fedavg, fedsgd, signsgd, stc, topk"),
+        ("task", "json:JSONDecoder", "'json:JSONDecoder' is not a tasks.base.Task"),
+        ("task", "mnits", "known tasks: cifar10-cnn, cifar10-vgg11"),
+    ],
+)
+def test_what_is_no_component_is_refused(key, name, expected):
+    assert refusal(key, name).startswith(expected)
+
+
+def test_names_of_a_config_are_checked_under_their_keys():
+    check_names(RunConfig(task="mnist-cnn", strategy="stc"))
+    with pytest.raises(ConfigError, match="task = 'mnits': known tasks"):
+        check_names(RunConfig(task="mnits"))
+    with pytest.raises(ConfigError, match="strategy = 'nowhere:X': there is no module 'nowhere'"):
+        check_names(RunConfig(strategy="nowhere:X"))

@@ -1,0 +1,126 @@
+import io
+
+import pytest
+import rich.console
+
+from fedavg_app.callbacks import console
+from fedavg_app.callbacks.console import Console
+from fedavg_app.config import CentralConfig
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from tests.support.training_runs import MODEL, training_run
+
+HISTORY = [
+    RoundMetrics(0, accuracy=0.1, test_loss=2.3),
+    RoundMetrics(
+        1, accuracy=0.5, test_loss=1.25, train_loss=1.5, bytes_down=1_000_000, bytes_up=500_000
+    ),
+    RoundMetrics(
+        2, accuracy=0.4, test_loss=1.1, bytes_down=1_000_000, bytes_up=500_000, rejected={5: "NaN"}
+    ),
+]
+
+
+@pytest.fixture
+def every_round(monkeypatch):
+    """Print a plain line for every round, however soon it comes."""
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 0.0)
+
+
+def printed(run, history, result=None, terminal=False):
+    """Return what is printed of a training."""
+    stream = io.StringIO()
+    output = rich.console.Console(
+        file=stream, force_terminal=terminal, width=80 if terminal else 160, soft_wrap=not terminal
+    )
+    callback = Console(run, output)
+    for metrics in history:
+        callback.on_round_end(metrics, MODEL)
+    callback.on_train_end(result or TrainingResult(list(history), MODEL))
+    return stream.getvalue()
+
+
+def rounds_printed(text):
+    return [line for line in text.splitlines() if line.startswith("round ")]
+
+
+def test_setting_is_printed_first(tmp_path):
+    lines = printed(training_run(tmp_path), HISTORY).splitlines()
+    assert lines[:3] == [
+        "fedavg on mnist-logistic: K = 100 clients (iid), C = 0.1, E = 1, B = 10, "
+        "learning rate 0.04, target none, seed 1",
+        "data: made up",
+        f"results: {tmp_path}",
+    ]
+
+
+def test_setting_of_central_training_names_no_clients(tmp_path):
+    config = CentralConfig(task="mnist-logistic", batch_size=0, target_accuracy=0.8)
+    first = printed(training_run(tmp_path, config=config), HISTORY).splitlines()[0]
+    assert first == (
+        "central on mnist-logistic: all data in one place, B = all, learning rate 0.04, "
+        "target 0.8, seed 1"
+    )
+
+
+def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
+    text = printed(training_run(num_server_rounds=10), HISTORY)
+    lines = rounds_printed(text)
+    assert len(lines) == 3
+    assert lines[0].startswith("round  0/10  accuracy 0.1000")
+    assert "accuracy 0.5000 (best 0.5000)  loss 1.2500  train loss 1.5000  sent 1.5 MB" in lines[1]
+    assert "accuracy 0.4000 (best 0.5000)" in lines[2]
+    assert "sent 3.0 MB  rejected 1" in lines[2]
+    assert "left 0:0" in lines[2]
+    assert "\x1b" not in text
+
+
+def test_clients_accuracies_are_printed_with_their_spread(every_round):
+    metrics = {"accuracy": 0.75, "accuracy-p10": 0.5}
+    (line,) = rounds_printed(
+        printed(training_run(), [RoundMetrics(0, client_metrics=metrics, accuracy=0.1)])
+    )
+    assert "on clients 0.7500 (a tenth below 0.5000)" in line
+
+
+def test_terminal_gets_one_live_line(every_round):
+    text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
+    assert "\x1b" in text
+    assert "round 2/10" in text
+    assert "accuracy 0.4000  loss 1.1000  sent 3.0 MB  rejected 1 left" in text
+
+
+def test_plain_lines_are_rationed_but_the_last_round_is_printed():
+    history = [RoundMetrics(number, accuracy=0.5) for number in range(101)]
+    lines = rounds_printed(printed(training_run(num_server_rounds=100), history))
+    assert len(lines) < 10
+    assert lines[-1].startswith("round 100/100")
+
+
+def test_resumed_training_counts_the_traffic_of_the_completed_rounds(every_round):
+    run = training_run(completed=HISTORY[:2], num_server_rounds=10)
+    (line,) = rounds_printed(printed(run, HISTORY[2:]))
+    assert "(best 0.5000)" in line
+    assert "sent 3.0 MB" in line
+
+
+@pytest.mark.parametrize(
+    ("target", "reached_after", "expected"),
+    [
+        (0.0, None, "no target"),
+        (0.45, 0.9, "0.9 rounds to 0.45"),
+        (0.9, None, "target 0.9 not reached in 200 rounds"),
+    ],
+)
+def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_after, expected):
+    run = training_run(tmp_path, target_accuracy=target)
+    result = TrainingResult(HISTORY, MODEL, reached_after)
+    lines = printed(run, HISTORY, result).splitlines()
+    assert lines[-2:] == [
+        f"done: best accuracy 0.5000 in round 1; {expected}",
+        f"results: {tmp_path}",
+    ]
+
+
+def test_no_result_is_printed_of_a_training_that_failed():
+    result = TrainingResult(HISTORY, error=KeyboardInterrupt())
+    assert "done:" not in printed(training_run(), HISTORY, result)

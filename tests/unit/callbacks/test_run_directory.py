@@ -1,0 +1,122 @@
+import json
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
+from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.server.metrics import TrainingResult, read_history
+from tests.support.training_runs import MODEL, history, training_run
+
+
+def test_folder_is_named_by_time_task_and_method(tmp_path):
+    folders = [
+        create_run_directory(RunConfig(run_dir=str(tmp_path), strategy="my.module:Mine"), "task"),
+        create_run_directory(CentralConfig(run_dir=str(tmp_path)), "task"),
+    ]
+    assert re.fullmatch(r"\d{8}-\d{6}-task-Mine-[0-9a-f]{4}", folders[0].name)
+    assert re.fullmatch(r"\d{8}-\d{6}-task-central-[0-9a-f]{4}", folders[1].name)
+    assert all(folder.is_dir() and folder.is_absolute() for folder in folders)
+
+
+def test_folder_of_a_resumed_run_is_its_own(tmp_path):
+    config = RunConfig(run_dir=str(tmp_path / "runs"), resume=str(tmp_path / "old"))
+    assert create_run_directory(config, "task") == tmp_path / "old"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_round_is_on_disk_when_it_ends(tmp_path):
+    callback = RunDirectory(training_run(tmp_path))
+    rounds = history([0.1, 0.2, 0.3])
+    for number, metrics in enumerate(rounds, 1):
+        callback.on_round_end(metrics, MODEL)
+        assert read_history(tmp_path / "history.jsonl") == rounds[:number]
+
+
+def test_config_history_summary_and_model_are_left(tmp_path):
+    run = training_run(tmp_path, target_accuracy=0.25, seed=7)
+    callback, rounds = RunDirectory(run), history([0.1, 0.2, 0.3])
+    for metrics in rounds:
+        callback.on_round_end(metrics, MODEL)
+    callback.on_train_end(TrainingResult(rounds, MODEL, rounds_to_target=1.5))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "config.json", "history.jsonl", "summary.json", "model.safetensors",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "config.json").read_text()) == run.config.model_dump(
+        by_alias=True
+    )
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"], summary["rounds-to-target"]) == (
+        "finished",
+        2,
+        1.5,
+    )
+    stored = load_file(tmp_path / "model.safetensors")
+    assert np.array_equal(stored["w"], MODEL["w"].numpy())
+
+
+def test_failed_training_leaves_its_reason_and_no_model(tmp_path):
+    callback = RunDirectory(training_run(tmp_path))
+    callback.on_train_end(TrainingResult([], error=RunError("no SuperNode")))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["status"], summary["reason"]) == ("failed", "no SuperNode")
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_history_of_a_resumed_training_is_cut_back_to_the_completed_rounds(tmp_path):
+    rounds = history([0.1, 0.2, 0.3])
+    (tmp_path / "history.jsonl").write_text('{"round": 0}\n' * 9 + '{"half a li')
+    run = training_run(tmp_path, tuple(rounds[:2]), resume=str(tmp_path))
+    callback = RunDirectory(run)
+    assert read_history(tmp_path / "history.jsonl") == rounds[:2]
+    callback.on_round_end(rounds[2], MODEL)
+    callback.on_train_end(TrainingResult(rounds, MODEL))
+    assert read_history(tmp_path / "history.jsonl") == rounds
+    assert json.loads((tmp_path / "config.json").read_text())["resume"] == ""
+    # The seconds of the rounds before count: 1 each.
+    assert json.loads((tmp_path / "summary.json").read_text())["seconds"] >= 2
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    target = str(tmp_path / "file" / "runs")
+    with pytest.raises(ConfigError) as caught:
+        create_run_directory(RunConfig(run_dir=target), "task")
+    assert str(caught.value).startswith(f"run-dir = {target!r}: cannot write there (")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_folder_that_cannot_be_written_is_named_by_the_key_that_gave_it(tmp_path, resumed):
+    folder = tmp_path / "gone"
+    run = training_run(folder, **({"resume": str(folder)} if resumed else {}))
+    with pytest.raises(ConfigError) as caught:
+        RunDirectory(run)
+    key = "resume" if resumed else "run-dir"
+    assert str(caught.value).startswith(f"{key} = {str(folder)!r}: cannot write there (No such")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_full_disk_ends_the_run_with_one_line(tmp_path):
+    callback = RunDirectory(training_run(tmp_path))
+    callback._history.close()
+    expected = re.escape(f"cannot write to {tmp_path}: No space left on device")
+    full_disk = Path("/dev/full").open("a")  # noqa: SIM115 - closing it fails, too
+    callback._history = full_disk
+    with pytest.raises(RunError, match=expected):
+        callback.on_round_end(history([0.1])[0], MODEL)
+    with suppress(OSError):
+        full_disk.close()
+
+
+def test_folder_that_is_gone_at_the_end_ends_the_run_with_one_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    callback = RunDirectory(training_run(tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunError, match=r"cannot write to .*run: No such file or directory"):
+        callback.on_train_end(TrainingResult(history([0.1]), MODEL))

@@ -1,0 +1,56 @@
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import simulation
+from fedavg_app.callbacks import tensorboard
+from fedavg_app.callbacks.tensorboard import TensorBoard
+from fedavg_app.config import RunConfig
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from tests.support.training_runs import MODEL, history, training_run
+
+
+def log(folder, rounds):
+    """Log some rounds as one process does."""
+    callback = TensorBoard(training_run(folder))
+    for metrics in rounds:
+        callback.on_round_end(metrics, MODEL)
+    callback.on_train_end(TrainingResult(list(rounds)))
+
+
+def points(folder, name):
+    events = EventAccumulator(str(folder / tensorboard.FOLDER)).Reload().Scalars(name)
+    return [(event.step, pytest.approx(event.value)) for event in events]
+
+
+def test_log_has_the_metrics_of_every_round(tmp_path):
+    rounds = history([0.1, None, 0.5, 0.6])
+    log(tmp_path, rounds)
+    assert points(tmp_path, "accuracy") == [(0, 0.1), (2, 0.5), (3, 0.6)]
+    assert points(tmp_path, "loss/test") == [(0, 0.9), (2, 0.5), (3, 0.4)]
+    assert points(tmp_path, "loss/training") == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert points(tmp_path, "bytes/up") == [(r.round, r.bytes_up) for r in rounds]
+    assert points(tmp_path, "bytes/down") == [(r.round, r.bytes_down) for r in rounds]
+    assert points(tmp_path, "rejected") == [(r.round, 0) for r in rounds]
+
+
+def test_rounds_that_a_resumed_training_repeats_replace_the_earlier_ones(tmp_path):
+    for rounds in ([0, 1, 2, 3], [2, 3, 4]):
+        log(
+            tmp_path,
+            [RoundMetrics(number, accuracy=number / 10 + len(rounds) / 1000) for number in rounds],
+        )
+    expected = [(0, 0.004), (1, 0.104), (2, 0.203), (3, 0.303), (4, 0.403)]
+    assert points(tmp_path, "accuracy") == expected
+
+
+@pytest.mark.parametrize("words", [["run"], ["central"], ["resume", "."]])
+def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, words):
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
+    monkeypatch.setattr("fedavg_app.server.checkpointing.saved_config", lambda _: RunConfig())
+    monkeypatch.setattr(sys, "argv", ["simulation.py", *words, "--tensorboard"])
+    assert simulation.run_command_line(simulation.Simulation) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: tensorboard = True: needs the package tensorboard; run: pip")
+    assert len(error.strip().splitlines()) == 1

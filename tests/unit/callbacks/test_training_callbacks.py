@@ -1,0 +1,155 @@
+import json
+import logging
+
+import pytest
+
+from fedavg_app.callbacks.base import Callback
+from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.server.metrics import TrainingResult
+from tests.support.training_runs import MODEL, history, training_run
+
+ROUNDS = history([0.1, 0.5])
+
+
+class Recorder(Callback):
+    """Notes what it is told; raises ``error`` in the method named ``fails_in``."""
+
+    def __init__(self, run, error=None, fails_in="on_round_end"):
+        self.run, self.error, self.fails_in = run, error, fails_in
+        self.rounds, self.result = [], None
+
+    def on_round_end(self, metrics, model):
+        self.rounds.append(metrics)
+        self._fail("on_round_end")
+
+    def on_train_end(self, result):
+        self.result = result
+        self._fail("on_train_end")
+
+    def _fail(self, method):
+        if self.error is not None and method == self.fails_in:
+            raise self.error
+
+
+@pytest.fixture
+def made():
+    """Return the callbacks that the test made, in their order."""
+    return []
+
+
+def make(made, *arguments):
+    def make_recorder(run):
+        made.append(Recorder(run, *arguments))
+        return made[-1]
+
+    return make_recorder
+
+
+def train(tmp_path, callbacks, error=None):
+    """Tell the callbacks of a training of two rounds, which raises ``error`` after them."""
+    result = TrainingResult(ROUNDS, MODEL)
+    with TrainingCallbacks(training_run(tmp_path), callbacks) as training:
+        for metrics in ROUNDS:
+            training.on_round_end(metrics, MODEL)
+        if error is not None:
+            raise error
+        training.finish(result)
+    return training, result
+
+
+def summary(tmp_path):
+    (path,) = tmp_path.glob("*/summary.json")
+    return json.loads(path.read_text())
+
+
+def test_callbacks_get_the_folder_every_round_and_the_result(tmp_path, made, capsys):
+    training, result = train(tmp_path, [make(made), make(made)])
+    (folder,) = tmp_path.iterdir()
+    assert training.run.folder == folder
+    for callback in made:
+        assert callback.run.folder == folder
+        assert callback.rounds == ROUNDS
+        assert callback.result is result
+    assert str(folder) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["on_round_end", "on_train_end"])
+def test_callback_that_fails_is_logged_and_the_training_goes_on(tmp_path, made, caplog, method):
+    failing, other = make(made, ZeroDivisionError("a bug"), method), make(made)
+    train(tmp_path, [failing, other])
+    assert made[0].rounds == made[1].rounds == ROUNDS
+    assert made[1].result is not None
+    assert summary(tmp_path)["status"] == "finished"
+    logged = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(logged) == (2 if method == "on_round_end" else 1)
+    assert logged[0].getMessage() == f"callback Recorder.{method} failed; the run goes on"
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+@pytest.mark.parametrize("error", [RunError("disk full"), ConfigError("run-dir", "x", "full")])
+def test_user_error_of_a_callback_ends_the_training(tmp_path, made, error):
+    with pytest.raises(type(error)) as caught:
+        train(tmp_path, [make(made, error), make(made)])
+    assert caught.value is error
+    assert made[0].rounds == ROUNDS[:1]
+    assert made[1].rounds == []
+    assert made[0].result.error is made[1].result.error is error
+    found = summary(tmp_path)
+    assert (found["status"], found["reason"]) == ("failed", str(error))
+
+
+def test_user_error_of_a_callback_at_the_end_is_raised_after_the_others_were_told(tmp_path, made):
+    error = RunError("disk full")
+    with pytest.raises(RunError, match="disk full"):
+        train(tmp_path, [make(made, error, "on_train_end"), make(made)])
+    assert made[1].result.error is None
+
+
+def test_error_of_the_training_is_not_replaced_by_one_of_a_callback(tmp_path, made):
+    with pytest.raises(KeyError, match="the first"):
+        train(
+            tmp_path,
+            [make(made, RunError("disk full"), "on_train_end"), make(made)],
+            KeyError("the first"),
+        )
+    assert isinstance(made[1].result.error, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ZeroDivisionError("a bug"), "failed"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_callbacks_get_the_error_that_ended_the_training_and_its_rounds(
+    tmp_path, made, error, status
+):
+    with pytest.raises(type(error)):
+        train(tmp_path, [make(made)], error)
+    assert made[0].result.error is error
+    assert made[0].result.history == ROUNDS
+    assert made[0].result.model is None
+    assert summary(tmp_path)["status"] == status
+
+
+def test_history_of_a_resumed_training_that_fails_begins_with_the_completed_rounds(tmp_path, made):
+    run = training_run(tmp_path, tuple(ROUNDS[:1]), resume=str(tmp_path))
+    training = TrainingCallbacks(run, [make(made)])
+    training.on_round_end(ROUNDS[1], MODEL)
+    training.__exit__(KeyError, KeyError(), None)
+    assert made[0].result.history == ROUNDS
+
+
+def test_callback_that_cannot_be_made_ends_the_training_before_it_begins(tmp_path):
+    def refuse(run):
+        raise ConfigError("tensorboard", True, "not installed")
+
+    with pytest.raises(ConfigError, match="not installed"):
+        train(tmp_path, [refuse])
+
+
+def test_unwritable_run_dir_is_refused_before_the_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    config = RunConfig(run_dir=str(tmp_path / "file" / "runs"))
+    with pytest.raises(ConfigError, match=r"run-dir = .*: cannot write there"):
+        TrainingCallbacks(training_run(config=config))

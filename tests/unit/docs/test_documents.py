@@ -1,0 +1,120 @@
+"""The documents name only what exists: paths, links and keys of the run config."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from docs.generate_configuration import PAGE, page
+from reproduction.__main__ import Report, Sweep
+from simulation import Central, Partition, Resume, Run
+from tests.support.documents import DOCUMENTS, ROOT, commands, examples, spans
+
+PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
+SUFFIXES = (".py", ".toml", ".md")
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+KEYS = {
+    field.alias or name.replace("_", "-")
+    for command in (Run, Resume, Central, Partition, Sweep, Report)
+    for name, field in command.model_fields.items()
+}
+
+documents = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def looks_like_a_path(text):
+    if not PATH.fullmatch(text):
+        return False
+    first = text.split("/")[0]
+    return text.endswith(SUFFIXES) or ("/" in text and (ROOT / first).is_dir())
+
+
+def product_files():
+    """Return the files of the packages and the documents."""
+    folders = ("fedavg_app", "strategies", "tasks", "reproduction", "results", "docs")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*")]
+
+
+def assigned(text):
+    """Return the keys of "a = 1 b = 'c = 2'"."""
+    return ASSIGNED.findall(QUOTED.sub("''", text))
+
+
+def run_config_keys(command):
+    """Return the keys that the words of a command set."""
+    program, *words = command
+    if program == "simulation.py":
+        options = [word for word in words if word.startswith("--")]
+        return [option.removeprefix("--").split("=")[0] for option in options]
+    keys = []
+    for option, value in pairwise(words):
+        if option in ("-c", "--run-config"):
+            keys += assigned(value)
+    return keys
+
+
+def test_paths_and_keys_are_found_in_a_document():
+    text = """
+`strategies/base.py` and `no/path`, `tasks/`, `--flag`, `flwr run . -c "seed=2"`.
+```sh
+python simulation.py run --seed 3 \\
+    --strategy-args "eta = 0.1"  # a comment --that does not count
+flwr run . --stream -c "task='a.b:C' learning-rate = 0.1" --federation-config "num-supernodes=10"
+```
+"""
+    assert [span for span in spans(text) if looks_like_a_path(span)] == [
+        "strategies/base.py",
+        "tasks/",
+    ]
+    assert [run_config_keys(command) for command in commands(text)] == [
+        ["seed", "strategy-args"],
+        ["task", "learning-rate"],
+        ["seed"],
+    ]
+
+
+@documents
+def test_named_paths_exist(document):
+    # A file that the document's own example creates may be named before it exists.
+    made = set(examples(document))
+    named = {span for span in spans(document.read_text()) if looks_like_a_path(span)}
+    names = {path.name for path in product_files()}
+    missing = [
+        path
+        for path in sorted(named)
+        if not (ROOT / path).exists()
+        and not (document.parent / path).exists()
+        and path.split("/")[-1] not in made
+        and path not in names  # a file name without its folder
+    ]
+    assert not missing
+
+
+@documents
+def test_linked_files_exist(document):
+    targets = [link for link in LINK.findall(document.read_text()) if "://" not in link]
+    assert not [link for link in targets if not (document.parent / link).exists()]
+
+
+@documents
+def test_commands_set_real_keys(document):
+    used = {key for command in commands(document.read_text()) for key in run_config_keys(command)}
+    assert used <= KEYS
+
+
+def test_configuration_page_is_generated_from_the_config():
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_readme_shows_the_example_of_the_guide():
+    guide = examples(ROOT / "docs" / "writing-a-strategy.md")
+    assert examples(ROOT / "README.md")["fedavgm.py"] == guide["fedavgm.py"]
+
+
+def test_commands_are_found():
+    shown = {document.name for document in DOCUMENTS if commands(document.read_text())}
+    assert {"writing-a-task.md", "writing-a-strategy.md"} <= shown

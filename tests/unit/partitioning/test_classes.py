@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fedavg_app.partitioning.classes import Classes
+
+
+@st.composite
+def problems(draw):
+    """Draw labels of unequally frequent classes, and a partitioner that accepts them."""
+    classes = draw(st.integers(1, 10))
+    counts = draw(st.lists(st.integers(1, 60), min_size=classes, max_size=classes))
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes) * 3 + 5, counts))
+    partitioner = Classes(
+        classes_per_client=draw(st.integers(1, classes)),
+        balancedness=draw(st.sampled_from([1.0, 0.99, 0.9, 0.5])),
+        minimum_share=draw(st.sampled_from([0.0, 0.1, 0.9])),
+    )
+    clients = draw(st.integers(1, min(30, len(labels))))
+    assume(partitioner.sizes(len(labels), clients)[0] > 0)
+    return labels, partitioner, clients, draw(st.integers(0, 5))
+
+
+@given(problems())
+@settings(max_examples=100, deadline=None)
+def test_every_client_gets_its_number_of_examples_that_no_other_client_has(problem):
+    labels, partitioner, clients, seed = problem
+    partitioner.check(labels, clients)
+    parts = partitioner.split(labels, clients, seed)
+    assert [len(part) for part in parts] == partitioner.sizes(len(labels), clients)
+    everything = np.concatenate(parts)
+    assert len(np.unique(everything)) == len(everything)
+    assert everything.min() >= 0
+    assert everything.max() < len(labels)
+    again = partitioner.split(labels, clients, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+@given(problems())
+@settings(max_examples=100, deadline=None)
+def test_clients_take_consecutive_classes_as_the_paper_defines(problem):
+    """Against the procedure of the paper's authors, on what the clients before have left."""
+    labels, partitioner, clients, seed = problem
+    classes = sorted(set(labels.tolist()))
+    left = {label: int((labels == label).sum()) for label in classes}
+    for part in partitioner.split(labels, clients, seed):
+        portion = max(1, len(part) // partitioner.classes_per_client)
+        taken = {label: int((labels[part] == label).sum()) for label in classes}
+        possible = []  # what it would take, by the class that it starts with
+        for start in range(len(classes)):
+            budget, rest, place = len(part), dict(left), start
+            while budget:
+                label = classes[place % len(classes)]
+                take = min(portion, rest[label], budget)
+                rest[label] -= take
+                budget -= take
+                place += 1
+            possible.append({label: left[label] - rest[label] for label in classes})
+        assert taken in possible
+        left = {label: left[label] - taken[label] for label in classes}
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_clients_have_the_classes_asked_for_while_there_is_enough_of_each(classes):
+    labels = np.repeat(np.arange(10), 2000)
+    parts = Classes(classes_per_client=classes).split(labels[::-1], 100, 1)[:10]
+    for part in parts:
+        found = np.unique(labels[::-1][part])
+        assert len(found) == classes
+        gaps = np.diff([*found, found[0] + 10])
+        assert (np.sort(gaps) == [*[1] * (classes - 1), 11 - classes]).all(), "consecutive labels"
+
+
+def test_all_classes_and_gamma_below_1_are_iid_parts_of_unequal_size():
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 6000))
+    parts = Classes(classes_per_client=10, balancedness=0.95).split(labels, 100, 1)
+    assert len(parts[-1]) > 10 * len(parts[0])
+    for part in parts[50:90]:
+        counts = np.bincount(labels[part], minlength=10)
+        assert counts.max() - counts.min() <= 9
+
+
+def test_examples_and_first_classes_are_drawn_by_the_seed():
+    labels = np.repeat(np.arange(10), 600)
+    partitioner = Classes(classes_per_client=1)
+    one, other = partitioner.split(labels, 100, 1), partitioner.split(labels, 100, 2)
+    assert not np.array_equal(np.sort(one[0]), np.arange(one[0].min(), one[0].min() + 60))
+    assert len({int(labels[part[0]]) for part in one}) == 10
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_first_class_of_a_client_is_the_same_in_training_and_test_set():
+    train, test = np.repeat(np.arange(10), 400), np.repeat(np.arange(10), 100)
+    partitioner = Classes(classes_per_client=2)
+    pairs = zip(partitioner.split(train, 50, 3), partitioner.split(test, 50, 3), strict=True)
+    assert all(
+        train[train_part[0]] == test[test_part[0]] for train_part, test_part in list(pairs)[:10]
+    )

@@ -1,0 +1,26 @@
+import numpy as np
+
+from fedavg_app.config import RunConfig
+from fedavg_app.partitioning.data_distribution import data_distribution
+from tests.support.labels import labelled_dataset
+
+
+def test_counts_are_those_of_the_clients_examples():
+    targets = np.repeat([0, 1, 2], [10, 20, 30])
+    config = RunConfig(num_clients=4, partition="shards", partition_args="shards-per-client = 1")
+    distribution = data_distribution(labelled_dataset(targets), config)
+    assert distribution.sizes.tolist() == [15] * 4
+    assert distribution.total == 60
+    assert distribution.classes.sum(axis=0).tolist() == [10, 20, 30]
+    # Sorted and cut every 15: (10, 5, 0), (0, 15, 0), (0, 0, 15), (0, 0, 15) in some order.
+    assert sorted(map(tuple, distribution.classes.tolist())) == [
+        (0, 0, 15), (0, 0, 15), (0, 15, 0), (10, 5, 0),
+    ]  # fmt: skip
+
+
+def test_owners_have_sizes_but_no_classes():
+    owners = np.array([5, 5, 6, 7, 7, 7])
+    data = labelled_dataset(np.zeros((6, 80), dtype=np.int64), owners)
+    distribution = data_distribution(data, RunConfig(num_clients=3, partition="natural"))
+    assert distribution.sizes.tolist() == [2, 1, 3]
+    assert distribution.classes is None

@@ -1,0 +1,78 @@
+"""How a cluster's resources are divided on workers; Ray is not started."""
+
+import pytest
+
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.ray_engine import ray_cluster
+from fedavg_app.ray_engine.ray_cluster import WorkerResources
+
+
+@pytest.fixture
+def divide(monkeypatch):
+    def divided(cpus, gpus, num_workers=0, gpus_per_worker="auto", device="auto"):
+        resources = {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}
+        monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: resources)
+        return ray_cluster._worker_resources(num_workers, gpus_per_worker, device)
+
+    return divided
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"cpus": 4, "gpus": 0}, (4, 0.0)),
+        ({"cpus": 4, "gpus": 0, "num_workers": 3}, (3, 0.0)),
+        ({"cpus": 4, "gpus": 1}, (4, 0.25)),
+        ({"cpus": 5, "gpus": 2}, (5, 1 / 3)),
+        ({"cpus": 8, "gpus": 4, "num_workers": 3}, (3, 1.0)),
+        ({"cpus": 4, "gpus": 1, "device": "cpu"}, (4, 0.0)),
+        ({"cpus": 10, "gpus": 1, "gpus_per_worker": 0.1}, (10, 0.1)),
+        ({"cpus": 2, "gpus": 4, "gpus_per_worker": 2.0}, (2, 2.0)),
+        ({"cpus": 2, "gpus": 0, "gpus_per_worker": 0.0}, (2, 0.0)),
+    ],
+)
+def test_resources_are_divided_evenly_unless_given(divide, given, expected):
+    assert divide(**given) == WorkerResources(*expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (
+            {"cpus": 2, "gpus": 0, "num_workers": 3},
+            "num-workers = 3: the cluster has 2 CPUs, one per worker",
+        ),
+        (
+            {"cpus": 3, "gpus": 1, "gpus_per_worker": 0.5},
+            "gpus-per-worker = 0.5: 3 workers need more than the cluster's 1 GPUs",
+        ),
+        (
+            {"cpus": 2, "gpus": 8, "gpus_per_worker": 1.5},
+            "gpus-per-worker = 1.5: give a share up to 1, or whole GPUs",
+        ),
+        (
+            {"cpus": 2, "gpus": 3, "gpus_per_worker": 2.0},
+            "gpus-per-worker = 2.0: 2 workers need more than the cluster's 3 GPUs",
+        ),
+        (
+            {"cpus": 1, "gpus": 1, "gpus_per_worker": 0.5, "device": "cpu"},
+            "gpus-per-worker = 0.5: 1 workers need more than the cluster's 0 GPUs",
+        ),
+    ],
+)
+def test_more_workers_than_resources_is_a_config_error(divide, given, error):
+    with pytest.raises(ConfigError) as raised:
+        divide(**given)
+    assert str(raised.value) == error
+
+
+def test_start_that_ray_gives_up_is_one_line(monkeypatch):
+    def give_up(**options):
+        raise Exception("The current node timed out during startup.\nmore")  # noqa: TRY002
+
+    monkeypatch.setattr(ray_cluster.ray, "init", give_up)
+    with (
+        pytest.raises(RunError, match=r"^Ray cannot start on this machine: The .* startup\.$"),
+        ray_cluster.ray_cluster("", 1, 0.0, "cpu"),
+    ):
+        pass

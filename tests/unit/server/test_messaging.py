@@ -1,0 +1,199 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+from fedavg_app.flower_internals import error_reply
+from fedavg_app.server.cohort import CohortGrid, sample_clients
+from fedavg_app.server.message_size import message_bytes
+from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
+from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.training_plan import TrainingPlan
+from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
+
+NODES = [10, 11, 12]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock().install(monkeypatch)
+
+
+def arrays(entries):
+    return RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(entries, np.float32))})})
+
+
+class AnsweringGrid(ScriptedGrid):
+    """Replies have an array, of more entries the higher the node's id."""
+
+    def reply(self, message):
+        return Message(arrays(message.metadata.dst_node_id), reply_to=message)
+
+
+def sent_messages(grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None):
+    """Send one message to each node with ``push``; return the messages and `SentMessages`."""
+    messages = [Message(arrays(5), dst_node_id=node, message_type="train") for node in NODES]
+    ids = push(grid, messages)
+    late = set() if late is None else late
+    return messages, SentMessages(CohortGrid(grid, NODES), messages, ids, timeout, enough, late)
+
+
+def sources(replies):
+    return [reply.metadata.src_node_id for reply in replies]
+
+
+def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(clock):
+    _, sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
+    assert sources(sent.replies()) == NODES
+    assert sent.unanswered == {}
+
+
+def test_reply_is_yielded_once_those_before_it_have_come(clock):
+    _, sent = sent_messages(AnsweringGrid(clock, [0.1, 50.0, 0.2]))
+    assert next(sent.replies()).metadata.src_node_id == 10
+    assert clock.now < 1
+
+
+def test_bytes_are_those_of_the_messages_sent_and_of_the_replies_yielded(clock):
+    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 0.0, None]), timeout=1.0)
+    assert sent.bytes_down == sum(map(message_bytes, messages))
+    assert sent.bytes_up == 0
+    replies = list(sent.replies())
+    assert sources(replies) == [10, 11]
+    assert sent.bytes_up == sum(map(message_bytes, replies)) == 2 * (1 + 128) + 4 * (10 + 11)
+
+
+def refuse_one(grid, messages):
+    first, _, last = messages
+    ids = grid.push_messages([first, last])
+    return [ids[0], None, ids[1]]
+
+
+def test_message_that_could_not_be_sent_is_not_counted_and_not_waited_for(clock):
+    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 0.0, 0.0]), refuse_one)
+    assert sent.num_sent == 2
+    assert sent.bytes_down == message_bytes(messages[0]) + message_bytes(messages[2])
+    assert sources(sent.replies()) == [10, 12]
+    assert sent.unanswered == {11: "it could not be sent a message"}
+
+
+def test_messages_that_a_grid_refuses_all_at_once_are_all_unanswered(clock):
+    late = set()
+    _, sent = sent_messages(AnsweringGrid(clock, [0.0] * 3), lambda *_: [None] * 3, late=late)
+    assert list(sent.replies()) == []
+    assert sent.unanswered == dict.fromkeys(NODES, "it could not be sent a message")
+    assert (sent.num_sent, sent.bytes_down, sent.bytes_up) == (0, 0, 0)
+    assert late == set()
+
+
+def test_node_that_does_not_reply_in_time_is_unanswered_and_its_message_late(clock):
+    late = set()
+    grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
+    messages, sent = sent_messages(grid, timeout=1.0, late=late)
+    assert sources(sent.replies()) == [10, 12]
+    assert sent.unanswered == {11: "no reply in time"}
+    assert late == {messages[1].metadata.message_id}
+
+
+def test_nodes_beyond_the_replies_that_are_enough_are_not_waited_for(clock):
+    late = set()
+    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 9.0, 0.1]), enough=2, late=late)
+    assert sources(sent.replies()) == [10, 12]
+    assert clock.now < 1
+    assert sent.unanswered == {}, "a reply that was not needed is no failure"
+    assert late == {messages[1].metadata.message_id}
+
+
+class FailingGrid(AnsweringGrid):
+    def reply(self, message):
+        failed = message.metadata.dst_node_id == 10
+        return error_reply(message, "it broke") if failed else super().reply(message)
+
+
+def test_error_reply_does_not_count_among_the_replies_that_are_enough(clock):
+    _, sent = sent_messages(FailingGrid(clock, [0.0, 1.0, 2.0]), enough=2)
+    assert sources(sent.replies()) == NODES
+
+
+class ServersReplyGrid(AnsweringGrid):
+    """For node 11, which is not connected, the server answers, as Flower's does."""
+
+    error = True
+
+    def reply(self, message):
+        if message.metadata.dst_node_id != 11:
+            return super().reply(message)
+        reply = error_reply(message, "Error: Node Unavailable")
+        if not self.error:
+            reply = Message(arrays(1), reply_to=message)
+        reply.metadata.__dict__["_src_node_id"] = 1
+        return reply
+
+
+def test_error_that_the_server_replies_for_a_node_is_that_nodes_reason(clock):
+    _, sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
+    assert sources(sent.replies()) == [10, 12]
+    assert sent.unanswered == {11: "error 2: Error: Node Unavailable"}
+
+
+def test_reply_of_another_node_is_not_used(clock):
+    grid = ServersReplyGrid(clock, [0.0] * 3)
+    grid.error = False
+    _, sent = sent_messages(grid)
+    assert sources(sent.replies()) == [10, 12]
+    assert sent.unanswered == {11: "node 1 replied instead"}
+    assert sent.bytes_up == 2 * (1 + 128) + 4 * (10 + 12)
+
+
+PLAN = TrainingPlan(
+    num_rounds=1, learning_rate=0.1, learning_rate_decay=1.0, evaluate_every=1,
+    target_accuracy=None, seed=3, fraction_train=0.3, fraction_evaluate=0.2,
+)  # fmt: skip
+
+
+def messenger(grid, plan=PLAN, num_clients=10):
+    nodes = NodeRegistry(grid, num_clients)
+    nodes.by_client = {client: 10 + client for client in range(num_clients)}
+    return RoundMessenger(grid, nodes, plan)
+
+
+def cohort_of(plan, purpose="train"):
+    return messenger(None, plan).cohort(7, purpose).get_node_ids()
+
+
+def test_cohort_is_the_sampled_share_of_all_clients():
+    train, evaluate = (
+        sample_clients(3, 7, *draw, range(10)) for draw in (("train", 3), ("evaluate", 2))
+    )
+    assert cohort_of(PLAN) == [10 + client for client in train]
+    assert cohort_of(PLAN, "evaluate") == [10 + client for client in evaluate]
+
+
+def test_over_selection_adds_its_share_to_the_training_cohort_only():
+    over = replace(PLAN, over_selection=0.5)
+    assert len(cohort_of(over)) == 5  # ceil(3 * 1.5)
+    assert len(cohort_of(over, "evaluate")) == 2
+
+
+def test_messages_expire_soon_after_the_rounds_deadline(clock):
+    grid = AnsweringGrid(clock, [0.0] * 3)
+    for timeout, expected in ((7.5, 7.5 + EXPIRY_SECONDS), (None, None)):
+        messages = training_messages(NODES)
+        default = messages[0].metadata.ttl
+        plan = replace(PLAN, round_timeout=timeout)
+        messenger(grid, plan).send(CohortGrid(grid, NODES), messages, "train")
+        assert {message.metadata.ttl for message in messages} == {expected or default}
+        assert default > 3600
+
+
+def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
+    grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
+    sender = messenger(grid, replace(PLAN, round_timeout=1.0))
+    cohort = CohortGrid(grid, NODES)
+    assert sources(sender.send(cohort, training_messages(NODES), "train").replies()) == [10, 12]
+    assert len(grid.pending) == 1
+    clock.now = 10.0
+    second = sender.send(cohort, training_messages([10]), "train")
+    assert [message.metadata.dst_node_id for _, message in grid.pending.values()] == [10]
+    assert sources(second.replies()) == [10]

@@ -1,0 +1,189 @@
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
+from fedavg_app.server.node_registry import QUERY_TIMEOUT, NodeRegistry
+from tests.support.scripted_grid import Clock
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    return Clock().install(monkeypatch)
+
+
+class QueryGrid(BaseGrid):
+    """Node 100 + i answers a query with ``answers[i]``: a record's content, or an exception.
+
+    With None it does not answer. The last ``joining`` nodes connect one with every look.
+    """
+
+    def __init__(self, answers, joining=0):
+        self.answers = answers
+        self.joining = joining
+        self.replies = {}
+
+    def get_node_ids(self):
+        connected = len(self.answers) - self.joining
+        self.joining = max(self.joining - 1, 0)
+        return [100 + i for i in range(connected)]
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            answer = self.answers[message.metadata.dst_node_id - 100]
+            ids.append(key := assign_message_id(message))
+            if answer is None:
+                continue
+            if isinstance(answer, Exception):
+                self.replies[key] = error_reply(message, f"Traceback\nValueError: {answer}")
+            else:
+                content = RecordDict({"node": ConfigRecord(answer)})
+                self.replies[key] = Message(content, reply_to=message)
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [self.replies.pop(key) for key in message_ids if key in self.replies]
+
+
+def partitions(*numbers):
+    return [{"partition-id": number} for number in numbers]
+
+
+def started(grid, num_clients, min_nodes=0, quiet_seconds=3.0):
+    nodes = NodeRegistry(grid, num_clients)
+    nodes.wait_for_start(min_nodes, quiet_seconds)
+    return nodes
+
+
+def find_nodes(*arguments, **keywords):
+    """Return the nodes that a run begins with, in the order of their partitions."""
+    nodes = started(*arguments, **keywords)
+    return [nodes.by_client[client] for client in nodes.clients]
+
+
+def test_nodes_are_listed_by_their_partition():
+    assert find_nodes(QueryGrid(partitions(2, 0, 1)), 3) == [101, 102, 100]
+
+
+def test_queries_that_the_grid_refuses_end_in_one_line(monkeypatch):
+    grid = QueryGrid(partitions(0, 1))
+    monkeypatch.setattr(grid, "push_messages", lambda messages: [])
+    with pytest.raises(RunError, match=r"no node has partition-id=0 \(2 of 2 missing\)") as caught:
+        find_nodes(grid, 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_nodes_that_connect_within_the_quiet_time_count():
+    assert find_nodes(QueryGrid(partitions(0, 1, 2), joining=2), 3) == [100, 101, 102]
+
+
+def test_quiet_time_begins_anew_with_every_node_that_connects(clock):
+    grid = QueryGrid(partitions(0, 1, 2))
+    grid.get_node_ids = lambda: [100, 101, 102][: 1 + int(clock.now // 2.5)]
+    assert find_nodes(grid, 3, quiet_seconds=3.0) == [100, 101, 102]
+    assert clock.now == pytest.approx(5.0, abs=0.1)
+
+
+def test_too_few_nodes_name_the_exact_flag_to_add(clock):
+    with pytest.raises(ConfigError) as caught:
+        find_nodes(QueryGrid(partitions(0, 1)), 100, quiet_seconds=3.0)
+    text = str(caught.value)
+    assert text.startswith("num-clients = 100: there are only 2 SuperNodes")
+    flag = '--federation-config "num-supernodes=100 client-resources-num-cpus=1"'
+    assert flag in text
+    assert clock.now == pytest.approx(3.0, abs=0.1)
+
+
+def test_nodes_beyond_num_clients_are_not_used(caplog):
+    assert find_nodes(QueryGrid(partitions(0, 1, 2)), 2) == [100, 101]
+    assert "1 of 3 nodes take no part" in caplog.text
+
+
+def test_two_nodes_with_one_partition_are_refused():
+    with pytest.raises(RunError, match="nodes 100 and 101 both have partition-id=0"):
+        find_nodes(QueryGrid(partitions(0, 0)), 2)
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"partition-id": "1"}, {"partition-id": True}, {"partition-id": -1},
+               ValueError("no partition")]
+)  # fmt: skip
+def test_partition_that_no_node_has_is_named(answer):
+    with pytest.raises(RunError, match="no node has partition-id=1"):
+        find_nodes(QueryGrid([{"partition-id": 0}, answer]), 2)
+
+
+def test_error_of_a_query_is_part_of_the_message():
+    grid = QueryGrid([{"partition-id": 0}, ValueError("no partition")])
+    with pytest.raises(RunError, match="node 101: error 2: ValueError: no partition"):
+        find_nodes(grid, 2)
+
+
+def test_run_can_start_with_min_nodes_and_the_others_connect_later():
+    grid = QueryGrid(partitions(2, 0, 1))
+    grid.get_node_ids = lambda: [100, 101]
+    nodes = started(grid, 3, min_nodes=2)
+    assert nodes.by_client == {2: 100, 0: 101}
+    del grid.get_node_ids  # now all three are connected
+    nodes.update()
+    assert nodes.by_client == {2: 100, 0: 101, 1: 102}
+    assert nodes.clients == [0, 1, 2]
+
+
+def test_fewer_nodes_than_min_nodes_are_refused():
+    with pytest.raises(ConfigError, match="min-nodes = 2: there are only 1 SuperNodes"):
+        started(QueryGrid(partitions(0)), 3, min_nodes=2)
+
+
+def test_node_that_never_answers_is_waited_for_only_if_it_is_required(clock):
+    answers = [*partitions(0, 1), None]
+    assert started(QueryGrid(answers), 3, min_nodes=2).clients == [0, 1]
+    assert clock.now == pytest.approx(3.0, abs=0.1)
+    with pytest.raises(RunError, match="no node has partition-id=2"):
+        started(QueryGrid(answers), 3)
+    assert clock.now >= QUERY_TIMEOUT
+
+
+def test_node_that_disconnects_can_come_back_under_another_id(caplog):
+    grid = QueryGrid(partitions(0, 1, 2, 1))
+    grid.get_node_ids = lambda: [100, 101, 102]
+    nodes = started(grid, 3)
+    grid.get_node_ids = lambda: [100, 102]
+    nodes.update()
+    assert nodes.clients == [0, 2]
+    assert "node 101, client 1, has disconnected" in caplog.text
+    grid.get_node_ids = lambda: [100, 102, 103]
+    nodes.update()
+    assert nodes.by_client[1] == 103
+
+
+def test_new_node_replaces_one_with_its_partition_that_is_still_listed(caplog):
+    grid = QueryGrid(partitions(0, 1, 1))
+    grid.get_node_ids = lambda: [100, 101]
+    nodes = started(grid, 2)
+    del grid.get_node_ids
+    nodes.update()
+    assert nodes.by_client == {0: 100, 1: 102}
+    assert "client 1 is now node 102, not 101" in caplog.text
+
+
+def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
+    grid = QueryGrid(partitions(0))
+    nodes = started(grid, 1)
+    grid.get_node_ids = list
+    with pytest.raises(RunError, match=r"no SuperNode was connected for 5 s; start SuperNodes"):
+        nodes.wait_for_any(5)
+    assert clock.now == pytest.approx(5.0, abs=0.1)
+    del grid.get_node_ids
+    nodes.wait_for_any(5)
+    assert nodes.clients == [0]
+
+
+def test_wait_for_any_ends_as_soon_as_a_node_connects(clock):
+    grid = QueryGrid(partitions(0))
+    nodes = started(grid, 1)
+    grid.get_node_ids = lambda: [100] if clock.now >= 2 else []
+    nodes.wait_for_any(60)
+    assert nodes.clients == [0]
+    assert clock.now == pytest.approx(2.0, abs=0.1)

@@ -1,0 +1,117 @@
+"""Error feedback: what compression leaves out is kept, up to one float32 rounding."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
+from strategies.compression.error_feedback import (
+    MAX_CHANGE,
+    DivergedError,
+    check_range,
+    compress,
+)
+from strategies.compression.float32 import Float32
+from strategies.compression.sparse import Sparse
+from strategies.compression.ternary import Ternary
+from tests.support.compression_reference import (
+    FINITE,
+    SMALLEST,
+    SPARSITY,
+    float32,
+    generator,
+    layout_of,
+    no_deadline,
+    vectors,
+    vectors_in_blocks,
+)
+
+COMPRESSORS = {"ternary": Ternary, "sparse": Sparse}
+
+
+@no_deadline
+@given(vectors_in_blocks(), st.sampled_from(sorted(COMPRESSORS)), SPARSITY, st.data())
+def test_sent_update_and_new_residual_sum_to_update_and_old_residual(
+    drawn, compressor, sparsity, data
+):
+    update, blocks = drawn
+    residual = float32(data.draw(st.lists(FINITE, min_size=len(update), max_size=len(update))))
+    with np.errstate(over="ignore"):
+        accumulated = residual + update
+    assume(np.isfinite(accumulated).all())
+    update_before, residual_before = update.copy(), residual.copy()
+
+    made, layout = COMPRESSORS[compressor](sparsity), layout_of(*blocks)
+    found = compress(update, residual, made, layout, generator())
+    np.testing.assert_array_equal(update, update_before)
+    np.testing.assert_array_equal(residual, residual_before)
+    assert found.residual.dtype == np.float32
+    assert np.isfinite(found.residual).all()
+    dense = found.update.to_dense()
+    not_sent = dense == 0
+    np.testing.assert_array_equal(found.residual[not_sent], accumulated[not_sent])
+    exact = accumulated.astype(np.float64) - dense
+    rounding = np.maximum(np.abs(exact) * 2.0**-24, SMALLEST)
+    assert (np.abs(found.residual - exact) <= rounding).all()
+    assert found.data == made.encode(accumulated, layout, generator())
+    assert made.decode(found.data, layout).to_dense().tobytes() == dense.tobytes()
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("sparsity", [1 / 400, 1 / 10, 1])
+def test_over_many_rounds_every_update_is_sent_or_in_the_residual(compressor, sparsity):
+    rng = np.random.default_rng(3)
+    size, rounds = 3000, 400
+    made, layout = COMPRESSORS[compressor](sparsity), layout_of(1000, 2000)
+    residual = np.zeros(size, np.float32)
+    updates, sent = np.zeros(size), np.zeros(size)
+    for _ in range(rounds):
+        update = rng.normal(size=size).astype(np.float32)
+        updates += update
+        found = compress(update, residual, made, layout, rng)
+        residual = found.residual
+        sent += found.update.to_dense()
+    np.testing.assert_allclose(sent + residual, updates, atol=rounds * 1e-5)
+    assert np.abs(sent).max() > 1
+
+
+@no_deadline
+@given(vectors(min_size=1))
+def test_residual_is_zero_where_everything_is_sent(update):
+    zero = np.zeros_like(update)
+    found = compress(update, zero, Float32(), layout_of(len(update)), generator())
+    np.testing.assert_array_equal(found.update.to_dense(), update)
+    assert not found.residual.any()
+
+
+@pytest.mark.parametrize(
+    ("update", "residual"),
+    [(np.nan, 0), (np.inf, 0), (-np.inf, 1), (3e38, 3e38), (np.inf, -np.inf)],
+)
+def test_sum_that_is_not_finite_raises_diverged_error(update, residual, recwarn):
+    residual = float32([1, residual, 3])
+    before = residual.copy()
+    with pytest.raises(DivergedError, match="NaN or infinite"):
+        compress(float32([0, update, 0]), residual, Float32(), layout_of(3), generator())
+    np.testing.assert_array_equal(residual, before)
+    assert not recwarn
+
+
+def test_values_up_to_the_bound_are_in_range():
+    for value in (0.0, MAX_CHANGE, -MAX_CHANGE):
+        check_range(DenseUpdate(float32([1, value])))
+        check_range(SparseUpdate(9, np.array([4]), float32([value])))
+    check_range(SparseUpdate(9, np.empty(0, np.int64), float32([])))
+
+
+@pytest.mark.parametrize("value", [np.nextafter(np.float32(2**64), np.float32(np.inf)), -1e30])
+def test_value_beyond_the_bound_raises_diverged_error(value):
+    with pytest.raises(DivergedError, match="the update changes a weight by"):
+        check_range(DenseUpdate(float32([1, value])))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_value_that_is_not_finite_is_not_in_range(value):
+    with pytest.raises(DivergedError, match=r"the update changes a weight by (nan|inf)"):
+        check_range(SparseUpdate(9, np.array([2, 4]), float32([1, value])))

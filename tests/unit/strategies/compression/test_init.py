@@ -1,0 +1,88 @@
+"""Compressors by name."""
+
+import pytest
+
+from strategies import compression
+from strategies.compression.compressor import Compressor
+from strategies.compression.float32 import Float32
+from strategies.compression.sign import Sign
+from strategies.compression.sparse import Sparse
+from strategies.compression.ternary import Ternary
+
+
+class OtherPackagesCompressor(Compressor):
+    """A compressor as another package would write it."""
+
+    def __init__(self, levels: int = 4) -> None:
+        self.levels = levels
+
+    def encode(self, vector, layout, rng):
+        raise NotImplementedError
+
+    def decode(self, data, layout):
+        raise NotImplementedError
+
+    def expected_bits(self, size):
+        raise NotImplementedError
+
+
+class Abstract(Compressor):
+    """Lacks the methods."""
+
+
+not_a_class = Float32()
+
+
+def test_names_of_the_built_in_compressors():
+    assert compression.names() == ["float32", "sign", "sparse", "ternary"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("float32", None, Float32()),
+        ("sign", {"step": 0.25}, Sign(0.25)),
+        ("sparse", {"sparsity": 0.5, "scope": "model"}, Sparse(0.5, "model")),
+        ("sparse", {}, Sparse(0.01, "tensor")),
+        ("ternary", {"sparsity": 0.04}, Ternary(0.04, "tensor")),
+        ("strategies.compression.sign:Sign", None, Sign(1.0)),
+    ],
+)
+def test_build_makes_the_named_compressor_with_its_arguments(name, arguments, expected):
+    made = compression.build(name, arguments)
+    assert type(made) is type(expected)
+    assert made == expected
+
+
+def test_build_makes_a_compressor_of_another_package():
+    made = compression.build(f"{__name__}:OtherPackagesCompressor", {"levels": 7})
+    assert (type(made), made.levels) == (OtherPackagesCompressor, 7)
+
+
+def test_compressors_with_equal_arguments_are_equal():
+    assert Sparse(0.1) == Sparse(0.1) != Sparse(0.2)
+    assert Ternary(0.1, "model") != Ternary(0.1, "tensor")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("terntary", {}, "compressor 'terntary': known are float32, sign, sparse, ternary; or"),
+        ("builtins:dict", {}, "compressor 'builtins:dict' is not a subclass of Compressor"),
+        (f"{__name__}:not_a_class", {}, "is not a subclass of Compressor"),
+        (f"{__name__}:Abstract", {}, "compressor '.*Abstract': .*abstract"),
+        ("sparse", {"sparsty": 0.1}, "compressor 'sparse': .*'sparsty'"),
+        ("sparse", {"sparsity": 2}, "sparsity = 2: give a share"),
+        ("float32", {"scope": "model"}, "compressor 'float32': .*'scope'"),
+    ],
+)
+def test_compressor_that_cannot_be_built_is_named(name, arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        compression.build(name, arguments)
+
+
+def test_module_or_attribute_that_does_not_exist_is_an_import_or_attribute_error():
+    with pytest.raises(ImportError):
+        compression.build("no_such_module:Class")
+    with pytest.raises(AttributeError):
+        compression.build("strategies.compression.sign:NoSuchClass")

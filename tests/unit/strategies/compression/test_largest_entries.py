@@ -1,0 +1,235 @@
+"""Selection of the largest entries, against sorting in plain Python."""
+
+import math
+from fractions import Fraction
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from strategies.compression import largest_entries
+from strategies.compression.largest_entries import (
+    check_sparsity,
+    keep_count,
+    largest,
+    largest_of_blocks,
+    max_kept,
+)
+from tests.support import compression_reference as reference
+from tests.support.compression_reference import (
+    SMALLEST,
+    SPARSITY,
+    float32,
+    no_deadline,
+    vectors,
+    vectors_in_blocks,
+)
+
+
+def sizes_partitioned(values, count):
+    """Return the positions, and from how many entries each partition took the largest."""
+    with mock.patch.object(
+        largest_entries, "_largest", wraps=largest_entries._largest
+    ) as partition:
+        found = largest(values, count)
+    return found, [len(call.args[0]) for call in partition.call_args_list]
+
+
+def by_sorting(values, count):
+    """Return the reference for vectors too long for the plain one."""
+    magnitudes = np.abs(values.astype(np.float64))
+    chosen = np.sort(np.argsort(-magnitudes, kind="stable")[:count])
+    return chosen[magnitudes[chosen] > 0]
+
+
+def assert_positions(found, expected):
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+
+
+@no_deadline
+@given(vectors(), st.data())
+@example(float32([]), None)
+def test_largest_equals_sorting(values, data):
+    for count in {0, min(1, len(values)), len(values)}:
+        assert_positions(largest(values, count), reference.largest(values, count))
+    count = data.draw(st.integers(0, len(values))) if data else 0
+    assert_positions(largest(values, count), reference.largest(values, count))
+
+
+@no_deadline
+@given(vectors(min_size=1, max_size=200), st.integers(1, 20), st.data())
+def test_largest_with_a_sampled_threshold_equals_sorting(values, sample, data):
+    count = data.draw(st.integers(0, len(values)))
+    with mock.patch.multiple(largest_entries, MIN_SIZE_FOR_SAMPLE=1, SAMPLE_SIZE=sample):
+        assert_positions(largest(values, count), reference.largest(values, count))
+
+
+@no_deadline
+@given(st.lists(st.sampled_from([1.0, -1.0, 2.0])).map(float32), st.data())
+def test_exactly_k_entries_are_kept_and_of_ties_the_first(values, data):
+    count = data.draw(st.integers(0, len(values)))
+    found = largest(values, count)
+    assert len(found) == count
+    twos = np.flatnonzero(np.abs(values) == 2)[:count]
+    ones = np.flatnonzero(np.abs(values) == 1)[: count - len(twos)]
+    assert_positions(found, np.sort(np.concatenate([twos, ones])))
+
+
+def test_ties_are_broken_by_position_not_by_sign():
+    assert_positions(largest(float32([1, -3, 2, -2, 2, 0]), 3), [1, 2, 3])
+
+
+def test_zeros_are_never_kept():
+    assert_positions(largest(float32([0, -0.0, 5, 0, -1e-30]), 4), [2, 4])
+    assert_positions(largest(np.zeros(7, np.float32), 3), [])
+
+
+def test_subnormal_entries_are_ordered_and_not_zero():
+    values = float32([SMALLEST, 0, -3 * SMALLEST, 2 * SMALLEST, -0.0])
+    assert_positions(largest(values, 2), [2, 3])
+    assert_positions(largest(values, 5), [0, 2, 3])
+
+
+def test_largest_does_not_change_the_vector():
+    values = np.random.default_rng(0).standard_normal(200_000, dtype=np.float32)
+    before = values.copy()
+    largest(values, 500)
+    np.testing.assert_array_equal(values, before)
+
+
+def long_vectors(size):
+    rng = np.random.default_rng(size)
+    normal = rng.standard_normal(size, dtype=np.float32)
+    sums = np.zeros(size, np.float32)
+    for client in range(10):  # as on the server: a mean of ternary updates, mostly zeros
+        sums[rng.integers(size, size=size // 400)] += float32((-1) ** client * 0.01)
+    return [
+        normal,
+        np.sort(normal),
+        np.tile(normal[:64], size // 64),  # the rows of a matrix
+        rng.standard_cauchy(size).astype(np.float32),
+        sums,
+        rng.choice(float32([-1, 1]), size),
+        rng.choice(float32([-1, 1, 1.5]), size, p=[0.5, 0.499, 0.001]),
+        np.zeros(size, np.float32),
+    ]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [largest_entries.MIN_SIZE_FOR_SAMPLE - 64, largest_entries.MIN_SIZE_FOR_SAMPLE, 3 * 2**17],
+)
+def test_largest_of_long_vectors_equals_sorting(size):
+    for values in long_vectors(size):
+        for count in (1, size // 400, size // 25, size // 2, size - 1, size):
+            assert_positions(largest(values, count), by_sorting(values, count))
+
+
+def test_sampled_threshold_leaves_few_entries_to_partition():
+    values = np.random.default_rng(1).standard_normal(2**18, dtype=np.float32)
+    found, partitioned = sizes_partitioned(values, 655)
+    assert_positions(found, by_sorting(values, 655))
+    assert len(partitioned) == 1
+    assert 655 <= partitioned[0] < 4 * 655
+    short, partitioned = sizes_partitioned(values[:10_000], 25)
+    assert partitioned == [10_000]
+    assert_positions(short, by_sorting(values[:10_000], 25))
+
+
+def test_sampled_threshold_of_mostly_zeros_leaves_the_nonzero_entries():
+    values = np.zeros(2**18, np.float32)
+    values[1 : 100 * 17 : 17] = np.arange(100) + 1
+    for count in (50, 100, 655):
+        found, partitioned = sizes_partitioned(values, count)
+        assert partitioned == [100]
+        assert_positions(found, by_sorting(values, count))
+
+
+@pytest.mark.parametrize("sampled", ["too large", "too small"])
+def test_misleading_sample_does_not_change_the_result(sampled):
+    size, count = 2**18, 1000
+    stride = size // largest_entries.SAMPLE_SIZE | 1
+    values = np.random.default_rng(2).uniform(1, 2, size).astype(np.float32)
+    values[::stride] *= 100 if sampled == "too large" else 0.01
+    found, partitioned = sizes_partitioned(values, count)
+    assert partitioned == [size]  # the whole vector after all
+    assert_positions(found, by_sorting(values, count))
+
+
+@no_deadline
+@given(vectors_in_blocks(), SPARSITY)
+def test_largest_of_blocks_equals_one_selection_per_block(drawn, sparsity):
+    values, blocks = drawn
+    found = largest_of_blocks(values, sparsity, blocks)
+    assert len(found) == len(blocks)
+    start = 0
+    for positions, size in zip(found, blocks, strict=True):
+        count = keep_count(size, sparsity)
+        expected = reference.largest(values[start : start + size], count)
+        assert_positions(positions, [start + position for position in expected])
+        start += size
+
+
+@pytest.mark.parametrize(
+    ("size", "sparsity", "count"),
+    [
+        (100, 0.07, 7),  # 100 * 0.07 is 7.000000000000001, and so on
+        (100, 0.14, 14),
+        (100, 0.28, 28),
+        (100, 0.55, 55),
+        (100, 0.56, 56),
+        (100, 0.29, 29),
+        (101, 0.07, 8),
+        (10**7, 1.0000005e-7, 1),  # a product above an integer by less than 10^-6
+        (10**7, 1.000002e-7, 2),  # and by more
+        (1000, 1 / 400, 3),
+        (400, 1 / 400, 1),
+        (399, 1 / 400, 1),
+        (401, 1 / 400, 2),
+        (1, 1e-9, 1),
+        (10, 1.0, 10),
+        (0, 0.5, 0),
+        (865_482, 1 / 400, 2164),
+    ],
+)
+def test_keep_count_by_hand(size, sparsity, count):
+    assert keep_count(size, sparsity) == count
+
+
+def test_product_that_exceeds_an_integer_by_rounding_is_not_rounded_up():
+    for hundredths in (7, 14, 28, 55, 56):
+        assert math.ceil(100 * (hundredths / 100)) == hundredths + 1, "no rounding to correct"
+        assert keep_count(100, hundredths / 100) == hundredths
+
+
+@no_deadline
+@given(st.integers(1, 10_000_000), st.integers(1, 10_000))
+def test_keep_count_of_a_sparsity_with_four_decimals_is_exact(size, ten_thousandths):
+    exact = math.ceil(size * Fraction(ten_thousandths, 10_000))
+    assert keep_count(size, ten_thousandths / 10_000) == max(exact, 1)
+
+
+@no_deadline
+@given(st.integers(1, 10_000_000), st.integers(1, 10_000))
+def test_keep_count_of_the_sparsity_one_in_q_is_exact(size, q):
+    assert keep_count(size, 1 / q) == max(math.ceil(Fraction(size, q)), 1)
+
+
+@pytest.mark.parametrize("sparsity", [1, 0.5, 1e-9])
+def test_valid_sparsity_is_returned_as_float(sparsity):
+    assert check_sparsity("p", sparsity) == sparsity
+    assert isinstance(check_sparsity("p", sparsity), float)
+
+
+@pytest.mark.parametrize("sparsity", [0, -0.1, 1.5, math.nan, math.inf, True, "0.1", None])
+def test_invalid_sparsity_is_rejected_by_name(sparsity):
+    with pytest.raises(ValueError, match="sparsity-up = "):
+        check_sparsity("sparsity-up", sparsity)
+
+
+def test_max_kept_is_the_sum_over_the_blocks():
+    assert max_kept(0.07, (100, 0, 1, 101)) == 7 + 0 + 1 + 8
+    assert max_kept(1.0, (4, 5)) == 9

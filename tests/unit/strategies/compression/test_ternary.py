@@ -1,0 +1,209 @@
+"""Sparse ternary compression: the paper's algorithm, the bytes, and their size."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from strategies.compression.decoded_update import DecodeError
+from strategies.compression.float32 import Float32
+from strategies.compression.golomb import position_bits
+from strategies.compression.largest_entries import keep_count
+from strategies.compression.ternary import Ternary
+from tests.support import compression_reference as reference
+from tests.support.compression_reference import (
+    LARGEST,
+    SMALLEST,
+    SPARSITY,
+    VGG11_SIZE,
+    algorithm_1,
+    float32,
+    generator,
+    layout_of,
+    no_deadline,
+    vectors_in_blocks,
+)
+
+
+def encode(values, sparsity, *blocks):
+    return Ternary(sparsity).encode(float32(values), layout_of(*blocks), generator())
+
+
+def compress(values, sparsity, *blocks):
+    """Return what the encoded values decode to."""
+    return Ternary(sparsity).decode(encode(values, sparsity, *blocks), layout_of(*blocks))
+
+
+def magnitudes(data, blocks):
+    return struct.unpack_from(f"<{blocks}f", data, 5)
+
+
+def test_algorithm_1_by_hand():
+    values = [0.5, -2, 0, 1, -4, 3, -0.25, 0.125]
+    # k = 3, v = 2: -2, -4 and 3 are left, mu = (2 + 4 + 3) / 3.
+    assert algorithm_1(values, 3 / 8) == [0, -3, 0, 0, -3, 3, 0, 0]
+    update = compress(values, 3 / 8, 8)
+    assert update.to_dense().tolist() == [0, -3, 0, 0, -3, 3, 0, 0]
+    assert update.positions.tolist() == [1, 4, 5]
+    assert update.values.tolist() == [-3, -3, 3]
+    assert magnitudes(encode(values, 3 / 8, 8), 1) == (3,)
+
+
+@no_deadline
+@given(
+    st.lists(st.floats(2**-20, 2**20, width=32), min_size=1, max_size=50, unique=True),
+    st.randoms(use_true_random=False),
+    SPARSITY,
+)
+def test_update_without_ties_is_that_of_algorithm_1(absolute, random, sparsity):
+    values = [random.choice([-1, 1]) * x for x in absolute]
+    found = compress(values, sparsity, len(values)).to_dense()
+    np.testing.assert_allclose(found, float32(algorithm_1(values, sparsity)), rtol=1.2e-7)
+
+
+@no_deadline
+@given(vectors_in_blocks(), SPARSITY)
+def test_every_block_keeps_its_largest_entries_at_their_mean_magnitude(drawn, sparsity):
+    values, blocks = drawn
+    update = compress(values, sparsity, *blocks)
+    dense = update.to_dense()
+    assert (update.size, len(dense)) == (len(values), len(values))
+    start = 0
+    encoded = magnitudes(encode(values, sparsity, *blocks), len(blocks))
+    for size, magnitude in zip(blocks, float32(encoded), strict=True):
+        part = values[start : start + size]
+        kept = reference.largest(part, keep_count(size, sparsity))
+        assert np.flatnonzero(dense[start : start + size]).tolist() == kept
+        np.testing.assert_array_equal(
+            dense[start : start + size][kept], np.sign(part[kept]) * magnitude
+        )
+        mean = math.fsum(abs(float(part[i])) for i in kept) / len(kept) if kept else 0
+        assert float(magnitude) == pytest.approx(mean, rel=6e-8, abs=SMALLEST / 2)
+        start += size
+
+
+def test_scope_model_has_one_magnitude_for_all_tensors():
+    layout, compressor = layout_of(2, 3), Ternary(0.4, "model")
+    data = compressor.encode(float32([1, -2, 6, 0, 3]), layout, generator())
+    assert magnitudes(data, 1) == (4.5,)
+    assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 4.5, 0, 4.5]
+
+
+def test_zeros_stay_zero_where_a_block_has_fewer_than_k_nonzero_entries():
+    # The paper's formula divides by k = 4; the authors' code makes the zeros -mu.
+    update = compress([0, 6, 0, 0, -2, 0, -0.0, 0], 0.5, 8)
+    assert update.to_dense().tolist() == [0, 4, 0, 0, -4, 0, 0, 0]
+
+
+def test_block_of_zeros_has_magnitude_zero():
+    assert magnitudes(encode([0, 0, 0, -7], 0.5, 3, 1), 2) == (0, 7)
+    assert compress([0, 0, 0, -7], 0.5, 3, 1).positions.tolist() == [3]
+
+
+@pytest.mark.parametrize("value", [SMALLEST, LARGEST, -LARGEST])
+def test_mean_magnitude_neither_underflows_nor_overflows(value):
+    update = compress(np.full(1000, value, np.float32), 1, 1000)
+    assert (update.to_dense() == np.float32(value)).all()
+
+
+@no_deadline
+@given(vectors_in_blocks(), SPARSITY)
+@example((np.ones(300, np.float32), (300,)), 1.0)
+@example((np.zeros(300, np.float32), (100, 200)), 1.0)
+def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity):
+    values, blocks = drawn
+    expected = compress(values, sparsity, *blocks).to_dense().tolist()
+    assert reference.decode_ternary(encode(values, sparsity, *blocks), blocks) == expected
+
+
+def test_bytes_by_hand():
+    # 3 of 12 positions: b = 1; gaps less one are 1, 0, 8: quotients 0, 0, 4; remainders 1, 0, 0.
+    values = [0, -0.5, 0.5, 0, 0, 0, 0, 0, 0, 0, 0, -2]
+    head = b"\x01" + struct.pack("<Iff", 3, 0.5, 2)
+    bits = int(("0011110100" + "101").ljust(16, "0"), 2).to_bytes(2, "big")
+    assert encode(values, 0.5, 4, 8) == head + bits
+
+
+@no_deadline
+@given(vectors_in_blocks(), SPARSITY, st.data())
+def test_truncated_or_extended_bytes_are_rejected(drawn, sparsity, data):
+    values, blocks = drawn
+    encoded, compressor = encode(values, sparsity, *blocks), Ternary(sparsity)
+    left = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(DecodeError):
+        compressor.decode(encoded[:left], layout_of(*blocks))
+    with pytest.raises(DecodeError):
+        compressor.decode(
+            encoded + data.draw(st.binary(min_size=1, max_size=9)), layout_of(*blocks)
+        )
+
+
+@pytest.mark.parametrize("values", [(3, math.nan), (3, -3), (3, 0), (math.inf, 3), (3, -0.0)])
+def test_magnitude_that_is_not_positive_is_rejected(values):
+    data = bytearray(encode([0, 3, 0, 0, -3, 0, 0, 0], 0.25, 4, 4))
+    struct.pack_into("<ff", data, 5, *values)
+    with pytest.raises(DecodeError, match="magnitude"):
+        Ternary(0.25).decode(bytes(data), layout_of(4, 4))
+
+
+@pytest.mark.parametrize("magnitude", [1, -1, SMALLEST, math.nan, math.inf])
+def test_magnitude_of_a_block_without_entries_must_be_zero(magnitude):
+    data = bytearray(encode([0, 3, 0, 0, 0, 0, 0, 0], 0.25, 4, 4))
+    struct.pack_into("<f", data, 9, magnitude)
+    with pytest.raises(DecodeError, match="magnitude"):
+        Ternary(0.25).decode(bytes(data), layout_of(4, 4))
+
+
+@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
+def test_head_that_fits_no_vector_is_rejected(b, count):
+    with pytest.raises(DecodeError, match=f"b = {b} and k = {count}"):
+        Ternary(1.0).decode(struct.pack("<BIf", b, count, 1) + bytes(8), layout_of(8))
+
+
+def test_more_entries_than_the_sparsity_allows_are_rejected():
+    values = [1, 2, 3, 4, 5, 6, 7, 8]
+    for sparsity, blocks, most in ((0.25, (8,), 2), (0.25, (4, 4), 2), (0.3, (4, 4), 4)):
+        layout = layout_of(*blocks)
+        Ternary(sparsity).decode(encode(values, most / 8, *blocks), layout)
+        with pytest.raises(DecodeError, match=r"k = 8 do not fit a vector of 8 entries"):
+            Ternary(sparsity).decode(encode(values, 1.0, *blocks), layout)
+
+
+@pytest.mark.parametrize(
+    ("p", "bits", "compression"),
+    [(1 / 25, 6.085, 112.9), (1 / 100, 8.108, 351.3), (1 / 400, 10.114, 1151.7)],
+)
+def test_expected_bits_are_the_papers_formula(p, bits, compression):
+    expected = Ternary(p).expected_bits(VGG11_SIZE)
+    assert expected / (VGG11_SIZE * p) == pytest.approx(bits + 1, abs=5e-4)
+    ratio = Float32().expected_bits(VGG11_SIZE) / expected
+    assert ratio == pytest.approx(compression, abs=0.05)
+
+
+@pytest.mark.parametrize(("p", "compression"), [(1 / 25, 111), (1 / 100, 345), (1 / 400, 1130)])
+def test_encoded_size_is_within_two_percent_of_the_paper(p, compression):
+    values = np.random.default_rng(5).standard_normal(VGG11_SIZE, dtype=np.float32)
+    data, update = encode(values, p, VGG11_SIZE), compress(values, p, VGG11_SIZE)
+    bits_per_entry = 8 * len(data) / len(update.positions)
+    assert position_bits(p) + 1 == pytest.approx(
+        {25: 7.085, 100: 9.108, 400: 11.114}[1 / p], abs=5e-4
+    )
+    assert bits_per_entry <= 1.02 * (position_bits(p) + 1)
+    assert 4 * VGG11_SIZE / len(data) >= compression
+    assert reference.decode_ternary(data, (VGG11_SIZE,)) == update.to_dense().tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"sparsity": 0}, "sparsity = 0: give a share above 0"),
+        ({"sparsity": 1.5}, r"sparsity = 1\.5"),
+        ({"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
+    ],
+)
+def test_invalid_argument_is_rejected(arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        Ternary(**arguments)

@@ -1,0 +1,85 @@
+"""A model's arrays as one flat vector, and back."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.compression.vector_layout import Layout, check_scope
+from tests.support.compression_reference import no_deadline
+
+shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=5)
+
+
+def model(shapes, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return {
+        f"{i}.weight": np.asarray(rng.normal(size=shape), dtype) for i, shape in enumerate(shapes)
+    }
+
+
+@no_deadline
+@given(shapes)
+def test_unflatten_restores_the_flattened_arrays(shapes):
+    arrays = model(shapes)
+    layout = Layout.of(arrays)
+    assert layout.shapes == tuple(shapes)
+    assert layout.sizes == tuple(map(math.prod, shapes))
+    assert layout.size == sum(layout.sizes)
+
+    vector = layout.flatten(arrays)
+    assert (vector.dtype, vector.shape) == (np.float32, (layout.size,))
+    assert vector.tolist() == [x for array in arrays.values() for x in array.ravel().tolist()]
+
+    back = layout.unflatten(vector)
+    assert list(back) == list(arrays)
+    for name, array in back.items():
+        np.testing.assert_array_equal(array, arrays[name], strict=True)
+
+
+def test_flatten_copies_and_unflatten_returns_views():
+    arrays = model([(2, 3), (), (4,)])
+    layout = Layout.of(arrays)
+    vector = layout.flatten(arrays)
+    assert not any(np.shares_memory(vector, array) for array in arrays.values())
+    for array in layout.unflatten(vector).values():
+        assert np.shares_memory(vector, array)
+    alone = Layout.of({"w": arrays["0.weight"]}).flatten({"w": arrays["0.weight"]})
+    assert not np.shares_memory(alone, arrays["0.weight"])
+
+
+def test_flatten_uses_the_order_of_the_layout():
+    arrays = model([(2,), (3,)])
+    shuffled = {name: arrays[name] for name in reversed(arrays)}
+    layout = Layout.of(arrays)
+    np.testing.assert_array_equal(layout.flatten(shuffled), layout.flatten(arrays))
+
+
+def test_flatten_reads_fortran_ordered_arrays_row_by_row():
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    columns = np.asfortranarray(rows)
+    vector = Layout.of({"w": columns}).flatten({"w": columns})
+    assert vector.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64, np.bool_, ">f4"])
+def test_array_that_is_not_float32_is_named_in_the_error(dtype):
+    arrays = model([(2,)]) | {"norm.count": np.zeros(3, dtype)}
+    with pytest.raises(ValueError, match=r"array 'norm\.count' is .*: compression needs"):
+        Layout.of(arrays)
+
+
+def test_blocks_are_the_tensors_or_the_whole_model():
+    layout = Layout.of(model([(2, 3), (), (4,)]))
+    assert layout.blocks("tensor") == (6, 1, 4)
+    assert layout.blocks("model") == (11,)
+
+
+@pytest.mark.parametrize("scope", ["", "layer", "Model"])
+def test_unknown_scope_is_rejected(scope):
+    assert check_scope("tensor") == "tensor"
+    assert check_scope("model") == "model"
+    with pytest.raises(ValueError, match=f"scope = '{scope}': give 'tensor' or 'model'"):
+        check_scope(scope)

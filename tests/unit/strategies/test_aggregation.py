@@ -1,0 +1,225 @@
+"""Weighted means, gradient steps and norms, against float64 references and by hand."""
+
+import numpy as np
+import pytest
+from flwr.app import Array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import strategies
+from strategies.aggregation import (
+    WeightedMean,
+    check_weights,
+    gradient_step,
+    l2_norm,
+    weighted_mean,
+)
+
+WEIGHTS = st.integers(1, 10**6)
+
+
+@st.composite
+def clients(draw, dtypes=(np.float32, np.float64)):
+    """Return one round's updates (two arrays, one of them maybe 0-d) and unbalanced weights."""
+    layout = {
+        name: (
+            draw(st.sampled_from(dtypes)),
+            draw(hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)),
+        )
+        for name in ("weight", "bias")
+    }
+    weights = draw(st.lists(WEIGHTS, min_size=1, max_size=6))
+    elements = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+    updates = [
+        {
+            name: draw(hnp.arrays(dtype, shape, elements=elements))
+            for name, (dtype, shape) in layout.items()
+        }
+        for _ in weights
+    ]
+    return updates, weights
+
+
+def reference(updates, weights, name):
+    stack = np.stack([update[name] for update in updates]).astype(np.float64)
+    return np.average(stack, axis=0, weights=np.array(weights, dtype=np.float64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(clients())
+def test_weighted_mean_equals_the_float64_reference(case):
+    updates, weights = case
+    mean = weighted_mean(updates, weights)
+    assert list(mean) == ["weight", "bias"]
+    for name, array in mean.items():
+        first = updates[0][name]
+        assert isinstance(array, np.ndarray)
+        assert (array.dtype, array.shape) == (first.dtype, first.shape)
+        largest = max(np.abs(update[name]).max() for update in updates)
+        error = np.finfo(first.dtype).eps * largest  # one rounding of the result, no more
+        np.testing.assert_allclose(
+            array, reference(updates, weights, name), rtol=0, atol=max(error, 1e-14 * largest)
+        )
+
+
+@settings(max_examples=40, deadline=None)
+@given(clients())
+def test_weighted_mean_lies_between_the_clients(case):
+    updates, weights = case
+    for name, array in weighted_mean(updates, weights).items():
+        stack = np.stack([update[name] for update in updates])
+        slack = 1e-14 * np.abs(stack).max() if array.dtype == np.float64 else 0.0
+        assert (array >= stack.min(axis=0) - slack).all()
+        assert (array <= stack.max(axis=0) + slack).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(clients(dtypes=(np.float32,)), st.lists(WEIGHTS, min_size=1, max_size=8))
+def test_weighted_mean_of_equal_updates_is_that_update_to_the_bit(case, weights):
+    update = case[0][0]
+    mean = weighted_mean([update] * len(weights), weights)
+    for name, array in mean.items():
+        np.testing.assert_array_equal(array, update[name])
+
+
+def test_weighted_mean_by_hand():
+    updates = [{"w": np.array([1.0, 0.0], np.float32)}, {"w": np.array([5.0, 8.0], np.float32)}]
+    mean = weighted_mean(updates, [1, 3])
+    assert mean["w"].tolist() == [4.0, 6.0]  # (1*1 + 3*5)/4, (1*0 + 3*8)/4
+    assert mean["w"].dtype == np.float32
+
+
+def test_weighted_mean_is_summed_in_float64():
+    """Summed in float32, 1e8 + 1 stays 1e8; the mean of the two exact sums is representable."""
+    updates = [{"w": np.array([value], np.float32)} for value in (1e8, 1.0, 1.0, 1.0, -1e8)]
+    assert weighted_mean(updates, [1] * 5)["w"][0] == np.float32(0.6)
+
+
+def test_weighted_mean_does_not_change_or_share_the_updates():
+    updates = [{"w": np.ones(3)}, {"w": np.zeros(3)}]
+    weighted_mean(updates, [1, 1])["w"][:] = 7
+    assert updates[0]["w"].tolist() == [1, 1, 1]
+    assert updates[1]["w"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("values", "weights", "mean"), [((1, 2), (1, 3), 2), ((-3, 6), (2, 1), 0)])
+def test_mean_of_integers_is_rounded(values, weights, mean):
+    """1*1/4 + 3*2/4 = 1.75 is 2 (truncated: 1)."""
+    updates = [{"n": np.array([value], np.int64)} for value in values]
+    array = weighted_mean(updates, weights)["n"]
+    assert array.dtype == np.int64
+    assert array.tolist() == [mean]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_mean_of_0d_arrays_is_a_0d_array(dtype):
+    """Batch normalisation counts its batches in a 0-d int64; a NumPy scalar is no Flower Array."""
+    update = {"num_batches_tracked": np.array(3, dtype)}
+    mean = weighted_mean([update, update], [1, 2])["num_batches_tracked"]
+    assert isinstance(mean, np.ndarray)
+    assert (mean.dtype, mean.shape, mean.item()) == (dtype, (), 3)
+    Array(mean)  # raises for a scalar
+
+
+@pytest.mark.parametrize(
+    ("count", "weights"),
+    [
+        (0, []),
+        (0, [1]),
+        (2, [1]),
+        (1, [1, 1]),
+        (2, [1, 0]),
+        (2, [1, -1]),
+        (2, [1, float("nan")]),
+        (2, [1, float("inf")]),
+    ],
+)
+def test_mean_without_updates_or_with_invalid_weights_is_rejected(count, weights):
+    with pytest.raises(ValueError, match=r"weight|no arrays were added: the mean is undefined"):
+        weighted_mean([{"w": np.ones(2)}] * count, weights)
+
+
+def test_gradient_step_by_hand():
+    arrays = {"w": np.array([1.0, 2.0], np.float32), "b": np.array([[10.0]], np.float64)}
+    gradient = {"b": np.array([[-4.0]], np.float64), "w": np.array([0.5, -2.0], np.float32)}
+    stepped = gradient_step(arrays, gradient, 0.25)
+    assert stepped["w"].tolist() == [0.875, 2.5]
+    assert stepped["b"].tolist() == [[11.0]]
+    assert list(stepped) == ["w", "b"]
+    assert (stepped["w"].dtype, stepped["b"].dtype) == (np.float32, np.float64)
+    assert arrays["w"].tolist() == [1.0, 2.0]
+
+
+def test_gradient_step_is_computed_in_float64():
+    """In float32, 0.1 * 1e8 rounds to 10000000.0 and the step to 0; the exact one is not 0."""
+    rate, model, gradient = 0.1, np.float32(1e7), np.float32(1e8)
+    stepped = gradient_step({"w": np.array([model])}, {"w": np.array([gradient])}, rate + 1e-9)
+    exact = float(model) - (rate + 1e-9) * float(gradient)
+    assert exact == pytest.approx(-0.1, rel=1e-6)
+    assert stepped["w"][0] == np.float32(exact)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_gradient_step_of_0d_arrays_is_a_0d_array(dtype):
+    arrays, zero = {"n": np.array(3, dtype)}, {"n": np.array(0, dtype)}
+    stepped = gradient_step(arrays, zero, 0.1)["n"]
+    assert isinstance(stepped, np.ndarray)
+    assert (stepped.dtype, stepped.shape, stepped.item()) == (dtype, (), 3)
+
+
+@settings(deadline=None)
+@given(clients())
+def test_norm_is_that_of_all_arrays_as_one_vector(drawn):
+    updates = drawn[0]
+    first, last = (
+        np.concatenate([array.ravel().astype(np.float64) for array in update.values()])
+        for update in (updates[0], updates[-1])
+    )
+    assert l2_norm(updates[0]) == pytest.approx(np.sqrt(np.sum(first**2)))
+    difference = np.sqrt(np.sum((first - last) ** 2))
+    assert l2_norm(updates[0], updates[-1]) == pytest.approx(difference)
+
+
+def test_norm_by_hand():
+    arrays = {"a": np.array([[3], [0]], np.float32), "b": np.array(4)}
+    assert l2_norm(arrays) == 5.0
+    assert l2_norm(arrays, {"a": np.array([[3], [1]], np.float32), "b": np.array(4)}) == 1.0
+    assert l2_norm({}) == 0.0
+
+
+def test_norm_that_overflows_is_infinite_without_a_warning(recwarn):
+    assert l2_norm({"w": np.full(2, 1.7e308)}, {"w": np.full(2, -1.7e308)}) == np.inf
+    assert not recwarn
+
+
+def test_running_mean_has_a_result_after_every_addition():
+    mean = WeightedMean()
+    with pytest.raises(ValueError, match="no arrays were added"):
+        mean.result()
+    for added, expected in (((1.0, 1), 1.0), ((5.0, 3), 4.0), ((16.0, 4), 10.0)):
+        mean.add({"w": np.array([added[0]], np.float32)}, added[1])
+        assert mean.result()["w"].tolist() == [expected]
+        assert mean.result()["w"].dtype == np.float32
+
+
+def test_running_mean_does_not_share_the_arrays_added():
+    mean, added = WeightedMean(), np.ones(2)
+    mean.add({"w": added}, 2)
+    added[:] = 7
+    assert mean.result()["w"].tolist() == [1, 1]
+    assert added.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_valid_weights_are_returned(weights):
+    assert check_weights(weights) == weights
+
+
+@pytest.mark.parametrize("weights", ["sample", "", "Uniform", None, 1, ["samples"]])
+def test_invalid_weights_are_rejected_in_one_line(weights):
+    with pytest.raises(ValueError, match=r"^weights = .*: give 'samples' or 'uniform'$"):
+        check_weights(weights)
+    for name in ("fedavg", "fedsgd", "stc", "topk", "compressed"):
+        with pytest.raises(ValueError, match="give 'samples' or 'uniform'"):
+            strategies.build(name, {"weights": weights})

@@ -1,0 +1,474 @@
+"""`FederatedStrategy`: messages, and the four steps of a round."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, MetricRecord, RecordDict
+
+import strategies
+from strategies.base import (
+    MAX_LOGGED_TRACEBACKS,
+    MAX_TRACEBACK,
+    FederatedStrategy,
+    RunSettings,
+    model_bits,
+)
+from strategies.fedavg import FedAvg
+from strategies.reply_validation import ClientReport, ClientUpdate, ReplyBounds, ReplyError
+from tests.support.compressed_network import Network, raw_record
+from tests.support.replies import (
+    as_numpy,
+    cohort,
+    evaluated,
+    failed,
+    reasons,
+    record,
+    reply,
+    reply_with,
+)
+
+SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
+SIZE = 4 * 3 + 4 + 1
+
+
+def model(seed):
+    rng = np.random.default_rng(seed)
+    return {name: np.asarray(rng.normal(size=shape), np.float32) for name, shape in SHAPES.items()}
+
+
+class Recorder(FederatedStrategy[float]):
+    """Recorder: adds up the replies' numbers of examples, and notes its steps.
+
+    A second paragraph.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = []
+        self.total = 0.0
+        self.result = {"w": np.ones(1, np.float32)}
+
+    def validate(self, reply):
+        self.steps.append(("validate", reply.metadata.src_node_id))
+        if "arrays" not in reply.content:
+            raise ReplyError("no arrays")
+        report = ClientReport(reply.metadata.src_node_id, 2.0, {"loss": 1.0})
+        return ClientUpdate(report, float(reply.content["metrics"]["num-examples"]))
+
+    def accumulate(self, update):
+        self.steps.append(("accumulate", update.report.node_id, update.content))
+        self.total += update.content
+
+    def finalize(self, model):
+        self.steps.append(("finalize", {name: array.tolist() for name, array in model.items()}))
+        return self.result
+
+    def reset(self):
+        self.steps.append("reset")
+        self.total = 0.0
+
+    def on_rejected(self, node_id, error):
+        self.steps.append(("rejected", node_id, str(error)))
+
+
+def recorder(min_replies=1):
+    strategy = Recorder()
+    strategy.settings = RunSettings(min_replies=min_replies)
+    strategy.configure_train(1, record({"w": np.zeros(1, np.float32)}), ConfigRecord(), cohort())
+    return strategy
+
+
+def arriving(strategy, *replies):
+    """Yield replies as they come, and note in the strategy's steps when."""
+    for one in replies:
+        strategy.steps.append(("arrives", one.metadata.src_node_id))
+        yield one
+
+
+VALID = {"w": np.ones(1, np.float32)}
+
+
+def test_replies_are_validated_and_accumulated_as_they_come_and_then_finalized():
+    strategy = recorder()
+    replies = [reply(10, VALID, 3), evaluated(20, 9), reply(30, VALID, 4)]
+    arrays, metrics = strategy.aggregate_train(1, arriving(strategy, *replies))
+    assert strategy.steps == [
+        "reset",
+        ("arrives", 10),
+        ("validate", 10),
+        ("accumulate", 10, 3.0),
+        ("arrives", 20),
+        ("validate", 20),
+        ("rejected", 20, "no arrays"),
+        ("arrives", 30),
+        ("validate", 30),
+        ("accumulate", 30, 4.0),
+        ("finalize", {"w": [0.0]}),
+        "reset",
+    ]
+    assert arrays["w"].numpy().tolist() == [1.0]
+    assert dict(metrics) == {"loss": 1.0}
+    assert reasons(strategy) == {20: "no arrays"}
+
+
+def test_round_with_fewer_than_min_replies_is_reset_and_not_finalized():
+    strategy = recorder(min_replies=3)
+    replies = [reply(10, VALID, 3), reply(20, VALID, 4), failed(30)]
+    assert strategy.aggregate_train(1, replies) == (None, None)
+    assert strategy.steps == [
+        "reset",
+        ("validate", 10),
+        ("accumulate", 10, 3.0),
+        ("validate", 20),
+        ("accumulate", 20, 4.0),
+        "reset",
+    ]
+    assert strategy.total == 0
+    assert strategy.theory_bits_up == 0
+    assert reasons(strategy)[10] == "too few usable replies: 2, min-replies is 3"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_round_with_min_replies_is_finalized(count):
+    strategy = recorder(min_replies=2)
+    arrays, _ = strategy.aggregate_train(1, [reply(node, VALID) for node in range(1, count + 1)])
+    assert arrays is not None
+    assert ("finalize", {"w": [0.0]}) in strategy.steps
+
+
+def test_round_without_replies_is_not_finalized():
+    strategy = recorder()
+    assert strategy.aggregate_train(1, []) == (None, None)
+    assert strategy.steps == ["reset", "reset"]
+
+
+def test_finalize_may_leave_the_model_as_it_is():
+    strategy = recorder()
+    strategy.result = None
+    assert strategy.aggregate_train(1, [reply(10, VALID)]) == (None, None)
+    assert strategy.steps[-1] == "reset"
+    assert strategy.rejected == {}
+
+
+def test_client_error_is_neither_validated_nor_accumulated():
+    strategy = recorder()
+    assert strategy.aggregate_train(1, [failed(10), reply(20, VALID)])[0] is not None
+    assert ("validate", 10) not in strategy.steps
+    assert reasons(strategy) == {10: "error 0: ZeroDivisionError: division by zero"}
+
+
+def test_second_reply_of_a_node_is_rejected():
+    strategy = recorder()
+    replies = [reply(7, VALID, 1), reply(7, VALID, 100), reply(8, VALID, 10)]
+    strategy.aggregate_train(1, replies)
+    accumulated = [step for step in strategy.steps if step[0] == "accumulate"]
+    assert accumulated == [("accumulate", 7, 1.0), ("accumulate", 8, 10.0)]
+    assert reasons(strategy) == {7: "a second reply from the same node"}
+
+
+@pytest.mark.parametrize("has_error", [True, False])
+def test_second_reply_after_an_invalid_first_one_is_rejected(has_error):
+    strategy, first = recorder(), failed(7) if has_error else evaluated(7, 1)
+    assert strategy.aggregate_train(1, [first, reply(7, VALID)]) == (None, None)
+    assert list(strategy.rejected) == [7]
+    assert not [step for step in strategy.steps if step[0] == "accumulate"]
+
+
+def test_too_few_valid_replies_are_all_rejected():
+    strategy = recorder(min_replies=3)
+    strategy.aggregate_train(1, [reply(1, VALID), failed(2), reply(3, VALID)])
+    too_few = "too few usable replies: 2, min-replies is 3"
+    assert reasons(strategy)[1] == reasons(strategy)[3] == too_few
+    assert "ZeroDivisionError" in reasons(strategy)[2]
+    strategy.aggregate_train(1, [])
+    assert strategy.rejected == {}
+
+
+def test_error_that_is_not_a_reply_error_is_raised():
+    """A bug of the strategy itself must not look like a bad client."""
+
+    class Broken(Recorder):
+        def validate(self, reply):
+            raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        Broken().aggregate_train(1, [reply(1, VALID)])
+
+
+def test_every_rejected_reply_is_logged_in_one_line(caplog):
+    strategy = recorder(min_replies=2)
+    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+        strategy.aggregate_train(5, [reply(1, VALID), evaluated(2, 1)])
+    assert sorted(entry.getMessage() for entry in caplog.records) == [
+        "round 5: reply of node 1 rejected: too few usable replies: 1, min-replies is 2",
+        "round 5: reply of node 2 rejected: no arrays",
+    ]
+
+
+# Pure validation.
+
+
+def invalid_copies(good):
+    """Return copies of a reply that lack a record each, and one that counts no examples."""
+    node, records = good.metadata.src_node_id, dict(good.content)
+    lacking = [{key: records[key] for key in records if key != name} for name in records]
+    none = {**records, "metrics": MetricRecord({"num-examples": 0})}
+    return [reply_with(node, RecordDict(content)) for content in [*lacking, none]]
+
+
+def reject_all(strategy, replies):
+    for bad in replies:
+        with pytest.raises(ReplyError):
+            strategy.validate(bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("fedavg", {}),
+        ("fedsgd", {}),
+        ("flwr.serverapp.strategy:FedAdam", {}),
+    ],
+)
+def test_validate_changes_nothing_in_an_uncompressed_strategy(name, arguments):
+    strategy = strategies.build(name, arguments)
+    config = ConfigRecord({"learning-rate": 0.1})
+    strategy.configure_train(1, record(model(0)), config, cohort(10, 20))
+    good = reply(10, model(1), 5)
+    before = pickle.dumps(strategy)
+    first = strategy.validate(good)
+    assert strategy.validate(good).report == first.report
+    poisoned = {key: array * np.float32(np.nan) for key, array in model(1).items()}
+    others = [reply(10, {"w": np.ones(1)}), reply(10, poisoned), evaluated(10, 1)]
+    reject_all(strategy, [*invalid_copies(good), *others])
+    assert pickle.dumps(strategy) == before
+    strategy.accumulate(first)
+    assert pickle.dumps(strategy) != before, "pickles show what changes"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("stc", {}),
+        ("topk", {"sparsity_down": 0.02}),
+        ("signsgd", {}),
+        ("compressed", {"downlink": "sparse"}),
+    ],
+)
+def test_validate_changes_nothing_in_a_compressed_strategy(name, arguments):
+    network = Network(name, clients=3, **arguments)
+    for _ in range(2):
+        network.run_round({client: network.random_change() for client in range(3)})
+    messages = network.configure(0, 1, 2)
+    good = network.train(messages[0], network.random_change())
+    network.lose_state(1)
+    needs_model = network.train(messages[1], network.random_change())
+    diverged = network.train(messages[2], network.random_change() * np.float32(np.inf))
+    strategy = network.strategy
+    before = pickle.dumps(strategy)
+    first, again = strategy.validate(good), strategy.validate(good)
+    assert again.report == first.report
+    assert np.array_equal(again.content.to_dense(), first.content.to_dense())
+    undecodable = reply_with(10, RecordDict({**good.content, "update": raw_record(payload=b"x")}))
+    reject_all(strategy, [*invalid_copies(good), undecodable, needs_model, diverged])
+    assert pickle.dumps(strategy) == before
+    strategy.accumulate(first)
+    assert pickle.dumps(strategy) != before, "pickles show what changes"
+
+
+# Messages.
+
+
+def test_train_messages_go_to_every_node_of_the_cohort():
+    arrays, config = record(model(0)), ConfigRecord({"learning-rate": 0.1, "batch-size": 10})
+    messages = list(FedAvg().configure_train(4, arrays, config, cohort(30, 10, 20)))
+    assert [message.metadata.dst_node_id for message in messages] == [30, 10, 20]
+    for message in messages:
+        assert message.metadata.message_type == "train"
+        assert message.metadata.group_id == "4"
+        assert set(message.content) == {"arrays", "config"}
+        assert dict(message.content["config"]) == {
+            "learning-rate": 0.1,
+            "batch-size": 10,
+            "server-round": 4,
+        }
+        for name, array in as_numpy(message.content["arrays"]).items():
+            np.testing.assert_array_equal(array, model(0)[name], strict=True)
+
+
+def test_messages_do_not_share_their_record_dict():
+    strategy = FedAvg()
+    one, other = strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20))
+    del one.content["config"]
+    assert set(other.content) == {"arrays", "config"}
+
+
+def test_evaluate_messages_go_to_every_node_of_the_cohort():
+    arrays, config = record(model(0)), ConfigRecord()
+    messages = list(FedAvg().configure_evaluate(7, arrays, config, cohort(10, 20)))
+    assert [message.metadata.dst_node_id for message in messages] == [10, 20]
+    assert {message.metadata.message_type for message in messages} == {"evaluate"}
+    assert {message.metadata.group_id for message in messages} == {"7"}
+    assert messages[0].content["config"]["server-round"] == 7
+    assert list(messages[0].content["arrays"]) == list(SHAPES)
+
+
+def test_empty_cohort_gets_no_messages():
+    assert list(FedAvg().configure_train(1, record(model(0)), ConfigRecord(), cohort())) == []
+
+
+def test_configure_train_keeps_what_the_messages_carry():
+    strategy, arrays, config = FedAvg(), record(model(0)), ConfigRecord({"learning-rate": 0.1})
+    strategy.configure_train(3, arrays, config, cohort(10))
+    assert (strategy.server_round, strategy.model, strategy.config) == (3, arrays, config)
+
+
+def test_uncompressed_traffic_counts_32_bits_an_entry():
+    strategy = FedAvg()
+    assert model_bits(record(model(0))) == 32 * SIZE
+    strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20, 30))
+    assert strategy.theory_bits_down == 3 * 32 * SIZE
+    strategy.aggregate_train(1, [reply(10, model(1)), failed(20), reply(30, model(2))])
+    assert strategy.theory_bits_up == 2 * 32 * SIZE
+
+
+# Evaluation.
+
+
+def test_aggregate_evaluate_returns_weighted_means_and_the_spread():
+    strategy = FedAvg()
+    replies = [
+        evaluated(10, 1, accuracy=0.5, loss=2.0),
+        evaluated(20, 3, accuracy=0.9, loss=1.0),
+        evaluated(30, 0, accuracy=1.0, loss=0.0),
+    ]
+    metrics = strategy.aggregate_evaluate(4, replies)
+    assert set(metrics) == {"accuracy", "loss", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-mean"] == pytest.approx(0.7)
+    assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
+    assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
+    assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
+    assert list(strategy.rejected) == [30]
+    assert strategy.aggregate_evaluate(5, [failed(10)]) is None
+
+
+def test_evaluation_has_the_bound_of_examples_but_needs_one_reply_only():
+    strategy = FedAvg()
+    strategy.settings = RunSettings(min_replies=3, bounds=ReplyBounds(max_examples=100))
+    replies = [evaluated(10, 100, loss=2.0), evaluated(20, 101, loss=9.0)]
+    assert dict(strategy.aggregate_evaluate(4, replies)) == {"loss": 2.0}
+    assert reasons(strategy) == {20: "num-examples is 101, max-examples is 100"}
+
+
+@pytest.mark.parametrize(
+    "accuracies", [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (0.5, 1.5), (0.5, -0.1)]
+)
+def test_impossible_accuracy_gives_no_spread(accuracies):
+    replies = [evaluated(node, 1, accuracy=value) for node, value in enumerate(accuracies, 1)]
+    metrics = FedAvg().aggregate_evaluate(1, replies)
+    assert "accuracy-p10" not in metrics
+    assert "accuracy-mean" not in metrics
+
+
+# The client's end, and logging.
+
+
+def test_default_client_mod_calls_the_clients_handler():
+    sent, answered = reply(10, model(0)), reply(10, model(1))
+    calls = []
+
+    def handler(message, context):
+        calls.append((message, context))
+        return answered
+
+    assert FedAvg().client_mod(sent, None, handler) is answered
+    assert calls == [(sent, None)]
+
+
+def test_summary_is_the_first_line_of_the_docstring(caplog):
+    with caplog.at_level(logging.INFO, logger="fedavg_app.strategies"):
+        Recorder().summary()
+        FedAvg().summary()
+    ours, fedavg = (entry.getMessage() for entry in caplog.records)
+    assert ours == "Recorder: adds up the replies' numbers of examples, and notes its steps."
+    assert "FedAvg" in fedavg
+    assert "\n" not in fedavg
+
+
+def tracebacks(caplog, *errors, strategy=None):
+    """Return the warnings that start "node", after a round of clients with these errors."""
+    strategy = strategy or FedAvg()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+        strategy.aggregate_train(
+            1, [reply_with(node, Error(0, text)) for node, text in enumerate(errors, 1)]
+        )
+    lines = [entry.getMessage() for entry in caplog.records]
+    return [line for line in lines if line.startswith("node ")]
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "task.py", line 3\nValueError: shape'
+
+
+LOGGED = """node 1 failed:
+    Traceback (most recent call last):
+      File "task.py", line 3
+    ValueError: shape"""
+
+
+def test_client_traceback_is_logged_in_full(caplog):
+    assert tracebacks(caplog, TRACEBACK) == [LOGGED]
+    assert "round 1: reply of node 1 rejected: error 0: ValueError: shape" in caplog.text
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\x0b", "\u2028"])
+def test_lines_of_a_traceback_are_indented_so_that_none_is_a_log_line(caplog, line_break):
+    (logged,) = tracebacks(
+        caplog, f"Traceback{line_break}round 1: reply of node 7 rejected: forged"
+    )
+    assert logged.split("\n") == [
+        "node 1 failed:", "    Traceback", "    round 1: reply of node 7 rejected: forged",
+    ]  # fmt: skip
+
+
+def test_characters_of_a_traceback_that_are_not_printable_are_replaced(caplog):
+    (logged,) = tracebacks(caplog, "Traceback\n\x1b[2Jé\x00\tx")
+    assert logged == "node 1 failed:\n    Traceback\n    ?[2Jé??x"
+
+
+def test_same_traceback_is_logged_once(caplog):
+    strategy = FedAvg()
+    assert len(tracebacks(caplog, TRACEBACK, TRACEBACK + "\n", strategy=strategy)) == 1
+    assert tracebacks(caplog, TRACEBACK, strategy=strategy) == []
+    assert len(tracebacks(caplog, TRACEBACK + " of w", strategy=strategy)) == 1
+
+
+@pytest.mark.parametrize("reason", [None, "", "\n \n", "one line", "one line\n"])
+def test_error_without_a_traceback_is_logged_as_rejected_only(caplog, reason):
+    assert tracebacks(caplog, reason) == []
+    assert "round 1: reply of node 1 rejected: error 0: " in caplog.text
+
+
+def test_logged_tracebacks_are_bounded_in_number(caplog):
+    distinct = [f"{TRACEBACK} {number}" for number in range(MAX_LOGGED_TRACEBACKS + 5)]
+    strategy = FedAvg()
+    found = tracebacks(caplog, *distinct, strategy=strategy)
+    assert len(found) == MAX_LOGGED_TRACEBACKS
+    assert tracebacks(caplog, "another\ntraceback", strategy=strategy) == []
+
+
+def test_end_of_a_long_traceback_is_logged(caplog):
+    calls = "".join(f"  line {number}\n" for number in range(10**5))
+    (logged,) = tracebacks(caplog, f"Traceback\n{calls}RecursionError: too deep")
+    assert logged.endswith("\n      line 99999\n    RecursionError: too deep")
+    assert len(logged) < 2 * MAX_TRACEBACK
+    (logged,) = tracebacks(caplog, "Traceback" + "\n" * 10**6 + "end")
+    assert len(logged) <= 6 * MAX_TRACEBACK
+
+
+def test_evaluation_logs_client_tracebacks_too(caplog):
+    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+        FedAvg().aggregate_evaluate(1, [reply_with(4, Error(0, TRACEBACK))])
+    assert LOGGED.replace("1", "4", 1) in [entry.getMessage() for entry in caplog.records]

@@ -1,0 +1,170 @@
+"""The strategy "compressed": compressors by name or table."""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import strategies
+from strategies.base import RunSettings
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, SparseUpdate
+from strategies.compression.float32 import Float32
+from strategies.compression.sign import Sign
+from strategies.compression.sparse import Sparse
+from strategies.compression.ternary import Ternary
+from tests.support.compressed_network import SIZE, Network, flatten
+
+
+@dataclass(frozen=True)
+class RandomMask(Compressor):
+    """A compressor of another package: random entries, which a seed in the bytes draws."""
+
+    share: float = 0.1
+
+    def encode(self, vector, layout, rng):
+        seed = int(rng.integers(2**32))
+        return struct.pack("<I", seed) + vector[self._positions(seed, layout)].tobytes()
+
+    def decode(self, data, layout):
+        if len(data) != 4 + 4 * int(layout.size * self.share):
+            raise DecodeError(f"{len(data)} bytes")
+        positions = self._positions(struct.unpack_from("<I", data)[0], layout)
+        return SparseUpdate(layout.size, positions, np.frombuffer(data[4:], np.float32))
+
+    def expected_bits(self, size):
+        return 32 * size * self.share
+
+    def _positions(self, seed, layout):
+        count = int(layout.size * self.share)
+        return np.sort(np.random.default_rng(seed).choice(layout.size, count, replace=False))
+
+
+@dataclass(frozen=True)
+class WithTwoWords(Float32):
+    """A compressor whose argument has an underscore."""
+
+    two_words: int = 0
+
+
+OTHER = f"{__name__}:RandomMask"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "uplink", "downlink"),
+    [
+        ({}, Sparse(), Float32()),
+        ({"uplink": "ternary", "downlink": "sign"}, Ternary(), Sign()),
+        ({"uplink": {"name": "sparse", "sparsity": 0.25}}, Sparse(0.25), Float32()),
+        (
+            {"downlink": {"name": "ternary", "sparsity": 0.5, "scope": "model"}},
+            Sparse(),
+            Ternary(0.5, "model"),
+        ),
+        ({"uplink": {"name": "float32"}}, Float32(), Float32()),
+        (
+            {"uplink": OTHER, "downlink": {"name": OTHER, "share": 0.5}},
+            RandomMask(),
+            RandomMask(0.5),
+        ),
+    ],
+)
+def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink):
+    strategy = strategies.build("compressed", arguments)
+    assert (strategy.uplink, strategy.downlink) == (uplink, downlink)
+    assert (strategy.error_feedback, strategy.weights) == (True, "uniform")
+
+
+def test_hyphens_in_a_table_are_underscores_of_the_argument():
+    table = {"name": f"{__name__}:WithTwoWords", "two-words": 5}
+    assert strategies.build("compressed", {"uplink": table}).uplink.two_words == 5
+
+
+def test_table_is_not_changed():
+    table = {"name": "sparse", "sparsity": 0.25}
+    strategies.build("compressed", {"uplink": table, "downlink": table})
+    assert table == {"name": "sparse", "sparsity": 0.25}
+
+
+def test_error_feedback_and_weights_are_arguments():
+    strategy = strategies.build("compressed", {"error_feedback": False, "weights": "samples"})
+    assert (strategy.error_feedback, strategy.weights) == (False, "samples")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"uplink": "terntary"}, "compressor 'terntary': known are float32, sign, sparse, tern"),
+        ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
+        ({"uplink": {"sparsity": 0.1}}, 'uplink = .*: give a name, or {name = "sparse"'),
+        ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),
+        ({"uplink": {"name": "sparse", "sparsty": 1}}, "compressor 'sparse': .*'sparsty'"),
+        ({"uplink": {"name": "sparse", "sparsity": 0}}, "sparsity = 0: give a share above 0"),
+        ({"uplink": {"name": "sign", "step": -1}}, "step = -1: give a positive number"),
+        ({"weights": "none"}, "weights = 'none'"),
+        ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
+    ],
+)
+def test_invalid_argument_is_named(arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        strategies.build("compressed", arguments)
+    with pytest.raises(ValueError, match=reason):
+        strategies.client_mod("compressed", arguments)
+
+
+@pytest.mark.parametrize(
+    ("composed", "name", "arguments"),
+    [
+        (
+            {
+                "uplink": {"name": "ternary", "sparsity": 0.1},
+                "downlink": {"name": "ternary", "sparsity": 0.04},
+            },
+            "stc",
+            {"sparsity_up": 0.1, "sparsity_down": 0.04},
+        ),
+        (
+            {"uplink": {"name": "sparse", "sparsity": 0.1, "scope": "model"}},
+            "topk",
+            {"sparsity_up": 0.1, "scope": "model"},
+        ),
+    ],
+    ids=["stc", "topk"],
+)
+def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, name, arguments):
+    ours = Network("compressed", clients=3, **composed)
+    theirs = Network(name, clients=3, **arguments)
+    for _ in range(10):
+        changes = {client: ours.random_change() for client in range(3)}
+        for network in (ours, theirs):
+            network.run_round(changes)
+    assert np.array_equal(flatten(ours.model), flatten(theirs.model))
+    assert ours.strategy.theory_bits_up == theirs.strategy.theory_bits_up
+
+
+def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
+    """Both ends decode the same bytes; neither draws the other's random numbers."""
+    network = Network(
+        "compressed", clients=4, settings=RunSettings(seed=5), uplink=OTHER, downlink=OTHER
+    )
+    done, start = np.zeros(SIZE), flatten(network.model).astype(np.float64)
+    for _ in range(20):
+        before = flatten(network.model)
+        changes = {client: network.random_change() for client in range(4)}
+        done += np.mean(list(changes.values()), axis=0)
+        network.run_round(changes)
+        assert not network.strategy.rejected
+        for client in range(4):
+            assert np.array_equal(network.trained_from[client], before)
+    kept = np.mean([network.residual(client) for client in range(4)], axis=0)
+    moved = flatten(network.model) - start
+    np.testing.assert_allclose(moved + network.strategy.residual + kept, done, atol=1e-3)
+
+
+def test_full_model_is_sent_with_the_default_downlink():
+    network = Network("compressed", clients=1)
+    for _ in range(3):
+        (message,) = network.configure(0)
+        assert "arrays" in message.content
+        network.aggregate([network.train(message, network.random_change())])

@@ -1,0 +1,333 @@
+"""The client's end of the compressed strategies: its state, its replies, invalid messages."""
+
+import struct
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from tests.support import compression_reference as reference
+from tests.support.compressed_network import (
+    BLOCKS,
+    REPLY_HEAD_BYTES,
+    SIZE,
+    Network,
+    flatten,
+    model_record,
+    payload,
+    raw_record,
+    state_bytes,
+)
+from tests.support.replies import cohort
+
+zeros = np.zeros(SIZE, np.float32)
+
+
+def stc(clients=1, **arguments):
+    return Network("stc", clients, **{"sparsity_up": 0.05, "sparsity_down": 0.05, **arguments})
+
+
+def sent(reply):
+    """Return the update in a reply of STC, decoded bit by bit."""
+    return np.array(reference.decode_ternary(payload(reply)[REPLY_HEAD_BYTES:], BLOCKS))
+
+
+def after_rounds(rounds=2, clients=1, **arguments):
+    """Return a network whose clients have trained for some rounds."""
+    network = stc(clients, **arguments)
+    for _ in range(rounds):
+        network.run_round({client: network.random_change() for client in range(clients)})
+    return network
+
+
+# Replies.
+
+
+def test_reply_holds_the_round_and_the_compressed_change():
+    network = after_rounds(2)
+    residual = network.residual(0).copy()
+    (message,) = network.configure(0)
+    change = network.random_change()
+    reply = network.train(message, change, num_examples=7)
+    assert set(reply.content) == {"update", "metrics"}
+    assert dict(reply.content["metrics"]) == {"num-examples": 7, "train-loss": 1.0}
+    assert struct.unpack_from("<BBI", payload(reply)) == (2, 0, 3)
+    total = sent(reply) + network.residual(0)
+    np.testing.assert_allclose(total, residual + change, atol=1e-5)
+    counts = [np.count_nonzero(part) for part in np.split(sent(reply), np.cumsum(BLOCKS)[:-1])]
+    assert counts == [6, 1, 1]  # 0.05 of 117, 13 and 1, rounded up
+
+
+def test_client_without_the_model_requests_it_and_keeps_its_state():
+    network = after_rounds(2)
+    network.lose_state(0)
+    network.trained_from.clear()
+    (message,) = network.configure(0)
+    reply = network.train(message, network.random_change())
+    assert set(reply.content) == {"update"}
+    assert payload(reply) == struct.pack("<BBI", 2, 1, 3)
+    assert network.contexts[0].state == RecordDict()
+    assert not network.trained_from
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e22])
+def test_diverged_training_is_reported_and_changes_no_state(value):
+    """An update that the server rejects would be added to the next one, and rejected for ever."""
+    network = after_rounds(2)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+    reply = network.train(message, np.full(SIZE, value, np.float32))
+    assert set(reply.content) == {"update"}
+    assert payload(reply) == struct.pack("<BBI", 2, 2, 3)
+    assert state_bytes(network.contexts[0]) == before
+    network.aggregate([reply])
+    network.run_round({0: network.random_change()})
+    assert not network.strategy.rejected, "the next training is as usual"
+
+
+def test_diverged_training_of_a_new_client_leaves_it_without_a_state():
+    network = stc()
+    (message,) = network.configure(0)
+    network.aggregate([network.train(message, np.full(SIZE, np.nan, np.float32))])
+    assert network.contexts[0].state == RecordDict()
+    (message,) = network.configure(0)
+    assert "arrays" in message.content
+
+
+def test_diverged_training_is_reported_without_error_feedback_too():
+    network = Network("signsgd", clients=1)
+    (message,) = network.configure(0)
+    reply = network.train(message, np.full(SIZE, np.nan, np.float32))
+    assert payload(reply) == struct.pack("<BBI", 2, 2, 1)
+    assert network.contexts[0].state == RecordDict()
+
+
+def test_reply_without_arrays_is_passed_on():
+    network = after_rounds(1)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+
+    def without_arrays(message, _):
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+        return Message(content, reply_to=message)
+
+    reply = network.client_mod(message, network.contexts[0], without_arrays)
+    assert set(reply.content) == {"metrics"}
+    assert state_bytes(network.contexts[0]) == before
+    network.aggregate([reply])
+    assert list(network.strategy.rejected) == [10]
+
+
+def test_trained_arrays_of_another_float_type_are_cast():
+    """A client mod, such as one that adds noise, may return float64."""
+    network, twin = after_rounds(1), after_rounds(1)
+    change = network.random_change()
+
+    def fit(dtype):
+        def call_next(message, _):
+            after = model_record(flatten(message.content["arrays"]) + change)
+            arrays = {name: Array(array.numpy().astype(dtype)) for name, array in after.items()}
+            metrics = MetricRecord({"num-examples": 1})
+            content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
+            return Message(content, reply_to=message)
+
+        return call_next
+
+    (wide,) = network.configure(0)
+    (narrow,) = twin.configure(0)
+    replies = [
+        network.client_mod(wide, network.contexts[0], fit(np.float64)),
+        twin.client_mod(narrow, twin.contexts[0], fit(np.float32)),
+    ]
+    assert payload(replies[0]) == payload(replies[1])
+
+
+def test_trained_arrays_of_other_shapes_are_an_error():
+    network = stc()
+    (message,) = network.configure(0)
+
+    def transposed(message, _):
+        arrays = {name: Array(a.numpy().T.copy()) for name, a in message.content["arrays"].items()}
+        return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
+
+    with pytest.raises(ValueError, match="other names or shapes"):
+        network.client_mod(message, network.contexts[0], transposed)
+    assert network.contexts[0].state == RecordDict()
+
+
+def test_evaluation_passes_through():
+    network = stc()
+    (message,) = network.strategy.configure_evaluate(1, network.model, ConfigRecord(), cohort(10))
+    reply = network.client_mod(
+        message, network.contexts[0], lambda m, c: Message(RecordDict(m.content), reply_to=m)
+    )
+    assert np.array_equal(flatten(reply.content["arrays"]), flatten(network.model))
+    assert network.contexts[0].state == RecordDict()
+
+
+# State.
+
+
+def test_state_holds_model_version_and_error_feedback():
+    network = after_rounds(1)
+    state = network.contexts[0].state
+    assert set(state) == {"synced-model", "synced-version", "error-feedback"}
+    assert set(state["synced-version"]) == {"number", "fingerprint", "round"}
+    assert set(state["error-feedback"]) == {"residual", "pending"}
+    assert np.array_equal(flatten(state["synced-model"]), network.trained_from[0])
+
+
+def test_state_holds_no_residual_without_error_feedback():
+    network = Network("signsgd", clients=1)
+    network.run_round({0: network.random_change()})
+    assert set(network.contexts[0].state) == {"synced-model", "synced-version"}
+
+
+def test_training_that_raises_changes_no_state():
+    network = after_rounds(2)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+
+    def fails(message, _):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        network.client_mod(message, network.contexts[0], fails)
+    assert state_bytes(network.contexts[0]) == before
+
+
+def test_message_of_an_earlier_round_is_an_error():
+    network = stc()
+    (late,) = network.configure(0)
+    network.run_round({0: network.random_change()})
+    before = state_bytes(network.contexts[0])
+    with pytest.raises(ValueError, match=r"a message of round 1, after one of round 2"):
+        network.train(late, network.random_change())
+    assert state_bytes(network.contexts[0]) == before
+
+
+def test_message_of_the_same_round_is_an_error():
+    network = stc()
+    first, second = network.configure(0, 0)
+    network.train(first, network.random_change())
+    with pytest.raises(ValueError, match=r"a message of round 1, after one of round 1"):
+        network.train(second, network.random_change())
+
+
+def test_update_that_a_restored_old_state_holds_is_not_sent_again():
+    """Two messages at once: the older one's state is written last."""
+    network = stc()
+    network.run_round({0: network.random_change()})
+    past = dict(network.contexts[0].state)
+    network.run_round({0: network.random_change()})
+    network.contexts[0].state = RecordDict(past)
+    network.run_round({0: network.random_change()})  # its model is old too: it requests one
+    (message,) = network.configure(0)
+    change = network.random_change()
+    found = sent(network.train(message, change))
+    np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
+
+
+def test_residual_of_another_size_is_an_error():
+    network = after_rounds(1)
+    short = raw_record(residual=bytes(4 * 7), pending=b"")
+    network.contexts[0].state["error-feedback"] = short
+    (message,) = network.configure(0)
+    with pytest.raises(ValueError, match=f"the residual has 7 entries, the model {SIZE}"):
+        network.train(message, zeros)
+
+
+def test_handler_that_changes_its_message_does_not_change_another_clients_model():
+    network = after_rounds(1, clients=2)
+    before = flatten(network.model)
+    messages = network.configure(0, 1)
+
+    def overwrites(message, _):
+        reply = Message(RecordDict(dict(message.content)), reply_to=message)
+        message.content["arrays"]["weight"] = Array(np.zeros((9, 13), np.float32))
+        return reply
+
+    network.client_mod(messages[0], network.contexts[0], overwrites)
+    network.train(messages[1], network.random_change())
+    assert np.array_equal(network.trained_from[1], before)
+
+
+def test_clients_of_one_process_that_missed_different_rounds_reach_the_same_model():
+    network = after_rounds(1, clients=4)
+    for absent in range(1, 4):
+        network.run_round({client: network.random_change() for client in range(4 - absent)})
+    before = flatten(network.model)
+    for message in network.configure(2, 0, 3, 1):
+        network.train(message, network.random_change())
+    for client in range(4):
+        assert np.array_equal(network.trained_from[client], before)
+
+
+# Invalid messages.
+
+
+def test_settings_in_the_message_do_not_change_the_clients_compressor():
+    """They are for clients in other languages; ours build the strategy from the run config."""
+    network, twin = after_rounds(2), after_rounds(2)
+    change = network.random_change()
+    (message,) = network.configure(0)
+    (unchanged,) = twin.configure(0)
+    message.content["config"] = ConfigRecord(
+        {"server-round": 3, "sparsity-up": 7.0, "scope": "none"}
+    )
+    assert payload(network.train(message, change)) == payload(twin.train(unchanged, change))
+
+
+def replace(content, name, data):
+    content["sync"][name] = raw_record(**{name: data})[name]
+
+
+def head(protocol=2, accepted=0, number=0, fingerprint=0):
+    return struct.pack("<BIII", protocol, accepted, number, fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda content: content.pop("sync"), "no array 'head' of bytes"),
+        (lambda content: content["sync"].pop("head"), "no array 'head' of bytes"),
+        (lambda content: content["sync"].pop("updates"), "no array 'updates' of bytes"),
+        (lambda content: replace(content, "head", head()[:-1]), "the head has 12 bytes, not 13"),
+        (lambda content: replace(content, "head", head(protocol=1)), "protocol 1, this end"),
+        (lambda content: replace(content, "updates", b"abc"), "ends within an update's head"),
+    ],
+    ids=["no sync", "no head", "no updates", "short head", "protocol", "updates"],
+)
+def test_message_that_cannot_be_read_is_an_error_and_changes_no_state(spoil, reason):
+    network = after_rounds(2)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+    spoil(message.content)
+    with pytest.raises(ValueError, match=reason):
+        network.train(message, network.random_change())
+    assert state_bytes(network.contexts[0]) == before
+
+
+@pytest.mark.parametrize("records", [("config",), ("config", "sync")])
+def test_message_without_config_is_an_error_and_changes_no_state(records):
+    network = after_rounds(2)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+    for name in records:
+        del message.content[name]
+    with pytest.raises(KeyError, match="no ConfigRecord 'config'"):
+        network.train(message, network.random_change())
+    assert state_bytes(network.contexts[0]) == before
+
+
+@pytest.mark.parametrize("field", ["number", "fingerprint"])
+def test_updates_that_lead_to_another_version_are_answered_with_a_request(field):
+    network = after_rounds(2)
+    before = state_bytes(network.contexts[0])
+    (message,) = network.configure(0)
+    _, accepted, number, fingerprint = struct.unpack("<BIII", message.content["sync"]["head"].data)
+    named = {"accepted": accepted, "number": number, "fingerprint": fingerprint}
+    replace(message.content, "head", head(**{**named, field: named[field] ^ 1}))
+    reply = network.train(message, network.random_change())
+    assert payload(reply) == struct.pack("<BBI", 2, 1, 3)
+    assert state_bytes(network.contexts[0]) == before

@@ -1,0 +1,706 @@
+"""The server's end of the compressed strategies, with real clients."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from strategies.base import RunSettings
+from strategies.compressed_server import CompressedStrategy, ModelNeededError
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
+from strategies.compression.float32 import Float32
+from strategies.compression.sign import Sign
+from strategies.compression.sparse import Sparse
+from strategies.compression.sync_protocol import ReplyStatus, encode_reply
+from strategies.compression.ternary import Ternary
+from strategies.compression.vector_layout import Layout
+from strategies.reply_validation import (
+    ClientReport,
+    ClientUpdate,
+    DivergedReplyError,
+    ReplyBounds,
+    ReplyError,
+)
+from tests.support import compression_reference as reference
+from tests.support.compressed_network import (
+    BLOCKS,
+    REPLY_HEAD_BYTES,
+    SHAPES,
+    SIZE,
+    Network,
+    flatten,
+    model_record,
+    payload,
+    raw_record,
+)
+from tests.support.compression_reference import (
+    FINITE,
+    SMALLEST,
+    float32,
+    generator,
+    layout_of,
+    no_deadline,
+)
+from tests.support.replies import cohort, reasons, record, reply_with
+
+ARGUMENTS = {
+    "stc": {"sparsity_up": 0.05, "sparsity_down": 0.05},
+    "topk": {"sparsity_up": 0.05, "sparsity_down": 0.02},
+    "signsgd": {},
+    "compressed": {
+        "uplink": {"name": "sparse", "sparsity": 0.05},
+        "downlink": {"name": "ternary", "sparsity": 0.05, "scope": "model"},
+    },
+}
+every_strategy = pytest.mark.parametrize("name", ARGUMENTS)
+zeros = np.zeros(SIZE, np.float32)
+
+
+def stc(clients=1, **further):
+    return Network("stc", clients=clients, **ARGUMENTS["stc"], **further)
+
+
+def sent(reply):
+    """Return the update in a reply of STC, decoded bit by bit."""
+    data = payload(reply)[REPLY_HEAD_BYTES:]
+    return np.array(reference.decode_ternary(data, BLOCKS))
+
+
+def carries_full_model(message):
+    assert ("arrays" in message.content) != ("updates" in message.content["sync"])
+    return "arrays" in message.content
+
+
+def updates_in(message):
+    return message.content["sync"]["updates"].data
+
+
+def head_of(message):
+    """Return (accepted round, version's number, fingerprint) of a training message."""
+    head = message.content["sync"]["head"].data
+    assert head[0] == 2
+    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (1, 5, 9))
+
+
+def status_reply(node, status, server_round):
+    """Return a reply without an update, written by hand."""
+    data = bytes([2, status]) + server_round.to_bytes(4, "little")
+    return reply_with(node, RecordDict({"update": raw_record(payload=data)}))
+
+
+# Both ends hold the same model, and every update counts once.
+
+
+@every_strategy
+def test_clients_train_on_the_servers_model_to_the_last_bit(name):
+    network = Network(name, clients=6, **ARGUMENTS[name])
+    for _ in range(30):
+        before = flatten(network.model)
+        chosen = network.rng.choice(6, size=2, replace=False)
+        network.run_round({int(client): network.random_change() for client in chosen})
+        for client in chosen:
+            assert np.array_equal(network.trained_from[client], before)
+        assert not np.array_equal(flatten(network.model), before)
+
+
+def test_lost_and_rejected_updates_are_sent_again_and_none_counts_twice():
+    """Replies are lost or rejected at random and clients lose their state: every sum adds up."""
+    network = stc(clients=5, seed=3)
+    done = {client: np.zeros(SIZE) for client in range(5)}
+    accepted = {client: np.zeros(SIZE) for client in range(5)}
+    pending = {client: np.zeros(SIZE) for client in range(5)}
+    total = np.zeros(SIZE)
+    start = flatten(network.model).astype(np.float64)
+    num_lost = num_without_state = 0
+    for _ in range(200):
+        chosen = [int(c) for c in network.rng.choice(5, size=3, replace=False)]
+        if network.rng.random() < 0.1:
+            client = chosen[0]
+            network.lose_state(client)
+            num_without_state += 1
+            # What it had not sent is lost with its state.
+            done[client], pending[client] = accepted[client].copy(), np.zeros(SIZE)
+        arriving, updates = [], []
+        for message in network.configure(*chosen):
+            client = message.metadata.dst_node_id - 10
+            change = network.random_change()
+            reply = network.train(message, change)
+            if "metrics" in reply.content:  # it trained
+                done[client] += change
+                pending[client] = sent(reply)
+            drawn = network.rng.random()
+            if drawn < 0.2:
+                num_lost += 1
+                continue
+            if drawn < 0.3 and "metrics" in reply.content:
+                reply.content["metrics"]["num-examples"] = 0  # the server rejects it
+                num_lost += 1
+            elif "metrics" in reply.content:
+                updates.append(pending[client])
+                accepted[client] += pending[client]
+                pending[client] = np.zeros(SIZE)
+            arriving.append(reply)
+        network.aggregate(arriving)
+        total += np.mean(updates, axis=0) if updates else 0
+    assert num_lost > 50
+    assert num_without_state > 5
+    for client in range(5):
+        kept = network.residual(client) + pending[client]
+        np.testing.assert_allclose(accepted[client] + kept, done[client], atol=1e-3)
+    moved = flatten(network.model) - start
+    np.testing.assert_allclose(moved + network.strategy.residual, total, atol=1e-3)
+
+
+def test_update_counts_twice_if_the_server_does_not_acknowledge_it():
+    """What the acknowledgement in the message's head is for."""
+    network = stc()
+    change = network.random_change()
+    first = sent(network.run_round({0: change})[0])
+    (message,) = network.configure(0)
+    head = bytearray(message.content["sync"]["head"].data)
+    assert head[1:5] == b"\1\0\0\0"
+    head[1:5] = bytes(4)
+    message.content["sync"]["head"] = raw_record(head=bytes(head))["head"]
+    second = sent(network.train(message, zeros))
+    np.testing.assert_allclose(first + second + network.residual(0), change + first, atol=1e-6)
+
+
+@pytest.mark.parametrize("loses_model", [True, False])
+def test_acknowledgement_is_kept_when_the_version_is_not(loses_model):
+    network = stc()
+    change = network.random_change()
+    first = sent(network.run_round({0: change})[0])
+    if loses_model:  # the residual is still there
+        del network.contexts[0].state["synced-model"]
+        (message,) = network.configure(0)
+        network.aggregate([network.train(message, change)])
+        assert isinstance(network.strategy.rejected[10], ModelNeededError)
+    else:
+        network.model = model_record(flatten(network.model) + 1)
+    (message,) = network.configure(0)
+    assert carries_full_model(message)
+    assert head_of(message)[0] == 1
+    second = sent(network.train(message, zeros))
+    np.testing.assert_allclose(first + second + network.residual(0), change, atol=1e-6)
+
+
+def test_updates_of_a_round_with_too_few_replies_are_sent_again():
+    """The server must not acknowledge them: two rounds' changes arrive in the third."""
+    network, twin = stc(clients=2, settings=RunSettings(min_replies=2)), stc(clients=2)
+    changes = [{client: network.random_change() for client in range(2)} for _ in range(3)]
+    for one in (network, twin):
+        one.run_round(changes[0])
+    model, residual = network.model, network.strategy.residual.copy()
+    version = head_of(network.configure(0)[0])[1:]
+    kept = network.residual(0).copy()
+
+    (alone,) = network.run_round({0: changes[1][0]})
+    assert reasons(network.strategy) == {10: "too few usable replies: 1, min-replies is 2"}
+    assert network.model is model
+    assert np.array_equal(network.strategy.residual, residual)
+    assert network.strategy.theory_bits_up == 0
+    unused = sent(alone)
+    assert unused.any()
+    np.testing.assert_allclose(unused + network.residual(0), kept + changes[1][0], atol=1e-6)
+
+    assert {head_of(message)[1:] for message in network.configure(0, 1)} == {version}
+    network.run_round(changes[2])
+    assert network.strategy.rejected == {}
+    # The twin had no such round: client 0's two changes are one there.
+    twin.run_round({0: changes[1][0] + changes[2][0], 1: changes[2][1]})
+    np.testing.assert_allclose(flatten(network.model), flatten(twin.model), atol=1e-6)
+    np.testing.assert_allclose(network.residual(0), twin.residual(0), atol=1e-6)
+
+
+# What a client is sent.
+
+
+def test_new_client_is_sent_the_full_model():
+    network = stc(clients=3)
+    assert all(carries_full_model(message) for message in network.configure(0, 1, 2))
+    network.run_round({0: network.random_change()})
+    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
+
+
+def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
+    network = stc(clients=3)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    one_update = updates_in(network.configure(0)[0])
+    assert 0 < len(one_update) < 4 * SIZE / 5
+    for _ in range(3):
+        network.run_round({0: network.random_change()})
+    # Client 1 missed three more rounds: still smaller than the model.
+    longer = updates_in(network.configure(1)[0])
+    assert longer.startswith(one_update)
+    assert len(longer) > len(one_update)
+    while True:
+        network.run_round({0: network.random_change()})
+        (message,) = network.configure(1)
+        if carries_full_model(message):
+            break
+        assert len(updates_in(message)) < 4 * SIZE
+    # What it missed would be larger than the model, by the update made last.
+    network.run_round({1: network.random_change()})
+    assert not network.strategy.rejected
+    assert not carries_full_model(network.configure(1)[0])
+
+
+def test_client_that_lost_its_state_is_sent_the_full_model_in_its_next_round():
+    network = stc(clients=3)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    network.lose_state(1)
+    replies = network.run_round({1: network.random_change()})
+    assert "metrics" not in replies[0].content
+    assert "lost its state; full model next round" in reasons(network.strategy)[11]
+    assert isinstance(network.strategy.rejected[11], ModelNeededError)
+    assert carries_full_model(network.configure(1)[0])
+    network.run_round({1: network.random_change()})
+    assert not network.strategy.rejected
+
+
+def test_equal_copy_of_the_model_is_not_a_new_model():
+    """A model is recognised by its content: a checkpoint or a callback may have copied it."""
+    network, twin = stc(clients=2), stc(clients=2)
+    for _ in range(2):
+        changes = {client: network.random_change() for client in range(2)}
+        for one in (network, twin):
+            one.run_round(changes)
+        network.model = model_record(flatten(network.model).copy())
+    ours, theirs = network.configure(0)[0], twin.configure(0)[0]
+    assert not carries_full_model(ours)
+    assert updates_in(ours) == updates_in(theirs)
+    assert head_of(ours) == head_of(theirs)
+    change = network.random_change()
+    for one in (network, twin):
+        one.run_round({0: change})
+    assert np.array_equal(flatten(network.model), flatten(twin.model))
+
+
+@pytest.mark.parametrize("one_bit", [True, False])
+def test_model_of_other_content_is_sent_in_full(one_bit):
+    network = stc(clients=2)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    before, other = head_of(network.configure(0)[0]), flatten(network.model)
+    if one_bit:
+        other.view(np.int32)[50] ^= 1
+    else:
+        other += 1
+    network.model = model_record(other)
+    for message in network.configure(0, 1):
+        assert carries_full_model(message)
+        assert head_of(message)[1:] != before[1:]
+    assert network.strategy.theory_bits_down == 2 * 32 * SIZE
+    network.run_round({0: network.random_change()})
+    assert np.array_equal(network.trained_from[0], other)
+    assert not carries_full_model(network.configure(0)[0])
+
+
+def test_clients_of_one_version_share_the_message_content():
+    network = stc(clients=3)
+    network.run_round({client: network.random_change() for client in range(3)})
+    one, other = network.configure(0, 1)
+    assert one.content["sync"]["updates"] is other.content["sync"]["updates"]
+
+
+@every_strategy
+def test_messages_name_node_type_and_round(name):
+    network = Network(name, **ARGUMENTS[name])
+    messages = network.configure(2, 0)
+    assert [message.metadata.dst_node_id for message in messages] == [12, 10]
+    assert {message.metadata.message_type for message in messages} == {"train"}
+    assert {message.metadata.group_id for message in messages} == {"1"}
+    assert all(message.content["config"]["server-round"] == 1 for message in messages)
+
+
+# Clients that lost their state do not make a round a failing one.
+
+
+def test_clients_that_were_sent_updates_and_need_the_model_count_as_resyncing():
+    network = stc(clients=3)
+    network.run_round({client: network.random_change() for client in range(3)})
+    assert network.strategy.num_resyncing == 0
+    for client in (0, 2):
+        network.lose_state(client)
+    network.run_round({client: network.random_change() for client in range(3)})
+    assert network.strategy.num_resyncing == 2
+    assert set(network.strategy.rejected) == {10, 12}
+    network.run_round({client: network.random_change() for client in range(3)})
+    assert network.strategy.num_resyncing == 0
+    assert not network.strategy.rejected
+
+
+def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_resyncing():
+    """Its next round would be no different, for ever."""
+    network = stc()
+    for server_round in (1, 2, 3):
+        (message,) = network.configure(0)
+        assert carries_full_model(message)
+        network.aggregate([status_reply(10, 1, server_round)])
+        assert isinstance(network.strategy.rejected[10], ModelNeededError)
+        assert network.strategy.num_resyncing == 0
+
+
+def test_request_for_the_model_that_names_another_round_is_ignored():
+    network = stc(clients=2)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    network.configure(0, 1)
+    network.aggregate([status_reply(10, 1, 1), status_reply(11, 1, 2)])
+    assert reasons(network.strategy)[10] == "the reply is to round 1, not 2"
+    assert network.strategy.num_resyncing == 1
+    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
+
+
+# Replies that are rejected.
+
+
+def replace(reply, data, stype="fedavg_app.bytes"):
+    reply.content["update"] = ArrayRecord({"payload": Array("uint8", (len(data),), stype, data)})
+
+
+def update_of_all_entries():
+    """Return a payload with all entries, where the sparsity is 0.05."""
+    layout = Layout(tuple(SHAPES), tuple(SHAPES.values()))
+    vector = np.arange(1, SIZE + 1, dtype=np.float32)
+    return encode_reply(ReplyStatus.UPDATE, 1, Ternary(1.0).encode(vector, layout, generator()))
+
+
+def with_huge_magnitude(reply):
+    data = bytearray(payload(reply))
+    data[11:15] = np.float32(1e30).tobytes()
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda reply: reply.content.pop("update"), "no array 'payload'"),
+        (lambda reply: reply.content.pop("metrics"), "no MetricRecord"),
+        (lambda reply: reply.content["update"].pop("payload"), "no array 'payload'"),
+        (lambda reply: replace(reply, b""), "its head alone takes 6"),
+        (lambda reply: replace(reply, b"\x01" + bytes(20)), "protocol 1"),
+        (lambda reply: replace(reply, b"\x02\x07" + bytes(20)), "unknown status 7"),
+        (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
+        (lambda reply: replace(reply, encode_reply(0, 0)), "the reply is to round 0, not 1"),
+        (lambda reply: replace(reply, encode_reply(0, 1, bytes(9))), "undecodable update"),
+        (lambda reply: replace(reply, encode_reply(0, 1)), "undecodable update"),
+        (lambda reply: replace(reply, payload(reply), "numpy.ndarray"), "no array 'payload'"),
+        (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
+        (lambda reply: replace(reply, payload(reply) + b"\0"), "undecodable update"),
+        (lambda reply: replace(reply, update_of_all_entries()), "k = 131 do not fit"),
+        (lambda reply: replace(reply, encode_reply(1, 1) + b"a"), "bytes follow a status"),
+        (lambda reply: replace(reply, encode_reply(2, 1) + b"a"), "bytes follow a status"),
+        (lambda reply: replace(reply, encode_reply(1, 1)), "full model next round"),
+        (lambda reply: replace(reply, encode_reply(2, 1)), "training diverged"),
+        (lambda reply: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),
+    ],
+    ids=[
+        "no record", "no metrics", "no payload", "empty", "protocol", "status", "future round",
+        "past round", "bytes", "no bytes", "serialization", "truncated", "extended", "too many",
+        "bytes after a request", "bytes after divergence", "request", "divergence", "huge",
+    ],
+)  # fmt: skip
+def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
+    network, without = stc(clients=2), stc(clients=2)
+    changes = [network.random_change(), network.random_change()]
+    messages = network.configure(0, 1)
+    replies = [network.train(m, change) for m, change in zip(messages, changes, strict=True)]
+    spoil(replies[0])
+    network.aggregate(replies)
+    assert list(network.strategy.rejected) == [10]
+    assert reason in reasons(network.strategy)[10]
+    without.run_round({1: changes[1]})
+    assert np.array_equal(flatten(network.model), flatten(without.model))
+
+
+def test_reply_to_another_round_of_the_same_version_is_rejected():
+    network = stc(clients=2)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    (message, _) = network.configure(0, 1)
+    head = head_of(message)
+    late = network.train(message, network.random_change())
+    network.aggregate([])  # no update, so the next round has the same version
+    before = flatten(network.model)
+    (message, _) = network.configure(0, 1)
+    assert head_of(message) == head
+    network.aggregate([late])
+    assert reasons(network.strategy) == {10: "the reply is to round 2, not 3"}
+    assert np.array_equal(flatten(network.model), before)
+
+
+def test_bounds_apply_to_decoded_updates():
+    """Four entries of a ternary update of magnitude 2.25 have the norm 4.5."""
+    network = Network("stc", clients=2, sparsity_up=0.03, sparsity_down=1.0, scope="model")
+    long, short = np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32)
+    long[:5] = [1, -2, 3, -2, 2]  # the largest four: 0.03 * 131, rounded up
+    short[7:11] = [1, -1, 1, -1]
+    network.strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=4.4))
+    before = flatten(network.model)
+    network.run_round({0: long, 1: short})
+    assert reasons(network.strategy) == {10: "the update's norm is 4.5, max-update-norm is 4.4"}
+    np.testing.assert_allclose(flatten(network.model) - before, short, atol=1e-6)
+    bounds = ReplyBounds(max_update_norm=4.6, max_examples=10)
+    network.strategy.settings = RunSettings(bounds=bounds)
+    network.run_round({0: zeros, 1: short}, {0: 10, 1: 11})
+    assert reasons(network.strategy) == {11: "num-examples is 11, max-examples is 10"}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e22])
+def test_diverged_training_is_a_diverged_reply_error(value):
+    network = stc(clients=2)
+    for expected_rejected in ([], [10], []):
+        first = np.full(SIZE, value, np.float32) if expected_rejected else network.random_change()
+        network.run_round({0: first, 1: network.random_change()})
+        assert list(network.strategy.rejected) == expected_rejected
+        for error in network.strategy.rejected.values():
+            assert type(error) is DivergedReplyError
+            assert "the client's training diverged" in str(error)
+        assert network.strategy.num_resyncing == 0
+        assert np.isfinite(flatten(network.model)).all()
+
+
+def test_update_with_huge_values_is_a_diverged_reply_error():
+    network = stc()
+    (message,) = network.configure(0)
+    reply = network.train(message, network.random_change())
+    replace(reply, with_huge_magnitude(reply))
+    network.aggregate([reply])
+    assert type(network.strategy.rejected[10]) is DivergedReplyError
+    replace(reply, b"")
+    network.aggregate([reply])
+    assert type(network.strategy.rejected[10]) is ReplyError
+
+
+# Compressors of other packages.
+
+INVALID = b"not an update"
+
+
+class Faulty(Float32):
+    """A compressor of another package that does not check bytes well."""
+
+    fault = "DecodeError"
+
+    def decode(self, data, layout):
+        if data != INVALID:
+            return super().decode(data, layout)
+        values = np.ones(layout.size, np.float32)
+        if self.fault == "length":
+            return DenseUpdate(values[:-1])
+        if self.fault == "position":
+            return SparseUpdate(layout.size, np.array([3, layout.size]), values[:2])
+        if self.fault == "counts":
+            return SparseUpdate(layout.size, np.array([3]), values[:2])
+        if self.fault == "type":
+            return values
+        if self.fault in ("nan", "inf"):
+            values[5] = float(self.fault)
+            return DenseUpdate(values)
+        errors = (DecodeError, ValueError, IndexError, ZeroDivisionError, MemoryError)
+        (error,) = (error for error in errors if error.__name__ == self.fault)
+        raise error("line one\nline two")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "reason"),
+    [
+        ("DecodeError", ReplyError, "undecodable update: line one line two"),
+        ("ValueError", ReplyError, "undecodable update: line one line two"),
+        ("IndexError", ReplyError, "undecodable update: line one line two"),
+        ("ZeroDivisionError", ReplyError, "undecodable update: line one line two"),
+        ("MemoryError", ReplyError, "undecodable update: line one line two"),
+        ("length", ReplyError, "undecodable update: the update has 130 entries, not 131"),
+        (
+            "position",
+            ReplyError,
+            "undecodable update: a position lies beyond the vector's 131 entries",
+        ),
+        ("counts", ReplyError, "undecodable update: 1 positions for 2 values"),
+        ("type", ReplyError, "undecodable update: 'numpy.ndarray' object has no attribute 'check'"),
+        ("nan", DivergedReplyError, "the update changes a weight by nan"),
+        ("inf", DivergedReplyError, "the update changes a weight by inf"),
+    ],
+)
+def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
+    monkeypatch, fault, kind, reason
+):
+    monkeypatch.setattr(Faulty, "fault", fault)
+    uplink, downlink = f"{__name__}:Faulty", {"name": "sparse", "sparsity": 0.1}
+    network, without = (
+        Network("compressed", clients=2, uplink=uplink, downlink=downlink) for _ in range(2)
+    )
+    changes = [network.random_change(), network.random_change()]
+    messages = network.configure(0, 1)
+    replies = [network.train(m, change) for m, change in zip(messages, changes, strict=True)]
+    replace(replies[0], encode_reply(ReplyStatus.UPDATE, 1, INVALID))
+    network.aggregate(replies)
+    assert type(network.strategy.rejected[10]) is kind
+    assert reasons(network.strategy) == {10: reason}
+    without.run_round({1: changes[1]})
+    assert np.array_equal(flatten(network.model), flatten(without.model))
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    assert not network.strategy.rejected, "the run goes on"
+
+
+# The aggregation.
+
+draws = {"up": [], "down": []}
+
+
+class Drawing(Float32):
+    """Notes the first random number of every call, by the direction of the compressor."""
+
+    direction = ""
+
+    def encode(self, vector, layout, rng):
+        draws[self.direction].append(rng.random())
+        return super().encode(vector, layout, rng)
+
+
+class DrawingUp(Drawing):
+    direction = "up"
+
+
+class DrawingDown(Drawing):
+    direction = "down"
+
+
+def test_random_numbers_come_from_seed_round_and_client():
+    for direction in draws.values():
+        direction.clear()
+    network = Network(
+        "compressed",
+        clients=3,
+        settings=RunSettings(seed=5),
+        uplink=f"{__name__}:DrawingUp",
+        downlink=f"{__name__}:DrawingDown",
+    )
+    cohorts = [(0, 2), (1, 2)]
+    for clients in cohorts:
+        messages = network.configure(*clients, seed=7)
+        network.aggregate([network.train(message, zeros) for message in messages])
+    assert draws["up"] == [
+        np.random.default_rng([7, server_round, client]).random()
+        for server_round, clients in enumerate(cohorts, 1)
+        for client in clients
+    ]
+    assert draws["down"] == [np.random.default_rng([5, number]).random() for number in (1, 2)]
+
+
+@no_deadline
+@given(
+    st.integers(1, 40).flatmap(
+        lambda size: st.lists(
+            st.tuples(
+                st.lists(FINITE, min_size=size, max_size=size).map(float32),
+                st.sampled_from([Float32(), Sign(0.0002), Sparse(0.2), Ternary(0.2)]),
+                st.integers(1, 1000),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    ),
+    st.sampled_from(["samples", "uniform"]),
+)
+def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(drawn, weights):
+    size = len(drawn[0][0])
+    layout = layout_of(size)
+    strategy = CompressedStrategy(Float32(), Float32(), error_feedback=False, weights=weights)
+    model = {"array0": np.zeros(size, np.float32)}
+    strategy.configure_train(1, record(model), ConfigRecord(), cohort())
+    stack, counts = [], []
+    for node, (vector, compressor, count) in enumerate(drawn):
+        update = compressor.decode(compressor.encode(vector, layout, generator()), layout)
+        stack.append(update.to_dense().astype(np.float64))
+        counts.append(count if weights == "samples" else 1)
+        strategy.accumulate(ClientUpdate(ClientReport(node, float(count)), update))
+    found = strategy.finalize(model)["array0"]
+    expected = np.average(stack, axis=0, weights=counts)
+    assert found.dtype == np.float32
+    scale = np.abs(stack).max(axis=0)
+    bound = np.abs(expected) * 2.0**-24 + scale * 1e-14 + SMALLEST
+    assert (np.abs(found - expected) <= bound).all()
+
+
+def test_combined_update_by_hand():
+    strategy = CompressedStrategy(Float32(), Float32(), weights="samples")
+    model = {"w": float32([10, 20, 30])}
+    strategy.configure_train(1, record(model), ConfigRecord(), cohort())
+    for node, (values, count) in enumerate([([1, 0, -4], 1), ([0, 0, 8], 3)]):
+        report = ClientReport(node, float(count))
+        strategy.accumulate(ClientUpdate(report, DenseUpdate(float32(values))))
+    assert strategy.finalize(model)["w"].tolist() == [10.25, 20, 35]
+    strategy.reset()
+    strategy.accumulate(ClientUpdate(ClientReport(0, 1.0), DenseUpdate(float32([1, 1, 1]))))
+    assert strategy.finalize(model)["w"].tolist() == [11, 21, 31]
+
+
+@pytest.mark.parametrize(("weights", "expected"), [("uniform", 2.0), ("samples", 2.5)])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("stc", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
+        ("topk", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
+        ("compressed", {"uplink": "float32", "downlink": "float32"}),
+    ],
+)
+def test_clients_are_weighted_uniformly_or_by_their_examples(name, arguments, weights, expected):
+    network = Network(name, weights=weights, **arguments)
+    before = flatten(network.model)
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
+    np.testing.assert_allclose(flatten(network.model) - before, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_residuals_are_kept_with_error_feedback_only(error_feedback):
+    sparse = {"name": "sparse", "sparsity": 0.1}
+    network = Network(
+        "compressed", clients=2, uplink=sparse, downlink=sparse, error_feedback=error_feedback
+    )
+    before = flatten(network.model).astype(np.float64)
+    changes = [network.random_change() for _ in range(2)]
+    network.run_round(dict(enumerate(changes)))
+    moved = flatten(network.model) - before
+    if error_feedback:
+        kept = np.mean([network.residual(client) for client in range(2)], axis=0)
+        total = moved + network.strategy.residual + kept
+        np.testing.assert_allclose(total, np.mean(changes, axis=0), atol=1e-5)
+    else:
+        assert network.strategy.residual is None
+        assert "error-feedback" not in network.contexts[0].state
+        network.run_round(dict.fromkeys(range(2), zeros))
+        np.testing.assert_allclose(flatten(network.model), before + moved, atol=1e-6)
+
+
+# Theory, and what cannot be used.
+
+
+def test_theory_bits_count_every_update_that_a_client_missed():
+    network = Network("stc", clients=2, sparsity_up=0.25, sparsity_down=0.25)
+    full, one = 32 * SIZE, SIZE * 0.25 * (1 + 1 + 1 / (1 - 0.75**2))  # b* = 1 at p = 0.25
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    assert network.strategy.theory_bits_down == 2 * full
+    assert network.strategy.theory_bits_up == pytest.approx(2 * one)
+    for expected in (1, 1, 1):
+        network.run_round({0: network.random_change()})
+        assert network.strategy.theory_bits_down == pytest.approx(expected * one)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    assert network.strategy.theory_bits_down == pytest.approx((1 + 4) * one)
+    for _ in range(60):
+        network.run_round({0: network.random_change()})
+    network.configure(1)
+    assert network.strategy.theory_bits_down == full
+
+
+@every_strategy
+def test_model_that_is_not_float32_is_rejected_by_the_arrays_name(name):
+    strategy = strategies.build(name, {})
+    model = ArrayRecord({"steps": Array(np.zeros(3, np.int64))})
+    with pytest.raises(ValueError, match="'steps' is int64"):
+        strategy.configure_train(1, model, ConfigRecord(), cohort(10))
+
+
+def test_blocks_of_the_test_network_are_those_of_its_shapes():
+    assert tuple(int(np.prod(shape)) for shape in SHAPES.values()) == BLOCKS

@@ -1,0 +1,351 @@
+"""Flower's own strategies behind the adapter equal the bare ones on the valid replies alone."""
+
+import math
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp import strategy as flower
+
+import strategies
+from strategies.base import FederatedStrategy, RunSettings
+from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter
+from strategies.reply_validation import ReplyBounds, ReplyError
+from tests.support.replies import (
+    as_numpy,
+    cohort,
+    evaluated,
+    failed,
+    reasons,
+    record,
+    reply,
+    reply_with,
+)
+
+ARGUMENTS = {
+    "FedAvg": {},
+    "FedAdam": {"eta": 0.05, "tau": 0.01},
+    "FedMedian": {},
+    "Krum": {"num_malicious_nodes": 1},
+}
+MINIMUM = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
+VALID = (11, 12, 13, 14, 15)
+EXTRA, POISONED, INCOMPLETE, CRASHED = 16, 17, 18, 19
+
+
+def model(seed):
+    rng = np.random.default_rng(seed)
+    return {
+        "weight": rng.normal(size=(4, 3)).astype(np.float32),
+        "bias": rng.normal(size=4).astype(np.float32),
+    }
+
+
+def valid_reply(server_round, node):
+    return reply(node, model(100 * server_round + node), 10 * node, **{"train-loss": node / 10})
+
+
+def other_replies(server_round):
+    """Return one valid reply with a metric of its own and three that are not valid."""
+    extra = valid_reply(server_round, EXTRA)
+    extra.content["metrics"]["own"] = 1.0
+    poisoned = model(0)
+    poisoned["bias"][0] = np.nan
+    incomplete = RecordDict({"metrics": MetricRecord({"num-examples": 5, "train-loss": 1.0})})
+    return [
+        reply(POISONED, poisoned, 10**6, **{"train-loss": math.nan}),
+        extra,
+        reply_with(INCOMPLETE, incomplete),
+        failed(CRASHED),
+    ]
+
+
+@pytest.mark.parametrize("name", list(ARGUMENTS))
+def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
+    adapter = strategies.build(f"flwr.serverapp.strategy:{name}", ARGUMENTS[name])
+    bare = getattr(flower, name)(**ARGUMENTS[name], **MINIMUM)
+    assert isinstance(adapter, FlowerAdapter)
+    ours, theirs = record(model(0)), record(model(0))
+    for server_round in (1, 2):  # FedAdam keeps its moments
+        for one, arrays in ((adapter, ours), (bare, theirs)):
+            one.configure_train(server_round, arrays, ConfigRecord(), cohort(*VALID, EXTRA))
+        replies = [valid_reply(server_round, node) for node in VALID]
+        replies[1:1] = other_replies(server_round)
+        ours, our_metrics = adapter.aggregate_train(server_round, replies)
+        # In the same order: floating-point sums depend on it.
+        order = (VALID[0], EXTRA, *VALID[1:])
+        theirs, their_metrics = bare.aggregate_train(
+            server_round, [valid_reply(server_round, node) for node in order]
+        )
+        assert list(ours) == ["weight", "bias"]
+        for key, array in as_numpy(ours).items():
+            assert np.isfinite(array).all()
+            expected = theirs[key].numpy().astype(np.float32)
+            np.testing.assert_array_equal(array, expected, strict=True)
+        assert our_metrics == their_metrics
+        assert set(our_metrics) == {"train-loss"}
+        assert set(adapter.rejected) == {POISONED, INCOMPLETE, CRASHED}
+        theirs = record({key: array.numpy().astype(np.float32) for key, array in theirs.items()})
+
+
+def test_bare_strategy_raises_for_these_replies():
+    """If this no longer raises, Flower validates replies itself, and ours may not be needed."""
+    bare = flower.FedAvg(**MINIMUM)
+    with pytest.raises(Exception, match=r"MetricRecord|ArrayRecord"):
+        bare.aggregate_train(1, [valid_reply(1, 11), *other_replies(1)])
+
+
+def test_messages_go_to_the_whole_cohort():
+    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
+    config = ConfigRecord({"learning-rate": 0.1})
+    messages = list(adapter.configure_train(3, record(model(0)), config, cohort(*VALID)))
+    assert sorted(message.metadata.dst_node_id for message in messages) == list(VALID)
+    for message in messages:
+        assert message.metadata.message_type == "train"
+        assert dict(message.content["config"]) == {"learning-rate": 0.1, "server-round": 3}
+    messages = list(adapter.configure_evaluate(3, record(model(0)), config, cohort(11)))
+    assert [message.metadata.message_type for message in messages] == ["evaluate"]
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedMedian"])
+def test_round_without_a_valid_reply_has_no_model(name):
+    adapter = strategies.build(f"flwr.serverapp.strategy:{name}", {})
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11, 12))
+    assert adapter.aggregate_train(1, [failed(11), failed(12)]) == (None, None)
+    assert set(adapter.rejected) == {11, 12}
+    assert adapter.aggregate_evaluate(1, [failed(11)]) is None
+
+
+def test_aggregate_evaluate_adds_the_spread_of_accuracies():
+    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
+    replies = [
+        evaluated(11, 1, accuracy=0.5),
+        evaluated(12, 3, accuracy=0.9, own=1.0),
+        evaluated(13, -4, accuracy=0.9),
+        failed(14),
+    ]
+    metrics = adapter.aggregate_evaluate(1, replies)
+    assert set(metrics) == {"accuracy", "accuracy-mean", "accuracy-p10"}
+    assert metrics["accuracy-mean"] == pytest.approx(0.7)
+    assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
+    assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
+    assert set(adapter.rejected) == {13, 14}
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_means_of_integers_are_rounded_not_truncated(count):
+    """A third of 7, three times, is 6.999999999999999; as an integer that is 7, not 6."""
+    arrays = {"scale": np.ones(2, np.float32), "num_batches_tracked": np.array(count)}
+    for clients in (3, 6):
+        nodes = range(1, clients + 1)
+        adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
+        adapter.configure_train(1, record(arrays), ConfigRecord(), cohort(*nodes))
+        mean, _ = adapter.aggregate_train(1, [reply(node, arrays) for node in nodes])
+        found = mean["num_batches_tracked"].numpy()
+        assert (found.dtype, found.shape, found.item()) == (np.int64, (), count)
+
+
+def test_reply_without_the_weighting_metric_is_rejected_alone():
+    """The strategy weights by another metric; a reply without it must not take it from all."""
+    name = "flwr.serverapp.strategy:FedAvg"
+    adapter = strategies.build(name, {"weighted_by_key": "effort"})
+    adapter.configure_train(1, record({"w": np.zeros(1)}), ConfigRecord(), cohort(1, 2, 3))
+    replies = [
+        reply(1, {"w": np.array([1.0])}, 5, effort=1.0),
+        reply(2, {"w": np.array([5.0])}, 5, effort=3.0),
+        reply(3, {"w": np.array([9.0])}, 5, effort=math.nan),
+    ]
+    arrays, _ = adapter.aggregate_train(1, replies)
+    assert arrays["w"].numpy().tolist() == [4.0]
+
+
+def test_bounds_apply_before_the_inner_strategy():
+    bounds = ReplyBounds(max_examples=50, max_update_norm=5.0)
+    settings = RunSettings(min_replies=2, bounds=bounds)
+    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {}, settings)
+    start = {"w": np.full(2, 10, np.float32)}
+    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3, 4))
+    replies = [
+        reply(1, {"w": np.array([13, 14], np.float32)}, 50),
+        reply(2, {"w": np.array([13, 14.1], np.float32)}, 1),
+        reply(3, start, 51),
+    ]
+    assert adapter.aggregate_train(1, replies) == (None, None)
+    assert reasons(adapter) == {
+        1: "too few usable replies: 1, min-replies is 2",
+        2: "the update's norm is 5.08035, max-update-norm is 5",
+        3: "num-examples is 51, max-examples is 50",
+    }
+    arrays, _ = adapter.aggregate_train(1, [*replies[:2], reply(4, start, 50)])
+    assert arrays["w"].numpy().tolist() == [11.5, 12.0]
+    assert set(adapter.rejected) == {2}
+    assert adapter.aggregate_evaluate(1, [reply(3, start, 51)]) is None
+    assert set(adapter.rejected) == {3}
+
+
+def wrapper(kind, **arguments):
+    """Return Flower's wrapper for differential privacy around our FedAvg, without noise."""
+    name = f"flwr.serverapp.strategy:DifferentialPrivacy{kind}"
+    common = {"strategy": "fedavg", "noise_multiplier": 0.0, "num_sampled_clients": 3}
+    return strategies.build(name, {**common, **arguments})
+
+
+@pytest.mark.parametrize(
+    "kind", ["ServerSideFixedClipping", "ServerSideAdaptiveClipping"], ids=["fixed", "adaptive"]
+)
+@pytest.mark.parametrize("tiny", [0.0, 1e-30])
+def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
+    """Flower divides by its norm in float32, where the squares of 1e-30 are zero."""
+    norm = {"clipping_norm": 2.0} if "Fixed" in kind else {"initial_clipping_norm": 2.0}
+    adapter = wrapper(kind, **norm)
+    start = {"w": np.zeros(2, np.float32)}
+    still = {"w": np.full(2, tiny, np.float32)}
+    moved = {"w": np.array([6, 8], np.float32)}
+    for one in (adapter, adapter.inner):
+        one.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    arrays, _ = adapter.aggregate_train(1, [reply(1, still), reply(2, moved), reply(3, moved)])
+    assert reasons(adapter) == {1: "the update is zero, which cannot be clipped"}
+    np.testing.assert_allclose(arrays["w"].numpy(), [1.2, 1.6], rtol=1e-6)
+    with pytest.raises(ZeroDivisionError):  # if not, the check is not needed any more
+        adapter.inner.aggregate_train(1, [reply(1, still)])
+
+
+def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
+    adapter = wrapper("ClientSideAdaptiveClipping", initial_clipping_norm=2.0)
+    start = {"w": np.zeros(2, np.float32)}
+    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    replies = [reply(1, start, norm_bit=0), reply(2, start), reply(3, start, norm_bit=1)]
+    arrays, _ = adapter.aggregate_train(1, replies)
+    assert arrays is not None
+    assert list(adapter.rejected) == [2]
+    assert "adaptiveclipping_mod" in str(adapter.rejected[2])
+    # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
+    assert adapter.inner.clipping_norm == pytest.approx(2.0)
+
+
+def test_weighting_metric_of_a_wrapped_strategy_is_required():
+    adapter = wrapper(
+        "ServerSideFixedClipping", clipping_norm=9.0, strategy="flwr.serverapp.strategy:FedAvg",
+        weighted_by_key="effort",
+    )  # fmt: skip
+    start = {"w": np.zeros(1, np.float32)}
+    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    replies = [
+        reply(1, {"w": np.ones(1, np.float32)}, effort=1.0),
+        reply(2, {"w": np.ones(1, np.float32)}),
+        reply(3, {"w": np.full(1, 5, np.float32)}, effort=3.0),
+    ]
+    arrays, _ = adapter.aggregate_train(1, replies)
+    assert arrays["w"].numpy().tolist() == [4.0]
+    assert "'effort'" in str(adapter.rejected[2])
+
+
+def test_summary_is_that_of_the_inner_strategy(caplog):
+    class CountsSummaries(flower.FedAvg):
+        count = 0
+
+        def summary(self):
+            self.count += 1
+
+    inner = CountsSummaries()
+    FlowerAdapter(inner).summary()
+    assert inner.count == 1
+
+
+def test_theory_bits_count_the_uncompressed_model():
+    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
+    assert adapter.theory_bits_down == len(VALID) * 32 * 16
+    adapter.aggregate_train(1, [valid_reply(1, 11), failed(12), valid_reply(1, 13)])
+    assert adapter.theory_bits_up == 2 * 32 * 16
+
+
+def test_round_with_too_few_replies_does_not_reach_the_inner_strategy():
+    settings = RunSettings(min_replies=3)
+    adapter = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.05}, settings)
+    bare = flower.FedAdam(eta=0.05, **MINIMUM)
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
+    dropped = [valid_reply(1, node) for node in VALID[:2]]
+    assert adapter.aggregate_train(1, dropped) == (None, None)
+    # Neither FedAdam's moments nor the next round's replies have anything of them.
+    for one in (adapter, bare):
+        one.configure_train(2, record(model(0)), ConfigRecord(), cohort(*VALID))
+    ours, _ = adapter.aggregate_train(2, [valid_reply(2, node) for node in VALID])
+    theirs, _ = bare.aggregate_train(2, [valid_reply(2, node) for node in VALID])
+    for key, array in as_numpy(ours).items():
+        np.testing.assert_array_equal(array, theirs[key].numpy().astype(np.float32))
+
+
+class TakesPositive(flower.FedAvg):
+    """A strategy that cannot handle negative weights."""
+
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        for one in replies:
+            if (one.content["arrays"]["weight"].numpy() < 0).any():
+                raise RuntimeError("a negative weight")
+        return super().aggregate_train(server_round, replies)
+
+
+class TakesPositiveToo(TakesPositive):
+    """A subclass, for which the check of its base class holds."""
+
+
+def check_positive(update, sent):
+    """Reject what `TakesPositive` cannot handle; the second argument is the model sent."""
+    assert list(sent) == ["weight", "bias"]
+    np.testing.assert_array_equal(sent["weight"], np.zeros((4, 3)))
+    if (update.content["weight"] < 0).any():
+        raise ReplyError(f"node {update.report.node_id} sent a negative weight")
+
+
+@pytest.mark.parametrize("strategy", [TakesPositive, TakesPositiveToo])
+def test_reply_check_of_another_package_rejects_what_its_strategy_cannot_handle(
+    monkeypatch, strategy
+):
+    sent = {"weight": np.zeros((4, 3), np.float32), "bias": np.zeros(4, np.float32)}
+    positive = {"weight": np.full((4, 3), 2, np.float32), "bias": np.zeros(4, np.float32)}
+    negative = {"weight": np.full((4, 3), -2, np.float32), "bias": np.zeros(4, np.float32)}
+    replies = [reply(1, positive), reply(2, negative), reply(3, positive)]
+
+    def aggregated():
+        adapter = strategies.build(f"{__name__}:{strategy.__name__}", {})
+        adapter.configure_train(1, record(sent), ConfigRecord(), cohort(1, 2, 3))
+        return adapter, adapter.aggregate_train(1, replies)[0]
+
+    with pytest.raises(RuntimeError, match="a negative weight"):
+        aggregated()
+    monkeypatch.setitem(REPLY_CHECKS, TakesPositive, check_positive)
+    adapter, arrays = aggregated()
+    assert reasons(adapter) == {2: "node 2 sent a negative weight"}
+    np.testing.assert_array_equal(arrays["weight"].numpy(), positive["weight"])
+
+
+def test_reply_check_does_not_apply_to_other_strategies(monkeypatch):
+    def fail(update, sent):
+        raise ReplyError("not for this strategy")
+
+    monkeypatch.setitem(REPLY_CHECKS, TakesPositive, fail)
+    for name in ("flwr.serverapp.strategy:FedAvg", "flwr.serverapp.strategy:FedAdam"):
+        adapter = strategies.build(name, {})
+        adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11))
+        adapter.aggregate_train(1, [valid_reply(1, 11)])
+        assert adapter.rejected == {}
+
+
+def test_reply_check_is_asked_after_the_arrays_were_validated(monkeypatch):
+    checked = []
+    monkeypatch.setitem(
+        REPLY_CHECKS, flower.FedAvg, lambda update, sent: checked.append(update.report.node_id)
+    )
+    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11))
+    adapter.aggregate_train(1, [valid_reply(1, 11), *other_replies(1)])
+    assert checked == [11, EXTRA]
+
+
+def test_adapter_follows_the_contract_of_our_strategies():
+    adapter = FlowerAdapter(flower.FedAvg(**MINIMUM))
+    assert isinstance(adapter, FederatedStrategy)
+    assert adapter.num_resyncing == 0
+    assert adapter.train_type == "train"

@@ -1,0 +1,476 @@
+"""Every way in which a reply can be invalid: it is rejected with one line, the others are used."""
+
+import io
+import math
+import pickle
+import re
+import time
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies.fedavg import FedAvg
+from strategies.reply_validation import (
+    MAX_REASON,
+    ClientReport,
+    DivergedReplyError,
+    ReplyBounds,
+    ReplyError,
+    error_reason,
+    printable,
+    read_arrays,
+    read_report,
+    shorten,
+    validate_arrays,
+)
+from tests.support.replies import as_numpy, failed, npy, record, reply, reply_with
+
+MODEL = {
+    "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "bias": np.array([1.0, 2.0], dtype=np.float64),
+    "count": np.array(4, dtype=np.int64),
+}
+EXPECTED = record(MODEL)
+WIDE = ReplyBounds(max_examples=2**53)
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
+
+
+def with_payload(data, name="weight", **claims):
+    """Return the model's record with one array's bytes (and what the record claims) replaced."""
+    arrays = record(MODEL)
+    old = arrays[name]
+    claimed = {"dtype": old.dtype, "shape": old.shape, "stype": old.stype} | claims
+    arrays[name] = Array(data=data, **claimed)
+    return arrays
+
+
+def good_payload(array=MODEL["weight"]):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def check(reply):
+    return validate_arrays(reply, EXPECTED, WIDE, EXPECTED).report
+
+
+def check_report(reply):
+    return read_report(reply, WIDE)
+
+
+def assert_rejected(bad, reason, check=check):
+    """Between two valid replies, the invalid one is rejected with one short line that says why."""
+    strategy = FedAvg()
+    reports = strategy.screen(1, [reply(1, MODEL), bad, reply(3, MODEL)], check)
+    assert [report.node_id for report in reports] == [1, 3]
+    assert list(strategy.rejected) == [bad.metadata.src_node_id]
+    text = str(strategy.rejected[bad.metadata.src_node_id])
+    assert re.search(reason, text), text
+    assert len(text.splitlines()) == 1, text
+    assert len(text) <= 200, f"{len(text)} characters"
+
+
+def test_valid_replies_give_reports_and_arrays_in_their_order():
+    strategy = FedAvg()
+    replies = [reply(node, MODEL, num_examples=node) for node in (9, 2, 5)]
+    reports = strategy.screen(1, replies, check)
+    assert [(report.node_id, report.num_examples) for report in reports] == [(9, 9), (2, 2), (5, 5)]
+    assert strategy.rejected == {}
+    update = validate_arrays(replies[0], EXPECTED, WIDE, EXPECTED)
+    assert update.report == reports[0]
+    for name, array in update.content.items():
+        np.testing.assert_array_equal(array, MODEL[name], strict=True)
+
+
+def test_arrays_are_in_the_order_of_the_model():
+    shuffled = {name: MODEL[name] for name in ("count", "weight", "bias")}
+    assert list(read_arrays(reply(1, shuffled), EXPECTED)) == ["weight", "bias", "count"]
+
+
+@pytest.mark.parametrize("array", [MODEL["weight"], np.ones((2, 3), np.float32)])
+def test_fortran_ordered_array_is_read(array):
+    payload = good_payload(np.asfortranarray(array))
+    assert b"'fortran_order': True" in payload
+    read = read_arrays(reply(1, with_payload(payload)), EXPECTED)
+    np.testing.assert_array_equal(read["weight"], array, strict=True)
+
+
+def test_second_version_of_the_npy_header_is_read():
+    body = MODEL["weight"].tobytes()
+    read = read_arrays(reply(1, with_payload(npy(HEADER, body, version=2))), EXPECTED)
+    np.testing.assert_array_equal(read["weight"], MODEL["weight"], strict=True)
+
+
+def test_reason_of_a_client_error_is_the_last_line_of_its_traceback():
+    assert_rejected(failed(2), r"^error 0: ZeroDivisionError: division by zero$")
+
+
+@pytest.mark.parametrize("reason", [None, "", "\n \n"])
+def test_client_error_without_a_reason_is_rejected(reason):
+    assert_rejected(reply_with(2, Error(3, reason)), r"^error 3: no reason given$")
+
+
+def test_reason_of_a_client_error_is_shortened():
+    assert_rejected(failed(2, "x" * 10**6), r"^error 0: x+\.\.\.$")
+
+
+@pytest.mark.parametrize("kept", [[], ["metrics"]])
+def test_reply_without_arrays_is_rejected(kept):
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+    if not kept:
+        content["arrays"] = ConfigRecord({"weight": b"x"})  # the name is right, the kind is not
+    assert_rejected(reply_with(2, content), r"no ArrayRecord 'arrays' \(has: .*metrics")
+
+
+@pytest.mark.parametrize("check", [check, check_report])
+def test_reply_without_metrics_is_rejected(check):
+    bad = reply_with(2, RecordDict({"arrays": EXPECTED}))
+    assert_rejected(bad, r"no MetricRecord 'metrics' \(has: arrays\)", check)
+
+
+def test_empty_reply_is_rejected():
+    assert_rejected(reply_with(2, RecordDict()), r"has: nothing")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("weight", "bias"),
+        ("weight", "bias", "count", "more"),
+        ("weight", "bias", "counter"),
+        (),
+    ],
+)
+def test_reply_with_other_array_names_is_rejected(names):
+    arrays = {name: MODEL.get(name, np.zeros(1)) for name in names}
+    assert_rejected(reply(2, arrays), "array names differ from the model's: .*")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["extra\nround 9: everything is fine", "extra\r\nx", "x" * 10**6],
+    ids=["newline", "crlf", "long"],
+)
+def test_array_name_with_line_breaks_or_of_any_length_gives_one_short_line(name):
+    assert_rejected(reply(2, MODEL | {name: np.zeros(1)}), "array names differ")
+
+
+def test_record_name_with_line_breaks_gives_one_line():
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+    content["a\nround 9: everything is fine"] = ConfigRecord()
+    assert_rejected(reply_with(2, content), "no ArrayRecord")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((3, 2), np.float32),
+        np.zeros(6, np.float32),
+        np.zeros((1, 2, 3), np.float32),
+        np.zeros((2, 0), np.float32),
+        np.float32(1),
+    ],
+)
+def test_array_of_another_shape_is_rejected(array):
+    assert_rejected(reply(2, MODEL | {"weight": array}), r"'weight' is .*expected float32\[2, 3\]")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", ">f4", "bool", "S4", "c8"])
+def test_array_of_another_dtype_is_rejected(dtype):
+    bad = MODEL | {"weight": MODEL["weight"].astype(dtype)}
+    assert_rejected(reply(2, bad), r"'weight' is .*expected float32\[2, 3\]")
+
+
+def test_dtype_and_shape_are_read_from_the_bytes_not_from_the_record():
+    wrong = with_payload(good_payload(np.zeros((9, 9))), dtype="float32", shape=(2, 3))
+    assert_rejected(reply(2, wrong), r"'weight' is float64\[9, 9\], expected float32\[2, 3\]")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_array_with_nan_or_infinity_is_rejected_as_diverged(name, value):
+    poisoned = MODEL[name].copy()
+    poisoned.flat[-1] = value
+    bad = reply(2, MODEL | {name: poisoned})
+    assert_rejected(bad, f"'{name}' has NaN or infinite")
+    with pytest.raises(DivergedReplyError):
+        check(bad)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, 0.5, -(10**12), 2**53 + 1, 2**63 - 1, 1e300, math.nan, math.inf, -math.inf],
+)
+@pytest.mark.parametrize("check", [check, check_report])
+def test_impossible_number_of_examples_is_rejected(check, value):
+    assert_rejected(reply(2, MODEL, num_examples=value), "num-examples is", check)
+
+
+@pytest.mark.parametrize("value", [[], [5], [5.0, 6.0], [1.5] * 10**5])
+def test_list_of_numbers_of_examples_is_rejected(value):
+    assert_rejected(reply(2, MODEL, num_examples=value), "num-examples is .*not a number")
+
+
+def test_reply_without_number_of_examples_is_rejected():
+    content = RecordDict({"arrays": EXPECTED, "metrics": MetricRecord({"train-loss": 1.0})})
+    assert_rejected(reply_with(2, content), "num-examples is None, not a number")
+
+
+def test_bool_as_number_of_examples_is_rejected():
+    """A MetricRecord takes none, but in a simulation it comes unpickled, unchecked."""
+    bad = reply(2, MODEL)
+    vars(bad.content["metrics"])["_data"]["num-examples"] = True
+    assert_rejected(bad, "num-examples is True, not a number")
+
+
+@pytest.mark.parametrize("value", [1, 1.0, 600, 2**53, 10.5])
+def test_possible_number_of_examples_is_accepted(value):
+    assert check(reply(2, MODEL, num_examples=value)).num_examples == value
+
+
+@pytest.mark.parametrize("kind", ["update", "metrics"])
+def test_more_examples_than_the_bound_are_rejected(kind):
+    bounds = ReplyBounds(max_examples=600)
+
+    def bounded(reply):
+        if kind == "metrics":
+            return read_report(reply, bounds)
+        return validate_arrays(reply, EXPECTED, bounds, EXPECTED).report
+
+    bounded(reply(2, MODEL, num_examples=600))
+    assert_rejected(
+        reply(2, MODEL, num_examples=10**12),
+        "^num-examples is 1000000000000, max-examples is 600$",
+        bounded,
+    )
+
+
+@pytest.mark.parametrize("origin", [EXPECTED, None])
+def test_update_with_a_larger_norm_than_the_bound_is_rejected(origin):
+    """3-4-12: over the arrays together, of the difference to the model or of what was sent."""
+    before = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    start = MODEL if origin else before
+    sent = {name: array.copy() for name, array in start.items()}
+    sent["weight"][1, 2] -= 3
+    sent["bias"][0] += 4
+    sent["count"] += 12
+    good = reply(2, sent)
+
+    def validate(max_norm):
+        return validate_arrays(good, EXPECTED, ReplyBounds(max_update_norm=max_norm), origin)
+
+    np.testing.assert_array_equal(validate(13.0).content["bias"], sent["bias"])
+    with pytest.raises(ReplyError, match=r"^the update's norm is 13, max-update-norm is 12\.5$"):
+        validate(12.5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_norm_that_overflows_is_above_every_bound():
+    for value in (1e308, 1.7e308):  # its square, and its difference to the model's value
+        low = record({"w": np.array([-value, 1.0])})
+        far = reply(2, {"w": np.array([value, 1.0])})
+        with pytest.raises(ReplyError, match="the update's norm is inf"):
+            validate_arrays(far, low, ReplyBounds(max_update_norm=1e300), low)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["(1000000000000,)", "(1000000, 1000000)", "(4611686018427387904, 4)", f"({10**30},)"],
+)
+def test_header_that_claims_a_huge_shape_allocates_nothing(shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n"
+    bad = reply(2, with_payload(npy(header, b"\0" * 24)))
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        with pytest.raises(ReplyError, match="'weight'"):
+            check(bad)
+        seconds = time.process_time() - started
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert seconds < 0.5
+    assert peak < 10**6
+    assert_rejected(bad, "'weight' is float32")
+
+
+def test_body_larger_than_the_model_is_rejected():
+    assert_rejected(
+        reply(2, with_payload(good_payload() + b"\0" * 10**6)), "'weight' holds 1000024 bytes"
+    )
+
+
+def test_truncated_array_is_rejected():
+    payload = good_payload()
+    for length in range(len(payload)):
+        with pytest.raises(ReplyError, match="'weight'"):
+            check(reply(2, with_payload(payload[:length])))
+    assert_rejected(reply(2, with_payload(payload[:-1])), "'weight' holds 23 bytes")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage",
+        bytes(range(256)) * 40,
+        b"PK\x03\x04" + b"\0" * 200,
+        pickle.dumps(MODEL["weight"]),
+        npy(HEADER, b"\0" * 24)[:6] + b"\x03\x00" + npy(HEADER, b"\0" * 24)[8:],
+        npy("", b"\0" * 24),
+        npy("{}\n", b"\0" * 24),
+        npy("[1, 2]\n", b"\0" * 24),
+        npy("{'descr': 'nonsense', 'fortran_order': False, 'shape': (2, 3), }\n", b"\0" * 24),
+        npy("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }\n", b"\0" * 24),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }\n", b"\0" * 24),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2.0, 3), }\n", b"\0" * 24),
+        npy("__import__('os')._exit(1)\n", b"\0" * 24),
+        npy("(" * 9000, b"\0" * 24),
+        npy("-" * 9000 + "1", b"\0" * 24),
+        npy(" " * 60000, b"\0" * 24),
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + HEADER.encode() + b"\0" * 24,
+    ],
+    ids=lambda data: repr(data[8:28]),
+)
+def test_array_with_an_invalid_header_is_rejected(data):
+    assert_rejected(reply(2, with_payload(data)), "'weight' (has an unreadable header|is )")
+
+
+class FailsWhenUnpickled:
+    def __reduce__(self):
+        return (pytest.fail, ("a reply was unpickled",))
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_object_array_is_rejected_without_unpickling(shape):
+    stream = io.BytesIO()
+    objects = np.empty(shape, dtype=object)
+    objects[...] = FailsWhenUnpickled()
+    np.save(stream, objects, allow_pickle=True)
+    bad = reply(2, with_payload(stream.getvalue()))
+    assert_rejected(bad, r"'weight' is object.*expected float32\[2, 3\]")
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
+    hidden = npy(header, pickle.dumps(FailsWhenUnpickled()))
+    assert_rejected(reply(2, with_payload(hidden)), "'weight' holds")
+
+
+@pytest.mark.parametrize("stype", ["", "torch", "numpy.ndarray ", "evil\nline", "y" * 10**5])
+def test_array_of_another_serialization_type_is_rejected(stype):
+    bad = with_payload(good_payload(), stype=stype)
+    assert_rejected(reply(2, bad), "'weight' is serialized as")
+
+
+PAYLOAD = good_payload()
+MUTATION = st.one_of(
+    st.tuples(st.just("set"), st.integers(0, len(PAYLOAD) - 1), st.integers(0, 255)),
+    st.tuples(st.just("cut"), st.integers(0, len(PAYLOAD)), st.integers(0, 8)),
+    st.tuples(st.just("add"), st.integers(0, len(PAYLOAD)), st.binary(max_size=8)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(MUTATION, max_size=3))
+def test_mutated_bytes_give_a_valid_array_or_a_reply_error(mutations):
+    data = bytearray(PAYLOAD)
+    for kind, position, value in mutations:
+        if kind == "set":
+            data[position : position + 1] = bytes([value])
+        elif kind == "cut":
+            del data[position : position + value]
+        else:
+            data[position:position] = value
+    data = bytes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's about headers written by Python 2
+        try:
+            array = read_arrays(reply(2, with_payload(data)), EXPECTED)["weight"]
+        except ReplyError as error:
+            rejection = str(error)
+        else:
+            rejection = ""
+        if rejection:
+            assert len(rejection.splitlines()) == 1
+            assert len(rejection) <= MAX_REASON
+            assert data != PAYLOAD, "the payload without a mutation is valid"
+            return
+        assert (array.dtype, array.shape) == (np.float32, (2, 3))
+        assert np.isfinite(array).all()
+        # NumPy's own reader sees the same in bytes that were let through.
+        same = np.load(io.BytesIO(data), allow_pickle=False)
+    np.testing.assert_array_equal(array, same, strict=True)
+
+
+def test_metrics_are_the_finite_numbers_but_the_number_of_examples():
+    metrics = {"loss": 3, "curve": [1.0, 2.0], "odd": math.nan, "far": -math.inf, "accuracy": 0.5}
+    report = read_report(reply(4, MODEL, num_examples=600, **metrics), WIDE)
+    assert report == ClientReport(4, 600.0, {"loss": 3.0, "accuracy": 0.5})
+    assert isinstance(report.metrics["loss"], float)
+    assert isinstance(report.num_examples, float)
+
+
+def test_metric_too_large_for_a_float_is_left_out():
+    """A MetricRecord takes any Python int; in a simulation it is not cut to 64 bits."""
+    report = read_report(reply(1, MODEL, loss=1.0, huge=10**400), WIDE)
+    assert report == ClientReport(1, 1.0, {"loss": 1.0})
+
+
+def test_norm_is_not_computed_without_a_bound():
+    """An origin of another shape would raise where the norm is computed."""
+    other = record({"weight": np.zeros(7, np.float32)})
+    assert not ReplyBounds().has_norm_bound
+    validate_arrays(reply(1, MODEL), EXPECTED, ReplyBounds(), other)
+    assert ReplyBounds(max_update_norm=1e9).has_norm_bound
+    with pytest.raises((KeyError, ValueError)):
+        validate_arrays(reply(1, MODEL), EXPECTED, ReplyBounds(max_update_norm=1e9), other)
+
+
+def test_default_bounds():
+    assert ReplyBounds() == ReplyBounds(max_examples=10**9, max_update_norm=math.inf)
+
+
+def test_reply_error_is_one_line_of_at_most_200_characters():
+    assert str(ReplyError("one\nround 9:  fine\r\n\tthree")) == "one round 9: fine three"
+    long = str(ReplyError("x" * 10**6))
+    assert (len(long), long[-4:]) == (200, "x...")
+    assert MAX_REASON == 200
+    assert str(DivergedReplyError("a\nb")) == "a b"
+    assert issubclass(DivergedReplyError, ReplyError)
+
+
+def test_characters_that_are_not_printable_are_replaced():
+    assert printable("a\x1b[31m\x00é\u200b \U0001f600") == "a?[31m?é? \U0001f600"
+    assert str(ReplyError("\x1b]0;title\x07\nnext")) == "?]0;title? next"
+    assert_rejected(
+        failed(2, "Traceback\nValueError: \x1b[2Jgone"), r"^error 0: ValueError: \?\[2J"
+    )
+
+
+def test_shorten_keeps_texts_that_fit():
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcdef", 5) == "ab..."
+    assert shorten("x" * 200) == "x" * 200
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Traceback\n  ...\nValueError: shape\n\n", "error 3: ValueError: shape"),
+        ("", "error 3: no reason given"),
+        (None, "error 3: no reason given"),
+    ],
+)
+def test_error_reason_is_the_last_line(reason, expected):
+    assert error_reason(Error(3, reason)) == expected
+
+
+def test_validation_does_not_change_the_models_record():
+    before = as_numpy(EXPECTED)
+    FedAvg().screen(1, [reply(1, MODEL), reply(2, {"other": np.ones(1)})], check)
+    assert isinstance(EXPECTED, ArrayRecord)
+    for name, array in as_numpy(EXPECTED).items():
+        np.testing.assert_array_equal(array, before[name], strict=True)

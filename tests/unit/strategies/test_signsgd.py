@@ -1,0 +1,77 @@
+"""SignSGD: a majority vote of signs."""
+
+import numpy as np
+import pytest
+
+import strategies
+from strategies.compression.sign import Sign
+from tests.support.compressed_network import SIZE, Network, flatten, payload
+
+
+def test_majority_moves_a_weight_one_step_and_ties_leave_it():
+    network = Network("signsgd", clients=4, step_size=0.5)
+    before = flatten(network.model)
+    votes = np.zeros((4, SIZE), np.float32)
+    votes[:, 0] = [1, 2, -5, 0.1]  # three to one
+    votes[:, 1] = [1, 2, -5, -9]  # a tie
+    votes[:, 2] = [-1e-6, 0, 0, 0]  # one against none
+    votes[:, 3] = [-1, -1, 100, 0]
+    network.run_round(dict(enumerate(votes)))
+    expected = np.zeros(SIZE)
+    expected[[0, 2, 3]] = [0.5, -0.5, -0.5]
+    np.testing.assert_allclose(flatten(network.model) - before, expected, atol=1e-6)
+    assert "error-feedback" not in network.contexts[0].state
+    assert network.strategy.residual is None
+
+
+def test_step_that_a_client_sends_does_not_weight_its_vote():
+    network = Network("signsgd", clients=3, step_size=0.5)
+    before = flatten(network.model)
+    ones = np.ones(SIZE, np.float32)
+    messages = network.configure(0, 1, 2)
+    replies = [
+        network.train(message, change)
+        for message, change in zip(messages, (ones, ones, -ones), strict=True)
+    ]
+    data = bytearray(payload(replies[2]))
+    data[6:10] = np.float32(1000).tobytes()
+    replies[2].content["update"]["payload"].data = bytes(data)
+    network.aggregate(replies)
+    assert not network.strategy.rejected
+    np.testing.assert_allclose(flatten(network.model) - before, 0.5, atol=1e-6)
+
+
+def test_votes_are_not_weighted_by_examples():
+    network = Network("signsgd", clients=3, step_size=0.5)
+    before = flatten(network.model)
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: ones, 1: ones, 2: -ones}, {0: 1, 1: 1, 2: 1000})
+    np.testing.assert_allclose(flatten(network.model) - before, 0.5, atol=1e-6)
+
+
+def test_theory_bits_of_missed_rounds_are_those_of_a_sum_of_signs():
+    network = Network("signsgd", clients=2)
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: ones, 1: ones})
+    for _ in range(3):
+        network.run_round({0: ones})
+    network.configure(0)
+    assert network.strategy.theory_bits_down == pytest.approx(SIZE * np.log2(2 * 1 + 1))
+    network.configure(1)
+    assert network.strategy.theory_bits_down == pytest.approx(SIZE * np.log2(2 * 4 + 1))
+
+
+def test_compressors_are_made_of_the_arguments():
+    strategy = strategies.build("signsgd", {})
+    assert (strategy.uplink, strategy.downlink) == (Sign(1.0), Sign(0.0002))
+    assert (strategy.error_feedback, strategy.weights) == (False, "uniform")
+    assert strategies.build("signsgd", {"step_size": 1}).downlink == Sign(1.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [(-1.0, r"step-size = -1\.0"), (1e-60, "step-size = 1e-60"), ("x", "step-size = x")],
+)
+def test_invalid_step_size_is_rejected(step, reason):
+    with pytest.raises(ValueError, match=reason):
+        strategies.build("signsgd", {"step_size": step})

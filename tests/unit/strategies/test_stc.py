@@ -1,0 +1,68 @@
+"""Sparse ternary compression, against the paper's algorithm."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import strategies
+from strategies.compression.ternary import Ternary
+from strategies.stc import STC
+from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
+from tests.support.compression_reference import algorithm_2
+
+
+def test_model_follows_algorithm_2_of_the_paper():
+    network = Network("stc", clients=3, sparsity_up=0.1, sparsity_down=0.04)
+    start = flatten(network.model).astype(np.float64)
+    changes = [[network.random_change() for _ in range(3)] for _ in range(25)]
+    for in_round in changes:
+        network.run_round(dict(enumerate(in_round)))
+    expected = algorithm_2(start, changes, 0.1, 0.04, BLOCKS)
+    np.testing.assert_allclose(flatten(network.model), expected, atol=1e-4)
+
+
+def test_scope_model_follows_algorithm_2_with_one_block():
+    network = Network("stc", clients=2, sparsity_up=0.1, sparsity_down=0.04, scope="model")
+    start = flatten(network.model).astype(np.float64)
+    changes = [[network.random_change() for _ in range(2)] for _ in range(10)]
+    for in_round in changes:
+        network.run_round(dict(enumerate(in_round)))
+    expected = algorithm_2(start, changes, 0.1, 0.04, (SIZE,))
+    np.testing.assert_allclose(flatten(network.model), expected, atol=1e-4)
+
+
+def test_defaults_are_the_papers():
+    strategy = strategies.build("stc", {})
+    assert strategy.uplink == strategy.downlink == Ternary(1 / 400, "tensor")
+    assert (strategy.weights, strategy.error_feedback) == ("uniform", True)
+
+
+def test_arguments_are_those_of_the_compressors():
+    arguments = {"sparsity_up": 0.1, "sparsity_down": 0.2, "scope": "model", "weights": "samples"}
+    assert list(inspect.signature(STC).parameters) == list(arguments)
+    strategy = strategies.build("stc", arguments)
+    assert (strategy.uplink, strategy.downlink) == (Ternary(0.1, "model"), Ternary(0.2, "model"))
+    assert strategy.weights == "samples"
+
+
+def test_messages_carry_what_clients_in_other_languages_need():
+    network = Network("stc", sparsity_up=0.1, scope="model")
+    (message,) = network.configure(0)
+    config = dict(message.content["config"])
+    assert config == {"server-round": 1, "sparsity-up": 0.1, "scope": "model"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"sparsity_up": 0}, "sparsity-up = 0: give a share above 0"),
+        ({"sparsity_down": 1.5}, r"sparsity-down = 1\.5"),
+        ({"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
+        ({"weights": "none"}, "weights = 'none'"),
+        ({"p": 0.1}, "it takes: sparsity_up"),
+    ],
+)
+def test_invalid_argument_is_rejected(arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        strategies.build("stc", arguments)

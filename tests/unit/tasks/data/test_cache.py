@@ -1,0 +1,87 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tasks.data.cache import is_cached, load_cached
+from tasks.data.dataset import DataError, DataOptions, Split
+
+OPTIONS = DataOptions()
+
+
+def splits(first_label=0):
+    return (Split(np.arange(6).reshape(3, 2), np.arange(first_label, first_label + 3)),) * 2
+
+
+def test_data_are_parsed_once_and_memory_mapped(cache):
+    calls = []
+
+    def parse():
+        calls.append(1)
+        return splits()
+
+    first = load_cached("a/b", parse, OPTIONS, "made up")
+    again = load_cached("a/b", parse, OPTIONS, "made up")
+    assert calls == [1]
+    assert isinstance(again.train.inputs, np.memmap)
+    assert first.fingerprint == again.fingerprint
+    assert (again.options, again.description) == (OPTIONS, "made up")
+
+
+def test_writes_to_mapped_arrays_do_not_change_the_cache(cache):
+    load_cached("a", splits, OPTIONS, "").train.inputs[:] = 9
+    assert load_cached("a", splits, OPTIONS, "").train.inputs.max() == 5
+
+
+def test_owners_are_stored_where_there_are_any(cache):
+    owned = Split(np.zeros(2), np.zeros(2, np.int64), np.array([4, 7]))
+    data = load_cached("a", lambda: (owned, splits()[0]), OPTIONS, "")
+    assert data.train.owners.tolist() == [4, 7]
+    assert data.test.owners is None
+
+
+def test_fingerprint_depends_on_arrays(cache):
+    fingerprints = {
+        load_cached(f"a/{label}", lambda label=label: splits(label), OPTIONS, "").fingerprint
+        for label in (0, 1)
+    }
+    assert len(fingerprints) == 2
+
+
+def test_concurrent_writers_leave_one_complete_data_set(cache):
+    barrier = threading.Barrier(4)
+
+    def parse():
+        barrier.wait(10)
+        return (Split(np.arange(1000), np.arange(1000)),) * 2
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(load_cached, "race", parse, OPTIONS, "") for _ in range(4)]
+        assert len({future.result().fingerprint for future in futures}) == 1
+    assert [path.name for path in cache.iterdir()] == ["race"]
+
+
+def test_failed_parse_leaves_nothing_in_cache(cache):
+    def parse():
+        raise DataError("no such file")
+
+    with pytest.raises(DataError, match="no such file"):
+        load_cached("a", parse, OPTIONS, "")
+    assert not is_cached("a")
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["meta.json", "train-inputs.npy"])
+def test_damaged_cache_is_reported_with_its_folder(cache, name):
+    load_cached("mnist/embedded", splits, OPTIONS, "")
+    (cache / "mnist" / "embedded" / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"cache .*/mnist/embedded is damaged; delete it"):
+        load_cached("mnist/embedded", splits, OPTIONS, "")
+
+
+def test_unwritable_cache_is_reported_with_environment_variable(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDAVG_APP_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
+        load_cached("a", splits, OPTIONS, "")

@@ -1,0 +1,157 @@
+import io
+import pickle
+import tarfile
+
+import datasets
+import numpy as np
+import pytest
+
+from tasks.data import cifar
+from tasks.data.cifar import CIFAR10
+from tasks.data.dataset import DataError, DataOptions
+from tests.support import data_slices
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+NAMES = [f"data_batch_{n}.bin" for n in (1, 2, 3, 4, 5)] + ["test_batch.bin"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    data_slices.cifar10(tmp_path, images=7)
+    return tmp_path
+
+
+def load(folder):
+    return CIFAR10.load(DataOptions(directory=str(folder)))
+
+
+def as_python_version(folder):
+    """Turn the folder's files into the pickles of the python distribution."""
+    for number, name in enumerate(NAMES):
+        records = np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073)
+        batch = {b"data": records[:, 1:].copy(), b"labels": records[:, 0].tolist()}
+        (folder / cifar.BATCHES[number]).write_bytes(pickle.dumps(batch, protocol=2))
+        (folder / name).unlink()
+
+
+def test_binary_record_is_a_label_and_three_colour_planes(folder):
+    data = load(folder)
+    assert data.train.inputs.shape == (35, 3, 32, 32)
+    assert data.test.inputs.shape == (7, 3, 32, 32)
+    record = (folder / NAMES[2]).read_bytes()[2 * 3073 : 3 * 3073]  # the third of the third file
+    assert data.train.targets[16] == record[0]
+    assert data.train.inputs[16].tobytes() == record[1:]
+    assert data.train.inputs[16][1, 2, 3] == record[1 + 1024 + 2 * 32 + 3]  # green, row 2, column 3
+
+
+@pytest.mark.parametrize(
+    "distribution", ["python", "inner folder", "binary.tar.gz", "python.tar.xz"]
+)
+def test_all_distributions_give_the_same_data(folder, distribution):
+    before = load(folder).fingerprint
+    if "python" in distribution:
+        as_python_version(folder)
+    if distribution == "inner folder":
+        inner = folder / "cifar-10-batches-bin"
+        inner.mkdir()
+        for name in NAMES:
+            (folder / name).rename(inner / name)
+    if "tar" in distribution:
+        with tarfile.open(folder / f"cifar-10-{distribution}", f"w:{distribution[-2:]}") as archive:
+            for path in sorted(folder.glob("*_batch*")):
+                archive.add(path, f"cifar-10-batches-py/{path.name}")
+                path.unlink()
+    assert load(folder).fingerprint == before
+
+
+def test_images_of_the_hub_are_the_same_data(folder, monkeypatch):
+    local = load(folder)
+
+    def table(split):
+        columns = {"img": list(split.inputs.transpose(0, 2, 3, 1)), "label": split.targets}
+        features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+        return datasets.Dataset.from_dict(columns, features=features)
+
+    hub = {"uoft-cs/cifar10": {"train": table(local.train), "test": table(local.test)}}
+    monkeypatch.setattr(datasets, "load_dataset", hub.__getitem__)
+    data = CIFAR10.load(DataOptions("hub"))
+    assert data.fingerprint == local.fingerprint
+    assert data.description == "CIFAR-10, 50,000 + 10,000 images, from the hub"
+
+
+def damage(folder, kind):
+    path = folder / NAMES[1]
+    whole = path.read_bytes()
+    if kind == "missing":
+        path.unlink()
+    elif kind == "truncated":
+        path.write_bytes(whole[:-100])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "short":
+        path.write_bytes(whole[: 3 * 3073])
+    elif kind == "label":
+        path.write_bytes(b"\x0a" + whole[1:])
+
+
+def test_batch_with_fewer_images_than_others_is_rejected(folder):
+    damage(folder, "short")
+    with pytest.raises(DataError, match=r"has batches of \{3, 7\} images, not of one size"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", ["missing", "truncated", "empty", "label"])
+def test_damaged_binary_file_is_named(folder, kind):
+    damage(folder, kind)
+    with pytest.raises(DataError, match=r"data_batch_2\.bin is (missing|truncated|corrupt)") as got:
+        load(folder)
+    assert "\n" not in str(got.value)
+
+
+class CodeOnUnpickling:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('code from a pickle ran')",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html>",
+        pickle.dumps({b"data": np.zeros((3, 3072), np.uint8), b"labels": [1, 2]}),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [-1]}),
+        pickle.dumps([1]),
+        pickle.dumps({b"data": CodeOnUnpickling(), b"labels": []}),
+    ],
+    ids=["empty", "web page", "other counts", "bad label", "list", "code"],
+)
+def test_damaged_or_malicious_pickle_is_named_and_runs_no_code(folder, content):
+    as_python_version(folder)
+    (folder / "data_batch_4").write_bytes(content)
+    with pytest.raises(DataError, match=r"data_batch_4 is corrupt or truncated"):
+        load(folder)
+
+
+def test_damaged_archive_is_named(folder):
+    with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as archive:
+        for name in NAMES:
+            archive.add(folder / name, name)
+            (folder / name).unlink()
+    path = folder / "cifar-10-binary.tar.gz"
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz is corrupt or truncated"):
+        load(folder)
+    with tarfile.open(path, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("readme.html"), io.BytesIO())
+    with pytest.raises(DataError, match=r"has 0 batches, not 6"):
+        load(folder)
+
+
+def test_missing_files_are_reported_with_ways_to_get_them(tmp_path):
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    for way in ("data-dir", "cifar-10-binary.tar.gz", "data-source=mirror", "data-source=hub"):
+        assert way in str(caught.value)
+    with pytest.raises(DataError, match="'embedded': CIFAR-10 has none; give data-dir"):
+        CIFAR10.load(DataOptions("embedded"))

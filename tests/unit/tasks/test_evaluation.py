@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tasks import evaluation
+from tasks.evaluation import combine, evaluate, load_parameters
+from tasks.examples import Examples
+from tasks.mnist import MNIST_LOGISTIC
+
+PARAMETERS = [np.full(shape, 0.5, np.float32) for shape in ((10, 784), (10,))]
+
+
+def test_loss_and_accuracy_match_values_computed_by_hand():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[1.0], [-1.0]]))  # class 0 for positive inputs
+    examples = Examples(torch.tensor([[2.0], [3.0], [-1.0], [5.0]]), torch.tensor([0, 0, 1, 1]))
+    loss, accuracy = evaluate(MNIST_LOGISTIC, model, examples)
+    assert accuracy == 0.75
+    margins = np.array([4.0, 6.0, 2.0, -10.0])
+    assert loss == pytest.approx(np.log1p(np.exp(-margins)).mean(), rel=1e-6)
+
+
+def test_result_is_independent_of_batch_size(monkeypatch):
+    rng = np.random.default_rng(0)
+    model = MNIST_LOGISTIC.initial_model(1)
+    examples = Examples(
+        torch.from_numpy(rng.normal(size=(23, 1, 28, 28)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 10, 23)),
+    )
+    whole = evaluate(MNIST_LOGISTIC, model, examples)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 4)
+    batched = evaluate(MNIST_LOGISTIC, model, examples)
+    assert batched[0] == pytest.approx(whole[0], rel=1e-6)
+    assert batched[1] == whole[1]
+
+
+def test_combined_result_weights_batches_by_their_predictions():
+    assert combine([(6.0, 2, 3), (2.0, 1, 1)]) == (2.0, 0.75)
+
+
+def test_model_is_evaluated_without_dropout():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 10)).train()
+    examples = Examples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
+    results = {evaluate(MNIST_LOGISTIC, model, examples) for _ in range(5)}
+    assert len(results) == 1
+
+
+def test_loaded_parameters_are_copied_into_the_model():
+    model = MNIST_LOGISTIC.model()
+    received = [array.copy() for array in PARAMETERS]
+    state = load_parameters(model, received)
+    assert list(state) == ["1.weight", "1.bias"]
+    received[0][:] = 7
+    assert all((value == 0.5).all() for value in model.state_dict().values())
+
+
+def test_parameters_of_another_number_or_shape_are_rejected():
+    model = MNIST_LOGISTIC.model()
+    with pytest.raises(ValueError, match="has 2 arrays, got 1"):
+        load_parameters(model, PARAMETERS[:1])
+    with pytest.raises(ValueError, match=r"'1\.bias' is \(9,\), not \(10,\)"):
+        load_parameters(model, [PARAMETERS[0], PARAMETERS[1][:9]])

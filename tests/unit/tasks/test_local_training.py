@@ -1,0 +1,332 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tasks import evaluation, local_training
+from tasks.evaluation import load_parameters
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+from tasks.mnist import MNIST_2NN, MNIST_LOGISTIC
+from tasks.random_streams import torch_generator
+
+RNG = np.random.default_rng(0)
+INPUTS = RNG.normal(size=(23, 1, 28, 28)).astype(np.float32)
+TARGETS = RNG.integers(0, 10, 23)
+EXAMPLES = Examples(torch.from_numpy(INPUTS), torch.from_numpy(TARGETS))
+WEIGHTS = [RNG.normal(size=shape).astype(np.float32) * 0.01 for shape in ((10, 784), (10,))]
+CONFIG = {"learning-rate": 0.1, "local-epochs": 1, "batch-size": 10, "seed": 1, "server-round": 1}
+
+
+def client(task=MNIST_LOGISTIC, partition=0, examples=EXAMPLES):
+    return TaskClient(task, task.model(), examples, examples, partition=partition)
+
+
+def fit(**changes):
+    config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    return client().fit(WEIGHTS, config)[0]
+
+
+def softmax_gradient(weights, inputs, targets):
+    """Return the gradient of mean cross-entropy of logistic regression, in float64."""
+    x = inputs.reshape(len(inputs), -1).astype(np.float64)
+    logits = x @ weights[0].T + weights[1]
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(x)), targets] -= 1
+    return [p.T @ x / len(x), p.mean(axis=0)]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_one_full_batch_step_equals_gradient_descent():
+    trained, count, metrics = client().fit(WEIGHTS, {**CONFIG, "batch-size": 0})
+    gradient = softmax_gradient(WEIGHTS, INPUTS, TARGETS)
+    for new, old, g in zip(trained, WEIGHTS, gradient, strict=True):
+        np.testing.assert_allclose(new, old - 0.1 * g, atol=1e-6)
+    assert count == 23
+    logits = INPUTS.reshape(23, -1) @ WEIGHTS[0].T + WEIGHTS[1]
+    loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(23), TARGETS])
+    assert metrics["train-loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_local_sgd_equals_client_update_of_algorithm_1():
+    """Examples are split into batches once; E epochs run over them, the last batch is smaller."""
+    order = torch.randperm(23, generator=torch_generator(1, "batches", 4, 9)).numpy()
+    weights = [array.astype(np.float64) for array in WEIGHTS]
+    for _ in range(3):
+        for chosen in (order[:10], order[10:20], order[20:]):
+            gradient = softmax_gradient(weights, INPUTS[chosen], TARGETS[chosen])
+            weights = [w - 0.1 * g for w, g in zip(weights, gradient, strict=True)]
+    config = {**CONFIG, "local-epochs": 3, "server-round": 9}
+    trained = client(partition=4).fit(WEIGHTS, config)[0]
+    for ours, expected in zip(trained, weights, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+def test_local_steps_replace_epochs_and_cycle_through_the_batches():
+    assert same(fit(local_epochs=2), fit(local_epochs=5, local_steps=6))
+    assert same(fit(local_epochs=1), fit(local_epochs=0, local_steps=3))
+    assert not same(fit(local_steps=1), fit(local_steps=2))
+
+
+def test_batches_depend_only_on_seed_partition_and_round():
+    assert same(fit(), fit())
+    assert not same(fit(), fit(seed=2))
+    assert not same(fit(), fit(server_round=2))
+    assert not same(fit(), client(partition=1).fit(WEIGHTS, CONFIG)[0])
+
+
+def test_trained_arrays_are_not_overwritten_by_next_client():
+    task, model = MNIST_LOGISTIC, MNIST_LOGISTIC.model()
+    first = TaskClient(task, model, EXAMPLES, partition=0).fit(WEIGHTS, CONFIG)[0]
+    kept = [array.copy() for array in first]
+    TaskClient(task, model, EXAMPLES, partition=1).fit(WEIGHTS, CONFIG)
+    assert same(first, kept)
+
+
+def test_received_arrays_are_not_modified():
+    received = [array.copy() for array in WEIGHTS]
+    client().fit(received, CONFIG)
+    client().gradient(received, CONFIG)
+    assert same(received, WEIGHTS)
+
+
+def test_proximal_term_adds_mu_times_distance_from_received_model():
+    """The second full-batch step has the gradient g(w1) + mu (w1 - w0)."""
+    trained = fit(batch_size=0, local_steps=2, proximal_mu=3.0)
+    start = [array.astype(np.float64) for array in WEIGHTS]
+    g0 = softmax_gradient(start, INPUTS, TARGETS)
+    one = [w - 0.1 * g for w, g in zip(start, g0, strict=True)]
+    g1 = softmax_gradient(one, INPUTS, TARGETS)
+    for ours, w0, w1, g in zip(trained, start, one, g1, strict=True):
+        np.testing.assert_allclose(ours, w1 - 0.1 * (g + 3.0 * (w1 - w0)), atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_full_gradient_equals_that_of_mean_loss_for_any_chunk_size(chunk, monkeypatch):
+    monkeypatch.setattr(local_training, "GRADIENT_BATCH", chunk)
+    gradient, count, metrics = client().gradient(WEIGHTS, {})
+    for ours, g in zip(gradient, softmax_gradient(WEIGHTS, INPUTS, TARGETS), strict=True):
+        np.testing.assert_allclose(ours, g, atol=1e-6)
+    assert count == 23
+    assert metrics["train-loss"] == pytest.approx(client().evaluate(WEIGHTS, {})[0], rel=1e-5)
+
+
+def test_gradient_of_buffers_is_zero():
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    task = dataclasses.replace(MNIST_LOGISTIC, model=model)
+    weights = [array.numpy() for array in task.model().state_dict().values()]
+    gradient, _, _ = client(task).gradient(weights, {})
+    assert [array.shape for array in gradient] == [array.shape for array in weights]
+    names = list(task.model().state_dict())
+    assert not gradient[names.index("1.running_mean")].any()
+    assert gradient[names.index("2.weight")].any()
+
+
+def test_evaluation_is_independent_of_batch_size(monkeypatch):
+    whole = client().evaluate(WEIGHTS, {})
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 4)
+    parts = client().evaluate(WEIGHTS, {})
+    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
+    assert parts[1:] == whole[1:]
+
+
+@pytest.mark.parametrize("examples", [None, Examples(torch.zeros(0, 1), torch.zeros(0))])
+def test_client_without_examples_raises_error_that_names_the_split(examples):
+    empty = client(examples=examples)
+    for work, split in ((empty.fit, "train"), (empty.gradient, "train"), (empty.evaluate, "test")):
+        with pytest.raises(ValueError, match=f"no {split} examples"):
+            work(WEIGHTS, CONFIG)
+
+
+def momentum_loop(weights, velocity, batches, rate, m):
+    """Return weights and velocity after SGD with momentum in float64: v = m v + g, w -= eta v."""
+    weights = [array.astype(np.float64) for array in weights]
+    for chosen in batches:
+        gradient = softmax_gradient(weights, INPUTS[chosen], TARGETS[chosen])
+        velocity = [m * v + g for v, g in zip(velocity, gradient, strict=True)]
+        weights = [w - rate * v for w, v in zip(weights, velocity, strict=True)]
+    return weights, velocity
+
+
+def test_momentum_over_two_rounds_with_different_models_matches_written_out_loop():
+    received = [WEIGHTS, [array + np.float32(0.01) for array in WEIGHTS]]
+    momentum, expected_v = {}, [0.0, 0.0]
+    for server_round, weights in enumerate(received, start=1):
+        config = {**CONFIG, "momentum": 0.7, "local-epochs": 2, "server-round": server_round}
+        trained = client().fit(weights, config, momentum)[0]
+        order = torch.randperm(23, generator=torch_generator(1, "batches", 0, server_round)).numpy()
+        batches = [order[:10], order[10:20], order[20:]] * 2
+        expected, expected_v = momentum_loop(weights, expected_v, batches, 0.1, 0.7)
+        for ours, theirs in zip(trained, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=3e-6)
+        assert list(momentum) == ["1.weight", "1.bias"]
+        for ours, theirs in zip(momentum.values(), expected_v, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=3e-6)
+
+
+@pytest.mark.parametrize("task", [MNIST_LOGISTIC, MNIST_2NN])
+def test_two_fits_with_carried_momentum_equal_one_run_of_torch_sgd(task):
+    """The results are identical to the last bit."""
+    start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
+    weights, momentum = start, {}
+    for server_round in (1, 2):
+        config = {**CONFIG, "momentum": 0.9, "local-steps": 4, "server-round": server_round}
+        weights = client(task).fit(weights, config, momentum)[0]
+
+    model = task.model()
+    load_parameters(model, start)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=True)
+    for server_round in (1, 2):
+        generator = torch_generator(1, "batches", 0, server_round)
+        batches = list(EXAMPLES.shuffled(generator).batches(10))
+        for inputs, targets in [*batches, batches[0]]:
+            optimizer.zero_grad()
+            task.loss(model(inputs), targets).backward()
+            optimizer.step()
+    assert same(weights, [array.numpy() for array in model.state_dict().values()])
+
+
+def test_missing_momentum_buffers_start_at_zero():
+    config = {**CONFIG, "momentum": 0.9}
+    assert same(client().fit(WEIGHTS, config)[0], client().fit(WEIGHTS, config, {})[0])
+    zero = {"1.weight": np.zeros((10, 784), np.float32), "1.bias": np.zeros(10, np.float32)}
+    assert same(client().fit(WEIGHTS, config)[0], client().fit(WEIGHTS, config, zero)[0])
+
+
+@pytest.mark.parametrize("work", ["fit", "gradient"])
+def test_momentum_zero_stores_no_buffers(work):
+    momentum = {}
+    plain = getattr(client(), work)(WEIGHTS, CONFIG)[0]
+    zero = getattr(client(), work)(WEIGHTS, {**CONFIG, "momentum": 0.0}, momentum)[0]
+    assert same(plain, zero)
+    assert momentum == {}
+
+
+def test_client_object_keeps_no_momentum_between_calls():
+    reused, config = client(), {**CONFIG, "momentum": 0.9}
+    first = reused.fit(WEIGHTS, config, {})[0]
+    assert same(first, reused.fit(WEIGHTS, config, {})[0])
+
+
+@pytest.mark.parametrize("work", ["fit", "gradient"])
+def test_failed_call_leaves_momentum_buffers_unchanged(work):
+    calls = []
+
+    def loss(logits, targets):
+        calls.append(1)
+        if len(calls) == 3 or work == "gradient":
+            raise RuntimeError("out of memory")
+        return nn.functional.cross_entropy(logits, targets)
+
+    momentum = {"1.weight": np.ones((10, 784), np.float32), "1.bias": np.ones(10, np.float32)}
+    failing = client(dataclasses.replace(MNIST_LOGISTIC, loss=loss))
+    with pytest.raises(RuntimeError):
+        getattr(failing, work)(WEIGHTS, {**CONFIG, "momentum": 0.9}, momentum)
+    assert all((array == 1).all() for array in momentum.values())
+
+
+def test_gradient_with_momentum_returns_the_momentum_buffer():
+    momentum, expected = {}, [0.0, 0.0]
+    for weights in (WEIGHTS, [array * 2 for array in WEIGHTS]):
+        found, _, _ = client().gradient(weights, {"momentum": 0.6}, momentum)
+        g = softmax_gradient(weights, INPUTS, TARGETS)
+        expected = [0.6 * v + one for v, one in zip(expected, g, strict=True)]
+        assert same(found, momentum.values())
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_momentum_buffers_are_stored_for_parameters_only():
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    task = dataclasses.replace(MNIST_LOGISTIC, model=model)
+    weights = [array.numpy() for array in task.model().state_dict().values()]
+    parameters = [name for name, _ in task.model().named_parameters()]
+    for work in (client(task).fit, client(task).gradient):
+        momentum = {}
+        work(weights, {**CONFIG, "momentum": 0.9, "batch-size": 0}, momentum)
+        assert list(momentum) == parameters
+
+
+@given(
+    steps=st.integers(1, 6), size=st.sampled_from([0, 1, 4, 10, 23, 40]), seed=st.integers(0, 99)
+)
+@settings(max_examples=30, deadline=None)
+def test_gathering_only_the_examples_of_few_steps_gives_identical_result(steps, size, seed):
+    def gather_all(self, generator, limit=None):
+        return shuffled(self, generator)
+
+    shuffled = Examples.shuffled
+    few = fit(local_steps=steps, batch_size=size, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Examples, "shuffled", gather_all)
+        assert same(few, fit(local_steps=steps, batch_size=size, seed=seed))
+
+
+def noisy(images):
+    return images + torch.rand(len(images), 1, 1, 1)
+
+
+NOISY = dataclasses.replace(MNIST_LOGISTIC, augment=noisy)
+
+
+def trained_on(task, **changes):
+    """Return the weights after training, and every batch that was trained on."""
+    config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    partition = config.pop("partition", 0)
+    examples = dataclasses.replace(EXAMPLES, prepare=task.augment)
+    seen = []
+
+    def loss(logits, targets):
+        seen.append(logits.detach().clone())
+        return nn.functional.cross_entropy(logits, targets)
+
+    watched = dataclasses.replace(task, loss=loss)
+    return client(watched, partition, examples).fit(WEIGHTS, config)[0], seen
+
+
+def test_training_examples_are_augmented_anew_in_each_epoch():
+    _, seen = trained_on(NOISY, learning_rate=1e-12, local_epochs=2, batch_size=0)
+    assert len(seen) == 2
+    assert (seen[0] - seen[1]).abs().max() > 1e-3
+
+
+def test_augmentation_depends_only_on_seed_client_and_round():
+    first, _ = trained_on(NOISY)
+    torch.manual_seed(99)
+    assert same(first, trained_on(NOISY)[0])
+    for change in ({"seed": 2}, {"server_round": 2}, {"partition": 1}):
+        assert not same(first, trained_on(NOISY, **change)[0])
+
+
+@pytest.mark.parametrize("method", ["fit", "gradient"])
+def test_training_leaves_torch_random_state_unchanged(method):
+    noisy_client = client(NOISY, examples=dataclasses.replace(EXAMPLES, prepare=noisy))
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    getattr(noisy_client, method)(WEIGHTS, CONFIG)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_dropout_is_fixed_by_seed_client_and_round():
+    task = dataclasses.replace(
+        MNIST_LOGISTIC,
+        model=lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10)),
+    )
+    torch.manual_seed(1)
+    first = client(task).fit(WEIGHTS, CONFIG)[0]
+    torch.manual_seed(2)
+    assert same(first, client(task).fit(WEIGHTS, CONFIG)[0])
+    assert not same(first, fit())

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tasks import local_training
+from tasks.data.shakespeare import encode
+from tasks.evaluation import evaluate
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+from tasks.shakespeare import SHAKESPEARE_LSTM
+
+
+def small():
+    """Return three roles, whose lines have 1 to 40 characters."""
+    lines = ["a" * (1 + 13 * k % 40) for k in range(12)]
+    return encode({("p", role): lines for role in "xyz"})
+
+
+def test_parameter_count_matches_paper_but_for_peepholes_and_second_bias():
+    model = SHAKESPEARE_LSTM.initial_model(1)
+    # The paper's 866,578 has peepholes (3 * 256 a layer) where torch has second bias vectors
+    # (4 * 256 a layer).
+    assert sum(p.numel() for p in model.parameters()) == 866_578 - 2 * 768 + 2 * 1024 == 867_090
+
+
+def test_loss_and_accuracy_equal_means_over_single_characters():
+    _, test = small()
+    model = SHAKESPEARE_LSTM.initial_model(2).eval()
+    examples = Examples.stored(SHAKESPEARE_LSTM, test, torch.device("cpu"))
+    loss, accuracy = evaluate(SHAKESPEARE_LSTM, model, examples)
+    losses, right = [], []
+    for inputs, targets in zip(test.inputs, test.targets, strict=True):
+        length = (targets >= 0).sum()
+        with torch.no_grad():  # each line alone, not in a batch with longer ones
+            logits = model(torch.from_numpy(inputs[None, :length].astype(np.int64)))[0]
+        wanted = torch.from_numpy(targets[:length])
+        losses += functional.cross_entropy(logits, wanted, reduction="none").tolist()
+        right += (logits.argmax(dim=1) == wanted).tolist()
+    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
+    assert accuracy == pytest.approx(np.mean(right))
+
+
+def test_full_gradient_weights_characters_not_lines(monkeypatch):
+    """The gradient of the mean over all characters, also in chunks of lines of unequal lengths."""
+    train, _ = small()
+    model = SHAKESPEARE_LSTM.initial_model(2)
+    weights = [array.numpy().copy() for array in model.state_dict().values()]
+    examples = Examples.stored(SHAKESPEARE_LSTM, train, torch.device("cpu"), training=True)
+    client = TaskClient(SHAKESPEARE_LSTM, model, examples)
+    whole, count, metrics = client.gradient(weights, {})
+    monkeypatch.setattr(local_training, "GRADIENT_BATCH", 7)
+    chunked, _, chunked_metrics = client.gradient(weights, {})
+    assert count == len(train) == 30
+    assert metrics["train-loss"] == pytest.approx(chunked_metrics["train-loss"], rel=1e-5)
+    for a, b in zip(whole, chunked, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)

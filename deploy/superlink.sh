@@ -3,8 +3,9 @@
 #
 #   deploy/superlink.sh FOLDER [OPTION OF flower-superlink]...
 #
-# FOLDER is what deploy/certificates.sh made; the SuperLink's database goes there, too. The app's
-# dependencies are those of the environment that this runs in: none are installed for a run.
+# FOLDER is what deploy/certificates.sh made; the SuperLink's database goes there, too. Other machines
+# get the fleet API only; `flwr` commands work on this one. The app's dependencies are those of the
+# environment that this runs in: none are installed for a run.
 set -euo pipefail
 if [ $# -lt 1 ] || [ ! -f "$1/server.pem" ]; then
     echo "usage: $0 FOLDER [OPTION]...; FOLDER is what deploy/certificates.sh made" >&2
@@ -12,6 +13,7 @@ if [ $# -lt 1 ] || [ ! -f "$1/server.pem" ]; then
 fi
 folder=$1
 shift
-exec flower-superlink --ssl-ca-certfile "$folder/ca.crt" --ssl-certfile "$folder/server.pem" \
-    --ssl-keyfile "$folder/server.key" --enable-supernode-auth --database "$folder/superlink.db" \
+exec python -m fedavg_app.deployment.superlink --ssl-ca-certfile "$folder/ca.crt" \
+    --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
+    --enable-supernode-auth --database "$folder/superlink.db" \
     --disable-runtime-dependency-installation --host 0.0.0.0 --port 8000 "$@"

@@ -1,0 +1,59 @@
+"""How a middleware is put into Flower's SuperLink: what Flower 1.41 does not document.
+
+Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
+its own. There is no option for it, so the function that answers is replaced, in this process only.
+Every step is checked, because a SuperLink without the middleware would work, but open to all.
+"""
+
+import os
+from importlib.metadata import version
+
+from starlette.middleware import Middleware
+
+SUPPORTED = "1.41."
+# With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
+_GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
+
+
+class UnsupportedFlowerError(RuntimeError):
+    """This Flower, or its environment, gives no place for the middleware."""
+
+
+def run_superlink(middleware: Middleware) -> None:
+    """Run `flower-superlink` with the words of ``sys.argv`` and a middleware before all others.
+
+    Returns when the SuperLink has ended.
+
+    Args:
+        middleware: The outermost middleware, which sees every request first.
+
+    Raises:
+        UnsupportedFlowerError: The middleware would not see every request.
+    """
+    if not version("flwr").startswith(SUPPORTED):
+        raise UnsupportedFlowerError(
+            f"flwr {version('flwr')} is installed, and the SuperLink's launcher is for "
+            f"{SUPPORTED}*: install that, or put a proxy before flower-superlink"
+        )
+    for name in _GRPC_SERVERS:
+        if os.environ.get(name) == "1":
+            raise UnsupportedFlowerError(f"{name}=1 serves an API to everyone: unset it")
+    # Uvicorn would take a client's address from a proxy's header.
+    os.environ["FORWARDED_ALLOW_IPS"] = ""
+    _insert(middleware)
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    flower_superlink()
+
+
+def _insert(middleware: Middleware) -> None:
+    from flwr.superlink import extensions, main
+
+    of_extension = extensions.get_middleware
+
+    def get_middleware() -> tuple[Middleware, ...]:
+        return (middleware, *of_extension())
+
+    extensions.get_middleware = get_middleware
+    if main._get_middleware()[0] is not middleware:
+        raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")

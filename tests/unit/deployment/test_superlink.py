@@ -1,0 +1,63 @@
+"""The SuperLink's launcher starts nothing unless its middleware sees every request."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.documents import ROOT
+
+LAUNCH = """
+{}
+import runpy
+runpy.run_module("fedavg_app.deployment.superlink", run_name="__main__")
+"""
+
+
+def launch(*words, before="pass"):
+    """Run the launcher after some Python; return its exit status and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH.format(before), *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+@pytest.mark.parametrize(
+    "host", ["192.0.2.10", "--host=192.0.2.10", "superlink.example.org", "fe80::1"]
+)
+def test_host_that_the_own_processes_could_not_use_is_one_line(host):
+    status, printed = launch(*([host] if "=" in host else ["--host", host]))
+    assert status == 1
+    assert printed.startswith("superlink: --host ")
+    assert "0.0.0.0" in printed
+    assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("import importlib.metadata as m; m.version = lambda name: '1.42.0'", "flwr 1.42.0 is"),
+        ("import os; os.environ['FLWR_INTERNAL_GRPC_CONTROL_API'] = '1'", "CONTROL_API=1 serves"),
+        ("import os; os.environ['FLWR_INTERNAL_GRPC_FLEET_API'] = '1'", "FLEET_API=1 serves"),
+        (
+            "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
+            "does not take the middleware",
+        ),
+    ],
+)
+def test_flower_that_would_pass_the_middleware_by_is_not_started(before, reason):
+    status, printed = launch("--insecure", before=before)
+    assert status == 1
+    assert printed.startswith("superlink: ")
+    assert reason in printed
+    assert "\n" not in printed
+
+
+def test_options_are_those_of_flower_and_no_torch_is_loaded():
+    modules = "import atexit, sys; atexit.register(lambda: print(*sys.modules))"
+    status, printed = launch("--help", before=modules)
+    assert status == 0
+    assert "--enable-supernode-auth" in printed
+    assert "flwr.superlink.main" in printed.split()
+    assert "torch" not in printed.split()

@@ -64,8 +64,10 @@ class Deployment:
 
     def here(self, text):
         """Return the document's text with this machine's addresses."""
-        return text.replace("superlink.example.org:8000", f"{self.host}:{self.port}").replace(
-            "superlink.example.org 192.0.2.10", f"localhost {self._listens}"
+        return (
+            text.replace("superlink.example.org:8000", f"{self.host}:{self.port}")
+            .replace("localhost:8000", f"localhost:{self.port}")
+            .replace("superlink.example.org 192.0.2.10", self.host)
         )
 
     def command(self, program, part=""):
@@ -103,17 +105,12 @@ class Deployment:
             time.sleep(0.3)
 
     def start_superlink(self):
-        words = self.command("deploy/superlink.sh")
-        self.start("superlink", [*words, "--host", self._listens, "--port", str(self.port)])
+        self.start("superlink", [*self.command("deploy/superlink.sh"), "--port", str(self.port)])
         self.wait_for(self.listening)
-
-    @property
-    def _listens(self):
-        return self.host if self.network else "127.0.0.1"
 
     def listening(self):
         with socket.socket() as probe:
-            return probe.connect_ex((self._listens, self.port)) == 0
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def online(self):
         """Return how many SuperNodes are online."""

@@ -1,0 +1,219 @@
+"""Another machine, which has only the authority's certificate, tries to use a SuperLink."""
+
+import base64
+import datetime
+import json
+import shutil
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from fastapi.routing import iter_route_contexts
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse, PullMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.superlink.main import create_app
+
+from fedavg_app.deployment.fleet_only import FLEET_PATHS
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.namespaces import Network
+from tests.support.outsider import ask
+from tests.support.processes import until
+
+OUTSIDER = 40  # its number in the network; the devices' numbers are below
+FLEET, CONTROL = "/v1/fleet/pull-object", "/v1/control/list-runs"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Network.allowed(), reason="needs the right to make network namespaces"),
+]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deployment")
+    with Network() as network, Deployment(folder, 1, network=network) as started:
+        yield started
+
+
+@pytest.fixture
+def outsider(deployment, tmp_path):
+    """A function that sends requests from a machine that has only ca.crt."""
+    authority = shutil.copy(deployment.folder / "certificates" / "ca.crt", tmp_path)
+    words = deployment.network.inside(OUTSIDER)
+    return lambda *requests: ask(words, deployment.host, deployment.port, authority, requests)
+
+
+def signed(key, seconds=0.0):
+    """Return the headers of a SuperNode whose clock is wrong by so many seconds."""
+    clock = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    timestamp = clock.isoformat()
+    encode = lambda data: base64.b64encode(data).decode()  # noqa: E731
+    return {
+        "flwr-public-key": encode(public_key_to_bytes(key.public_key())),
+        "flwr-timestamp": timestamp,
+        "flwr-signature": encode(sign_message(key, timestamp.encode())),
+    }
+
+
+def private_key(deployment, name):
+    return load_ssh_private_key((deployment.folder / name).read_bytes(), None)
+
+
+def activation(key, seconds=0.0):
+    """Return the request with which a SuperNode begins."""
+    body = ActivateNodeRequest(
+        public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=30
+    )
+    return {
+        "path": "/v1/fleet/activate-node",
+        "headers": signed(key, seconds),
+        "body": body.SerializeToString(),
+    }
+
+
+def test_no_route_is_open_to_a_machine_with_only_the_certificate(deployment, outsider):
+    routes = sorted(
+        (method, context.route.path.replace("{", "").replace("}", ""))
+        for context in iter_route_contexts(create_app().routes)
+        for method in getattr(context.route, "methods", None) or ["GET"]
+    )
+    assert {("POST", "/v1/control/register-node"), ("POST", "/v1/runtime/acquire-task"),
+            ("POST", FLEET), ("GET", "/health")} <= set(routes)  # fmt: skip
+    stranger = signed(ec.generate_private_key(ec.SECP384R1()))
+    for headers in ({}, stranger):
+        answers = outsider(*({"method": m, "path": p, "headers": headers} for m, p in routes))
+        for (method, path), (status, _) in zip(routes, answers, strict=True):
+            assert status == (401 if path in FLEET_PATHS else 403), (method, path)
+    assert deployment.online() == 1
+
+
+def test_disguised_requests_are_refused(outsider):
+    local = {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
+    upgrade = {
+        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Content-Length": None,
+    }  # fmt: skip
+    attempts = [
+        ({"path": CONTROL, "headers": local}, 403),
+        ({"path": CONTROL, "headers": {"Host": "localhost"}}, 403),
+        ({"path": CONTROL, "headers": {"Host": f"localhost{FLEET}?"}}, 403),
+        ({"path": "/v1/fleet/../control/list-runs"}, 403),
+        ({"path": "/v1/fleet/%2e%2e/control/list-runs"}, 403),
+        ({"path": "/v1/fleet/..%2fcontrol%2flist-runs"}, 403),
+        ({"path": "//v1/control/list-runs"}, 403),
+        ({"path": "/v1/control/list-runs/"}, 403),
+        ({"path": "/v1/%63ontrol/list-runs"}, 403),
+        ({"path": f"https://localhost:8000{CONTROL}"}, 403),
+        ({"path": f"{CONTROL}?{FLEET}"}, 403),
+        ({"path": CONTROL, "method": "GET"}, 403),
+        ({"path": FLEET, "method": "GET"}, 403),
+        ({"path": CONTROL, "headers": upgrade, "method": "GET"}, 403),
+        # Taken for a call of the runtime API, this would need no signature.
+        ({"path": FLEET, "headers": {"Host": "localhost/v1/runtime/pull-object?"}}, 401),
+        ({"path": FLEET, "headers": {"Content-Length": 10**12}}, 413),
+        ({"path": FLEET, "headers": {"Content-Length": None, "Transfer-Encoding": "chunked"}}, 413),
+    ]
+    answers = outsider(*(attempt for attempt, _ in attempts))
+    for (attempt, expected), (status, _) in zip(attempts, answers, strict=True):
+        assert status == expected, attempt
+
+
+def test_flwr_on_another_machine_says_where_it_works(deployment, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    authority = shutil.copy(deployment.folder / "certificates" / "ca.crt", tmp_path)
+    (home / "config.toml").write_text(
+        f'[superlink.deployment]\naddress = "{deployment.host}:{deployment.port}"\n'
+        f'root-certificates = "{authority}"\n'
+    )
+    deployment.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", "foreign"])
+    public = str(deployment.folder / "foreign.pub")
+    for words in (
+        deployment.command("flwr ls"),
+        ["flwr", "supernode", "register", public, "deployment"],
+        ["flwr", "supernode", "list", "deployment"],
+        deployment.app_command(),
+    ):
+        done = subprocess.run(
+            [*deployment.network.inside(OUTSIDER), *words],
+            cwd=ROOT, env={**deployment.environment, "FLWR_HOME": str(home)},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert "ssh -L" in " ".join((done.stdout + done.stderr).split()), done.stdout + done.stderr
+    listed = json.loads(deployment.run([*deployment.command("flwr ls"), "--format", "json"]).stdout)
+    assert listed["runs"] == []
+    assert deployment.online() == 1
+
+
+def test_outsider_cannot_take_over_a_run(deployment, outsider, tmp_path):
+    keys = {
+        "task": "mnist-logistic", "data-source": "embedded", "run-dir": str(tmp_path),
+        "num-clients": 1, "num-server-rounds": 2,
+    }  # fmt: skip
+    words = deployment.app_command(**keys)
+    deployment.start("flwr-run", ["env", f"FLWR_HOME={deployment.environment['FLWR_HOME']}",
+                                  "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(ROOT),
+                                  *words])  # fmt: skip
+
+    def status():
+        words = [*deployment.command("flwr ls"), "--format", "json"]
+        runs = json.loads(deployment.run(words).stdout)["runs"]
+        return runs[0]["status"] if runs else "none"
+
+    while not (now := status()).startswith("finished"):
+        answers = outsider(
+            *({"path": f"/v1/runtime/{name}"} for name in ("acquire-task", "pull-task-input")),
+            {"path": "/v1/control/stop-run"},
+        )
+        assert [status for status, _ in answers] == [403] * 3
+    assert now == "finished:completed"
+
+
+def test_clock_that_is_wrong_by_seconds_is_tolerated_and_by_more_is_refused(deployment, outsider):
+    key = private_key(deployment, "device-0")
+    for seconds, expected in ((2, 200), (10, 401), (-290, 200), (-310, 401)):
+        ((status, _),) = outsider(activation(key, seconds))
+        assert status == expected, seconds
+
+
+def test_signature_covers_the_time_only_and_the_node_of_the_key(deployment, outsider):
+    """So whoever sees a device's requests in plain text can send others in its name for 300 s."""
+    first = activation(private_key(deployment, "device-0"))
+    ((status, body),) = outsider(first)
+    assert status == 200
+    node = Node(node_id=ActivateNodeResponse.FromString(body).node_id)
+    other = Node(node_id=node.node_id + 1)
+    answers = outsider(
+        *({**first, "path": f"/v1/fleet/{path}", "body": message.SerializeToString()}
+          for path, message in (
+              ("send-node-heartbeat", SendNodeHeartbeatRequest(node=node, heartbeat_interval=30)),
+              ("send-node-heartbeat", SendNodeHeartbeatRequest(node=other, heartbeat_interval=30)),
+              ("pull-messages", PullMessagesRequest(node=other)),
+          ))
+    )  # fmt: skip
+    assert [status for status, _ in answers] == [200, 401, 401]
+
+
+def test_unregistered_device_ends_and_its_key_is_worth_nothing(deployment, outsider):
+    process = deployment.add_node(1)
+    deployment.wait_for(lambda: deployment.online() == 2)
+    ((status, body),) = outsider(activation(key := private_key(deployment, "device-1")))
+    assert status == 200
+    node_id = ActivateNodeResponse.FromString(body).node_id
+    words = deployment.command("flwr supernode unregister")
+    deployment.run([str(node_id) if word == "NODE-ID" else word for word in words])
+    ((status, _),) = outsider(activation(key))
+    assert status != 200
+    assert until(lambda: process.poll() is not None, 90)  # at its next heartbeat
+    deployment.wait_for(lambda: deployment.online() == 1)
+    assert deployment.start_node(1, "device-1").wait(60) == 1
+    # The same key cannot come back.
+    again = [*deployment.command("flwr supernode register")]
+    again = [word.replace("device-0", "device-1") for word in again]
+    with pytest.raises(subprocess.CalledProcessError):
+        deployment.run(again)

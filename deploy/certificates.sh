@@ -37,6 +37,7 @@ quietly() {
 umask 077
 mkdir -p "$folder"
 cd "$folder"
+trap 'rm -f ca.key.new server.csr server.ext server.key.new server.pem.new' EXIT
 key=(-newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes)
 if [ ! -f ca.key ]; then
     if [ -f ca.crt ]; then
@@ -59,6 +60,5 @@ quietly openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateseria
     -out server.pem.new -days 825 -extfile server.ext
 mv server.key.new server.key
 mv server.pem.new server.pem
-rm server.csr server.ext
 chmod a+r ca.crt server.pem
 echo "$folder: ca.crt for the devices; server.pem and server.key for ${names[*]#*:}"

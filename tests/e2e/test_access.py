@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from fastapi.routing import iter_route_contexts
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse, PullMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
@@ -63,13 +63,17 @@ def private_key(deployment, name):
     return load_ssh_private_key((deployment.folder / name).read_bytes(), None)
 
 
-def activation(key, seconds=0.0):
-    """Return the request with which a SuperNode begins."""
-    body = ActivateNodeRequest(
-        public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=30
-    )
+def node_ids(deployment):
+    """Return the id of each registered SuperNode."""
+    listed = deployment.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
+    return [int(node["node-id"]) for node in json.loads(listed)["nodes"]]
+
+
+def heartbeat(key, node_id, seconds=0.0):
+    """Return the request with which a SuperNode says that it is there."""
+    body = SendNodeHeartbeatRequest(node=Node(node_id=node_id), heartbeat_interval=30)
     return {
-        "path": "/v1/fleet/activate-node",
+        "path": "/v1/fleet/send-node-heartbeat",
         "headers": signed(key, seconds),
         "body": body.SerializeToString(),
     }
@@ -175,45 +179,41 @@ def test_outsider_cannot_take_over_a_run(deployment, outsider, tmp_path):
 
 
 def test_clock_that_is_wrong_by_seconds_is_tolerated_and_by_more_is_refused(deployment, outsider):
-    key = private_key(deployment, "device-0")
+    key, (node_id,) = private_key(deployment, "device-0"), node_ids(deployment)
     for seconds, expected in ((2, 200), (10, 401), (-290, 200), (-310, 401)):
-        ((status, _),) = outsider(activation(key, seconds))
+        ((status, _),) = outsider(heartbeat(key, node_id, seconds))
         assert status == expected, seconds
 
 
-def test_signature_covers_the_time_only_and_the_node_of_the_key(deployment, outsider):
-    """So whoever sees a device's requests in plain text can send others in its name for 300 s."""
-    first = activation(private_key(deployment, "device-0"))
-    ((status, body),) = outsider(first)
-    assert status == 200
-    node = Node(node_id=ActivateNodeResponse.FromString(body).node_id)
-    other = Node(node_id=node.node_id + 1)
+def test_signature_covers_the_time_and_the_node_of_the_key_but_not_the_request(
+    deployment, outsider
+):
+    key, (node_id,) = private_key(deployment, "device-0"), node_ids(deployment)
+    recorded = heartbeat(key, node_id)
+    mine, other = Node(node_id=node_id), Node(node_id=node_id + 1)
     answers = outsider(
-        *({**first, "path": f"/v1/fleet/{path}", "body": message.SerializeToString()}
-          for path, message in (
-              ("send-node-heartbeat", SendNodeHeartbeatRequest(node=node, heartbeat_interval=30)),
-              ("send-node-heartbeat", SendNodeHeartbeatRequest(node=other, heartbeat_interval=30)),
-              ("pull-messages", PullMessagesRequest(node=other)),
-          ))
-    )  # fmt: skip
-    assert [status for status, _ in answers] == [200, 401, 401]
+        recorded,
+        *(
+            {**recorded, "path": "/v1/fleet/pull-messages", "body": body.SerializeToString()}
+            for body in (PullMessagesRequest(node=mine), PullMessagesRequest(node=other))
+        ),
+    )
+    assert [status for status, _ in answers] == [200, 200, 401]
 
 
-def test_unregistered_device_ends_and_its_key_is_worth_nothing(deployment, outsider):
+def test_unregistered_device_ends_and_its_key_cannot_return(deployment, outsider):
+    (first,) = node_ids(deployment)
     process = deployment.add_node(1)
     deployment.wait_for(lambda: deployment.online() == 2)
-    ((status, body),) = outsider(activation(key := private_key(deployment, "device-1")))
-    assert status == 200
-    node_id = ActivateNodeResponse.FromString(body).node_id
+    (node_id,) = set(node_ids(deployment)) - {first}
+    key = private_key(deployment, "device-1")
+    assert outsider(heartbeat(key, node_id))[0][0] == 200
     words = deployment.command("flwr supernode unregister")
     deployment.run([str(node_id) if word == "NODE-ID" else word for word in words])
-    ((status, _),) = outsider(activation(key))
-    assert status != 200
-    assert until(lambda: process.poll() is not None, 90)  # at its next heartbeat
-    deployment.wait_for(lambda: deployment.online() == 1)
+    assert outsider(heartbeat(key, node_id))[0][0] == 401
+    assert until(lambda: process.poll() is not None, 120)  # at its next heartbeat
     assert deployment.start_node(1, "device-1").wait(60) == 1
-    # The same key cannot come back.
-    again = [*deployment.command("flwr supernode register")]
-    again = [word.replace("device-0", "device-1") for word in again]
+    words = deployment.command("flwr supernode register")
     with pytest.raises(subprocess.CalledProcessError):
-        deployment.run(again)
+        deployment.run([word.replace("device-0", "device-1") for word in words])
+    assert deployment.online() == 1

@@ -14,6 +14,7 @@ from fedavg_app.partitioning.cache import partition
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
 from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.network_grid import bounded
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop
@@ -62,9 +63,10 @@ def run(
     # Computed here, before any client needs it: what cannot be split ends the run at once.
     for split in ("train", "test") if config.fraction_evaluate else ("train",):
         partition(data, split, config)
+    model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
+    grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
-    model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
     if state is not None:
         if state.data != data.fingerprint:
             fix = "these are not the data of the run to resume; give those"
@@ -72,9 +74,12 @@ def run(
         strategy, model, completed = state.strategy, state.model, state.history
         if isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
+        else:
+            # Flower keeps a client's state for one run; the resumed run is another.
+            strategy.forget_clients()
 
     def checkpointer(run: TrainingRun) -> Checkpointer:
-        return Checkpointer(run.folder, config.checkpoint_every, data.fingerprint, strategy, grid)
+        return Checkpointer(run.folder, config, data.fingerprint, strategy, grid)
 
     training_run = TrainingRun(config, task, plan, data, completed)
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]

@@ -6,6 +6,7 @@ that missed some is sent those it missed, which is the papers' partial sum P(s),
 bit; or the full model where that is smaller, or where the client is new or has lost its state.
 """
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -222,6 +223,19 @@ class CompressedStrategy(FederatedStrategy[Update]):
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
         return self.uplink.expected_bits(self._layout.size)
+
+    def max_reply_bytes(self, model: ArrayRecord) -> int:
+        """Return twice the uplink compressor's formula for one update, at most the model's bytes.
+
+        Golomb codes of unlucky positions take half as much again as the mean.
+        """
+        size = sum(math.prod(array.shape) for array in model.values())
+        most = math.ceil(2 * self.uplink.expected_bits(size) / 8)
+        return min(most, super().max_reply_bytes(model))
+
+    def forget_clients(self) -> None:
+        """Send every client the full model next time."""
+        self._synced.clear()
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""

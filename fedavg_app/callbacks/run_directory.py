@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
@@ -106,8 +107,9 @@ class RunDirectory(Callback):
     def _reporting_errors(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            raise RunError(f"cannot write to {self._run.folder}: {error.strerror}") from error
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise RunError(f"cannot write to {self._run.folder}: {why}") from error
 
 
 def _line(metrics: RoundMetrics) -> str:

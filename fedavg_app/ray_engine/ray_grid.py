@@ -4,7 +4,6 @@ import math
 import pickle
 import secrets
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from fedavg_app.flower_internals import (
     identify_server,
 )
 from fedavg_app.ray_engine.dispatcher import Dispatcher
+from fedavg_app.ray_engine.owned_folder import OwnedFolder
 from fedavg_app.ray_engine.pending_messages import MessageBatch
 from fedavg_app.ray_engine.serialization import shared_records
 from fedavg_app.ray_engine.worker import WorkerSettings
@@ -63,7 +63,7 @@ class RayGrid(BaseGrid):
         identify_server(RUN_ID)
         self._num_clients = num_clients
         self._timeout = float(run_config["round-timeout"]) or math.inf
-        self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-grid-")
+        self._folder = OwnedFolder("fedavg-app-grid-")
         settings = WorkerSettings(
             RUN_ID, run_config, num_clients, state_memory, gpus_per_worker,
             self._folder.name, secrets.token_bytes(32),

@@ -6,7 +6,6 @@ takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other 
 
 import os
 import signal
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.client_states import ClientStates
+from fedavg_app.ray_engine.owned_folder import OwnedFolder
 from fedavg_app.ray_engine.request_queue import Answer, RequestQueue, WorkerError
 from fedavg_app.server.evaluation import CentralEvaluation
 from tasks.data.dataset import DataOptions
@@ -87,7 +87,7 @@ class Worker:
         self._settings = settings
         # The driver deletes its folder even where this process is killed.
         parent = settings.folder if Path(settings.folder).is_dir() else None
-        self._folder = tempfile.TemporaryDirectory(prefix="fedavg-app-", dir=parent)
+        self._folder = OwnedFolder("fedavg-app-worker-", parent)
         self._states = ClientStates(settings.state_memory, Path(self._folder.name))
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None

@@ -4,15 +4,16 @@ That is the strategy, the model and, where the grid has them, the clients' state
 random state to keep: every draw follows from the seed, the round and the client. The history is
 beside it, and cut back to the checkpoint's round.
 
-A file is complete before the manifest names it, the manifest is replaced atomically, and what an
-older manifest named is deleted after that. So a run that is killed at any moment leaves either this
-checkpoint or the one before.
+A file is on the disk before the manifest names it, the manifest is replaced atomically, and what an
+older manifest named is deleted after that. So a run that is killed at any moment, or a machine that
+loses its power, leaves either this checkpoint or the one before.
 """
 
 import hashlib
 import json
 import pickle
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -23,15 +24,22 @@ from flwr.serverapp import Grid
 
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE
-from fedavg_app.config import Effect, RunConfig, fields_with, parse_config
+from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.server.checkpoint_manifest import (
+    MANIFEST,
+    VERSION,
+    check_unchanged,
+    history_digest,
+    read_manifest,
+    result_keys,
+    sealed,
+)
 from fedavg_app.server.metrics import RoundMetrics, read_history
 from strategies.base import FederatedStrategy
-from tasks.data.atomic_file import replacing
+from tasks.data.atomic_file import flush, replacing
 
-FOLDER, MANIFEST = "checkpoint", "manifest.json"
-# Of the checkpoints' format.
-VERSION = 2
+FOLDER = "checkpoint"
 
 
 @runtime_checkable
@@ -70,8 +78,8 @@ class Checkpointer(Callback):
     Of the clients' states only those are written that changed since the last checkpoint.
 
     Args:
-        run_folder: The run's folder.
-        every: Rounds between two checkpoints.
+        run_folder: The run's folder, with its history.
+        config: The run's settings, with the rounds between two checkpoints.
         data: The fingerprint of the data set.
         strategy: The strategy.
         grid: Its clients' states are saved if it is a `ClientStateGrid`.
@@ -80,16 +88,16 @@ class Checkpointer(Callback):
     def __init__(
         self,
         run_folder: Path,
-        every: int,
+        config: RunConfig,
         data: str,
         strategy: FederatedStrategy[Any],
         grid: Grid | None = None,
     ) -> None:
-        self._folder = run_folder / FOLDER
-        self._every, self._data, self._strategy, self._grid = every, data, strategy, grid
+        self._folder, self._history = run_folder / FOLDER, run_folder / HISTORY_FILE
+        self._config, self._data, self._strategy, self._grid = config, data, strategy, grid
         self._files: dict[str, str] = {}  # digests by name
         if (self._folder / MANIFEST).is_file():
-            self._files = _read_manifest(self._folder)["files"]
+            self._files = read_manifest(self._folder)["files"]
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Save a checkpoint if one is due.
@@ -97,7 +105,7 @@ class Checkpointer(Callback):
         Raises:
             RunError: It cannot be written, or the strategy cannot be pickled.
         """
-        if metrics.round % self._every == 0:
+        if metrics.round % self._config.checkpoint_every == 0:
             grid = self._grid
             changed: Mapping[int, bytes | None] = {}
             if isinstance(grid, ClientStateGrid):
@@ -127,16 +135,26 @@ class Checkpointer(Callback):
             ]
             files |= [self._write(f"{server_round}.server", server)]
             content = {
-                "version": VERSION, "round": server_round, "data": self._data, "files": files,
+                "version": VERSION, "round": server_round, "data": self._data,
+                "config": result_keys(self._config), "files": files,
+                "history": history_digest(self._history, server_round),
             }  # fmt: skip
+            flush(self._history)
+            flush(self._folder)
             with replacing(self._folder / MANIFEST) as temporary:
-                temporary.write_text(json.dumps(content), encoding="utf-8")
-            for path in self._folder.iterdir():
-                if path.name not in files and path.name != MANIFEST:
-                    path.unlink()
+                temporary.write_text(json.dumps(sealed(content)), encoding="utf-8")
+            self._files = files
+            flush(self._folder)
+            self._delete_all_but(files)
         except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
+            with suppress(OSError):  # what was written of it takes space that the run may lack
+                self._delete_all_but(self._files)
             raise RunError(f"cannot write the checkpoint {self._folder}: {error}") from error
-        self._files = files
+
+    def _delete_all_but(self, files: Mapping[str, str]) -> None:
+        for path in self._folder.iterdir():
+            if path.name not in files and path.name != MANIFEST:
+                path.unlink()
 
     def _write(self, name: str, content: bytes) -> tuple[str, str]:
         with replacing(self._folder / name) as temporary:
@@ -175,9 +193,8 @@ def load_checkpoint(config: RunConfig) -> RunState:
         fix = "it has no checkpoint; start it again, with checkpoint-every"
         raise ConfigError("resume", config.resume, fix)
     try:
-        manifest = _read_manifest(folder)
-        if manifest.get("version") != VERSION:
-            raise ValueError("it is of another version of this project")
+        manifest = read_manifest(folder)
+        check_unchanged(manifest["config"], saved_config(str(run_folder)))
         client_states: dict[int, bytes] = {}
         server = b""
         for name, digest in manifest["files"].items():
@@ -191,11 +208,14 @@ def load_checkpoint(config: RunConfig) -> RunState:
                 client_states[client] = content
         strategy, model = pickle.loads(server)  # noqa: S301 - the run's own, see above
         history = read_history(run_folder / HISTORY_FILE, manifest["round"])
+        if history_digest(run_folder / HISTORY_FILE, manifest["round"]) != manifest["history"]:
+            raise ValueError(f"{HISTORY_FILE} has changed")
         data = manifest["data"]
     except (
         OSError,
+        EOFError,
         ValueError,
-        KeyError,
+        LookupError,
         pickle.UnpicklingError,
         TypeError,
         AttributeError,
@@ -227,18 +247,10 @@ def saved_config(run_folder: str) -> RunConfig:
 
 def _check_same_run(config: RunConfig, run_folder: Path) -> None:
     """Check that the config differs from the saved one in keys only that may differ."""
-    before = saved_config(str(run_folder))
-    free = fields_with(RunConfig, Effect.FREE_ON_RESUME, Effect.NONE)
-    for name, field in RunConfig.model_fields.items():
-        given, saved = getattr(config, name), getattr(before, name)
-        if name not in free and given != saved:
-            key = field.alias or name
-            raise ConfigError(key, given, f"the run to resume has {saved!r}; give that")
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return manifest
+    given, before = result_keys(config), result_keys(saved_config(str(run_folder)))
+    for key, value in given.items():
+        if value != before[key]:
+            raise ConfigError(key, value, f"the run to resume has {before[key]!r}; give that")
 
 
 def _client(name: str) -> int | None:

@@ -17,7 +17,7 @@ def message_bytes(message: Message) -> int:
         return 0
     total = 0
     for record in message.content.values():
-        total += sum(len(name.encode()) + _value_bytes(value) for name, value in record.items())
+        total += sum(len(_utf8(name)) + _value_bytes(value) for name, value in record.items())
     return total
 
 
@@ -29,5 +29,10 @@ def _value_bytes(value: Any) -> int:
     if isinstance(value, bool):
         return 1
     if isinstance(value, str):
-        return len(value.encode())
+        return len(_utf8(value))
     return len(value) if isinstance(value, bytes) else 8
+
+
+def _utf8(text: str) -> bytes:
+    """Return the text's bytes; a name from a device may have halves of surrogate pairs."""
+    return text.encode(errors="surrogatepass")

@@ -64,8 +64,8 @@ class RoundMessenger:
     def _drop_late_replies(self) -> None:
         """Fetch the replies that came after their round; a grid keeps them until they are."""
         if self._late:
-            replies = self._grid.pull_messages(list(self._late))
-            self._late -= {reply.metadata.reply_to_message_id for reply in replies}
+            for replies in poll_replies(self._grid, list(self._late), timeout=0.0):
+                self._late -= {reply.metadata.reply_to_message_id for reply in replies}
 
 
 class SentMessages:

@@ -2,7 +2,7 @@
 
 Node ids are random, or belong to a device's key, and only a node knows its partition. Seeded
 sampling of clients needs the map from one to the other: every node is queried once, when it
-connects.
+connects. A partition belongs to the node that named it first, for as long as that is connected.
 """
 
 import logging
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.node_config import PARTITION_ID
-from fedavg_app.server.polling import poll_replies, send
+from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, poll_replies, send
 from strategies.reply_validation import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
@@ -43,6 +43,8 @@ class NodeRegistry:
         self._connected: list[int] = []
         self._queried: dict[str, int] = {}  # node by the id of its unanswered query
         self._query_errors: list[str] = []
+        self._waiting: dict[int, int] = {}  # by node, the client that another node is
+        self._refusals: dict[int, str] = {}
 
     @property
     def clients(self) -> list[int]:
@@ -58,11 +60,12 @@ class NodeRegistry:
 
         Raises:
             ConfigError: Fewer nodes than that are connected.
-            RunError: Two nodes have one partition, or too few have a partition below K.
+            RunError: Too few have a partition of their own below K.
         """
         required = min_nodes or self.num_clients
-        self._wait_for_nodes(required, quiet_seconds)
-        if len(self._connected) < required:
+        if not self._wait_for_clients(required, quiet_seconds, QUERY_TIMEOUT):
+            if len(self._connected) >= required:
+                raise RunError(self._missing_partition())
             key = "min-nodes" if min_nodes else "num-clients"
             raise ConfigError(
                 key,
@@ -72,20 +75,8 @@ class NodeRegistry:
                 'client-resources-num-cpus=1", '
                 "otherwise start more SuperNodes or give fewer clients",
             )
-        # All are queried. Those required are waited for, then for a while the others.
-        for enough, seconds in ((required, QUERY_TIMEOUT), (len(self._connected), quiet_seconds)):
-            for replies in poll_replies(self._grid, list(self._queried), seconds):
-                for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-                    if conflict := self._register(reply):
-                        before, node, client = conflict
-                        raise RunError(
-                            f"nodes {before} and {node} both have {PARTITION_ID}={client}; "
-                            "give each SuperNode a partition of its own with --node-config"
-                        )
-                if len(self.by_client) >= enough:
-                    break
-        if len(self.by_client) < required:
-            raise RunError(self._missing_partition())
+        # The others that are there already are waited for as well, but not for long.
+        self._wait_for_clients(len(self._connected), 0.0, quiet_seconds)
         if len(self._connected) > self.num_clients:
             logger.warning(
                 "%d of %d nodes take no part: num-clients is %d",
@@ -102,18 +93,18 @@ class NodeRegistry:
         found = sorted(self._grid.get_node_ids())
         if found != self._connected:
             came, gone = set(found) - set(self._connected), set(self._connected) - set(found)
-            for client, node in list(self.by_client.items()):
-                if node in gone:
-                    logger.warning("node %d, client %d, has disconnected", node, client)
-                    del self.by_client[client]
-            self._queried = {key: node for key, node in self._queried.items() if node not in gone}
             self._connected = found
+            self._queried = {key: node for key, node in self._queried.items() if node not in gone}
             self._query(came)
-        if self._queried:
-            for reply in self._grid.pull_messages(list(self._queried)):
-                if conflict := self._register(reply):
-                    before, node, client = conflict
-                    logger.warning("client %d is now node %d, not %d", client, node, before)
+            self._remove(gone)
+        for replies in poll_replies(self._grid, list(self._queried), timeout=0.0):
+            for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
+                self._register(reply)
+
+    def take_refusals(self) -> dict[int, str]:
+        """Return why nodes were refused since the last call, by node."""
+        refusals, self._refusals = self._refusals, {}
+        return refusals
 
     def wait_for_any(self, seconds: float) -> None:
         """Update until at least one client is connected.
@@ -130,19 +121,44 @@ class NodeRegistry:
             time.sleep(POLL_SECONDS)
             self.update()
 
-    def _wait_for_nodes(self, required: int, quiet_seconds: float) -> None:
-        """Query nodes as they connect, until there are enough or none has come for a while."""
-        last_change = time.monotonic()
+    def _wait_for_clients(self, required: int, quiet: float, unanswered: float) -> bool:
+        """Update until so many clients are connected; return whether they are.
+
+        Args:
+            required: How many.
+            quiet: Seconds without any change after which no more are expected.
+            unanswered: The same, where a node has not answered its query yet.
+        """
+        wait = self._grid.wait if isinstance(self._grid, WaitingGrid) else time.sleep
+        before, last_change, pause = (0, 0), time.monotonic(), POLL_SECONDS
         while True:
-            found = sorted(self._grid.get_node_ids())
-            if len(found) != len(self._connected):
-                last_change = time.monotonic()
-            came = set(found) - set(self._connected)
-            self._connected = found
-            self._query(came)
-            if len(found) >= required or time.monotonic() - last_change >= quiet_seconds:
-                return
-            time.sleep(POLL_SECONDS)
+            self.update()
+            if len(self.by_client) >= required:
+                return True
+            seen = len(self._connected), len(self._queried)
+            if seen != before:
+                before, last_change, pause = seen, time.monotonic(), POLL_SECONDS
+            can_be_enough = self._queried and len(self._connected) >= required
+            patience = unanswered if can_be_enough else quiet
+            left = last_change + patience - time.monotonic()
+            if left <= 0:
+                return False
+            wait(min(pause, left))
+            pause = min(pause * PAUSE_GROWTH, MAX_PAUSE)
+
+    def _remove(self, gone: set[int]) -> None:
+        """Forget nodes that have disconnected; their clients go to the nodes that wait for them."""
+        for node in gone & self._waiting.keys():
+            del self._waiting[node]
+        for client, node in list(self.by_client.items()):
+            if node in gone:
+                logger.warning("node %d, client %d, has disconnected", node, client)
+                del self.by_client[client]
+                heirs = [heir for heir, wanted in self._waiting.items() if wanted == client]
+                for heir in heirs[:1]:
+                    del self._waiting[heir]
+                    self.by_client[client] = heir
+                    logger.warning("client %d is now node %d, not %d", client, heir, node)
 
     def _query(self, nodes: Iterable[int]) -> None:
         ordered = sorted(nodes)
@@ -154,26 +170,30 @@ class NodeRegistry:
             ids = send(self._grid, queries)
             self._queried |= {key: node for key, node in zip(ids, ordered, strict=True) if key}
 
-    def _register(self, reply: Message) -> tuple[int, int, int] | None:
-        """Note a node's partition; return (other node, node, partition) if it was another's."""
+    def _register(self, reply: Message) -> None:
+        """Note a node's partition; the node is refused if that is another live node's."""
         node = self._queried.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
             self._query_errors.append(f"node {node}: {error_reason(reply.error)}")
-            return None
+            return
         record = reply.content.config_records.get("node", ConfigRecord())
         client = record.get(PARTITION_ID)
         if isinstance(client, bool) or not isinstance(client, int):
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
         elif 0 <= client < self.num_clients:
-            before = self.by_client.get(client, node)
-            self.by_client[client] = node
-            if before != node:
-                return before, node, client
-        return None
+            holder = self.by_client.setdefault(client, node)
+            if holder != node:
+                self._waiting[node] = client
+                self._refusals[node] = (
+                    f"node {holder} has {PARTITION_ID}={client} already; "
+                    "give each SuperNode a partition of its own with --node-config"
+                )
+                logger.warning("node %d takes no part: %s", node, self._refusals[node])
 
     def _missing_partition(self) -> str:
         missing = [number for number in range(self.num_clients) if number not in self.by_client]
-        error = f"; {self._query_errors[0]}" if self._query_errors else ""
+        errors = [*self._query_errors, *self._refusals.values()]
+        error = f"; {errors[0]}" if errors else ""
         return (
             f"no node has {PARTITION_ID}={missing[0]} ({len(missing)} of {self.num_clients} "
             f"missing{error}); start SuperNodes with "

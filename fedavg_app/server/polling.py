@@ -35,7 +35,8 @@ def poll_replies(
 ) -> Iterator[list[Message]]:
     """Yield the replies to messages that were sent, those that came together in one list.
 
-    It ends when all have come or ``timeout`` seconds are over. An id of None is not waited for.
+    It ends when all have come or ``timeout`` seconds are over; what has come by then is still
+    fetched. A timeout of 0 fetches what is there. An id of None is not waited for.
     """
     wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -47,7 +48,7 @@ def poll_replies(
             answered = {reply.metadata.reply_to_message_id for reply in replies}
             missing = [message_id for message_id in missing if message_id not in answered]
             yield replies
-        if deadline is not None and time.monotonic() >= deadline:
+        elif deadline is not None and time.monotonic() >= deadline:
             return
         pause = FIRST_PAUSE if replies else min(pause * PAUSE_GROWTH, MAX_PAUSE)
         if missing:

@@ -100,7 +100,8 @@ class TrainingLoop:
         sent = self._messenger.send(cohort, list(messages), "train")
         new_model, metrics = self._strategy.aggregate_train(server_round, sent.replies())
         self._train_errors = dict(self._strategy.rejected)
-        rejected = sent.unanswered | {node: str(e) for node, e in self._train_errors.items()}
+        rejected = self._nodes.take_refusals() | sent.unanswered
+        rejected |= {node: str(error) for node, error in self._train_errors.items()}
         if new_model is not None:
             self._model = new_model
 

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.server.checkpoint_manifest import sealed
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
@@ -146,7 +147,7 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
     with pytest.raises(ConfigError, match="batch-size = 20: the run to resume has 10; give that"):
         start(tmp_path, resume=str(folder), **{"batch-size": 20})
     manifest = folder / "checkpoint" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"data": "', '"data": "0'))
+    manifest.write_text(json.dumps(sealed({**json.loads(manifest.read_text()), "data": "0"})))
     with pytest.raises(ConfigError, match="not the data of the run to resume"):
         start(tmp_path, resume=str(folder))
     assert (folder / "history.jsonl").read_bytes() == before

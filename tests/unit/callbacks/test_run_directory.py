@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from fedavg_app.callbacks import run_directory
 from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
@@ -120,3 +122,26 @@ def test_folder_that_is_gone_at_the_end_ends_the_run_with_one_line(tmp_path):
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RunError, match=r"cannot write to .*run: No such file or directory"):
         callback.on_train_end(TrainingResult(history([0.1]), MODEL))
+
+
+def full_disk(monkeypatch):
+    """Make the folder's file system refuse the model's bytes, as one that is full does."""
+
+    def save_file(arrays, name):
+        del arrays
+        Path(name).write_bytes(b"the first bytes")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(run_directory, "save_file", save_file)
+
+
+def test_full_disk_at_the_end_is_one_line_and_leaves_the_history(tmp_path, monkeypatch):
+    callback, rounds = RunDirectory(training_run(tmp_path)), history([0.1, 0.2])
+    for metrics in rounds:
+        callback.on_round_end(metrics, MODEL)
+    full_disk(monkeypatch)
+    with pytest.raises(RunError, match=r"cannot write to .*No space left") as caught:
+        callback.on_train_end(TrainingResult(rounds, MODEL))
+    assert "\n" not in str(caught.value)
+    assert read_history(tmp_path / "history.jsonl") == rounds
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "history.jsonl"}

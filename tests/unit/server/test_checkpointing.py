@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid
+from fedavg_app.server.checkpoint_manifest import sealed
 from fedavg_app.server.checkpointing import Checkpointer, has_checkpoint, load_checkpoint
 from fedavg_app.server.metrics import RoundMetrics
 
@@ -27,7 +30,8 @@ def write_run(folder, last_round):
 
 def checkpointer(folder, every=1, strategy=None, grid=None):
     strategy = strategies.build("fedavg", {}) if strategy is None else strategy
-    return Checkpointer(folder, every, "data", strategy, grid)
+    config = RunConfig(checkpoint_every=every)
+    return Checkpointer(folder, config, "data", strategy, grid)
 
 
 def load(folder):
@@ -167,7 +171,105 @@ def test_strategy_that_cannot_be_pickled_ends_the_run_with_one_line(tmp_path):
 def test_checkpoint_of_another_version_is_refused(tmp_path):
     write_run(tmp_path, 0)
     checkpointer(tmp_path).save(0, ArrayRecord(), {})
-    manifest = tmp_path / "checkpoint" / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 1}))
+    change_manifest(tmp_path, version=2)
     with pytest.raises(ConfigError, match=r"cannot be read \(it is of another version"):
         load(tmp_path)
+
+
+def change_manifest(folder, seal=lambda content: content, **entries):
+    """Set entries of the manifest; None deletes one."""
+    path = folder / "checkpoint" / "manifest.json"
+    content = json.loads(path.read_text()) | entries
+    content = {key: value for key, value in content.items() if value is not None}
+    path.write_text(json.dumps(seal(content)))
+
+
+def damage_config(folder):
+    (folder / "config.json").write_text(json.dumps(RunConfig(seed=7).model_dump(by_alias=True)))
+
+
+def damage_history(folder):
+    path = folder / "history.jsonl"
+    path.write_text(path.read_text().replace('"participants": 0', '"participants": 1', 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "config", "reason"),
+    [
+        (damage_config, {"seed": 7}, "config.json has changed: seed = 7 was 1"),
+        (damage_history, {}, "history.jsonl has changed"),
+        (lambda folder: change_manifest(folder, round=1), {}, "manifest.json has changed"),
+        (lambda folder: change_manifest(folder, data="x"), {}, "manifest.json has changed"),
+        (lambda folder: change_manifest(folder, data=None), {}, "manifest.json has changed"),
+        (lambda folder: change_manifest(folder, sealed, data=None), {}, "no entry 'data'"),
+        (lambda folder: change_manifest(folder, sealed, files={}), {}, "Ran out of input"),
+        (lambda folder: (folder / "checkpoint" / "manifest.json").write_text("[]"), {}, "no table"),
+    ],
+)
+def test_changed_run_is_refused_in_one_line(tmp_path, damage, config, reason):
+    write_run(tmp_path, 2)
+    checkpointer(tmp_path).save(2, model(1), {})
+    assert load(tmp_path).history[-1].round == 2
+    damage(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load_checkpoint(RunConfig(resume=str(tmp_path), **config))
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_run_can_be_resumed_with_other_values_of_the_keys_that_are_free(tmp_path):
+    write_run(tmp_path, 2)
+    checkpointer(tmp_path).save(2, model(1), {})
+    changed = RunConfig(num_server_rounds=999).model_dump(by_alias=True)
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    assert load(tmp_path).history[-1].round == 2
+
+
+def test_files_and_names_are_on_the_disk_before_the_manifest_names_them(tmp_path, monkeypatch):
+    """What is flushed, and what is renamed, in the order in which it happens."""
+    events = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(handle):
+        events.append(("flush", Path(f"/proc/self/fd/{handle}").readlink().name.lstrip(".")))
+        real_fsync(handle)
+
+    def replace(self, target):
+        events.append(("name", target.name))
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_run(tmp_path, 1)
+    checkpointer(tmp_path).save(1, model(1), {3: b"three"})
+    order = [(what, name.split("-")[0]) for what, name in events]
+    assert order == [
+        ("flush", "3.1.client"), ("name", "3.1.client"),
+        ("flush", "1.server"), ("name", "1.server"),
+        ("flush", "history.jsonl"), ("flush", "checkpoint"),
+        ("flush", "manifest.json"), ("name", "manifest.json"), ("flush", "checkpoint"),
+    ]  # fmt: skip
+
+
+def test_full_disk_leaves_the_checkpoint_before_and_none_of_the_new_files(tmp_path, monkeypatch):
+    write_run(tmp_path, 2)
+    saved = checkpointer(tmp_path)
+    saved.save(1, model(1), {3: b"three"})
+    before = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    original = Path.write_bytes
+
+    def write_bytes(self, content):
+        if ".server" in self.name:
+            original(self, content[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    with pytest.raises(RunError, match=r"cannot write the checkpoint .*No space left") as caught:
+        saved.save(2, model(2), {3: b"three more"})
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before
+    assert load(tmp_path).client_states == {3: b"three"}
+    monkeypatch.undo()
+    saved.save(2, model(2), {3: b"three more"})
+    assert load(tmp_path).client_states == {3: b"three more"}

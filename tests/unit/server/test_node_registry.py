@@ -100,8 +100,23 @@ def test_nodes_beyond_num_clients_are_not_used(caplog):
     assert "1 of 3 nodes take no part" in caplog.text
 
 
-def test_two_nodes_with_one_partition_are_refused():
-    with pytest.raises(RunError, match="nodes 100 and 101 both have partition-id=0"):
+def test_node_with_a_partition_in_use_is_refused_and_the_run_begins_with_the_others(caplog):
+    grid = QueryGrid(partitions(0, 0, 1), joining=1)
+    nodes = started(grid, 2)
+    assert nodes.by_client == {0: 100, 1: 102}
+    reason = "node 100 has partition-id=0 already; give each SuperNode a partition of its own"
+    assert [message for message in caplog.messages if reason in message] == [
+        f"node 101 takes no part: {reason} with --node-config"
+    ]
+    assert nodes.take_refusals() == {101: f"{reason} with --node-config"}
+    for _ in range(3):
+        nodes.update()
+    assert nodes.take_refusals() == {}
+    assert caplog.text.count("takes no part: node") == 1
+
+
+def test_partition_that_only_a_refused_node_could_have_had_is_named_with_the_refusal():
+    with pytest.raises(RunError, match=r"no node has partition-id=1 .*node 100 has partition-id=0"):
         find_nodes(QueryGrid(partitions(0, 0)), 2)
 
 
@@ -158,14 +173,33 @@ def test_node_that_disconnects_can_come_back_under_another_id(caplog):
     assert nodes.by_client[1] == 103
 
 
-def test_new_node_replaces_one_with_its_partition_that_is_still_listed(caplog):
-    grid = QueryGrid(partitions(0, 1, 1))
+def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_over_after_it(caplog):
+    grid = QueryGrid(partitions(0, 1, 1, 1))
     grid.get_node_ids = lambda: [100, 101]
     nodes = started(grid, 2)
-    del grid.get_node_ids
+    grid.get_node_ids = lambda: [100, 101, 102, 103]
+    nodes.update()
+    assert nodes.by_client == {0: 100, 1: 101}
+    assert set(nodes.take_refusals()) == {102, 103}
+    grid.get_node_ids = lambda: [100, 102, 103]
     nodes.update()
     assert nodes.by_client == {0: 100, 1: 102}
     assert "client 1 is now node 102, not 101" in caplog.text
+    # The first holder is back: now it is the one that is refused.
+    grid.get_node_ids = lambda: [100, 101, 102, 103]
+    nodes.update()
+    assert nodes.by_client == {0: 100, 1: 102}
+    assert set(nodes.take_refusals()) == {101}
+
+
+def test_refused_node_that_has_gone_takes_nothing_over():
+    grid = QueryGrid(partitions(0, 0))
+    nodes = started(grid, 1)
+    grid.get_node_ids = lambda: [100]
+    nodes.update()
+    grid.get_node_ids = list
+    nodes.update()
+    assert nodes.by_client == {}
 
 
 def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):

@@ -1,0 +1,127 @@
+"""A device that attacks below its app, over TLS: it changes no bit of the model and stalls nothing.
+
+Another device has the honest one's partition.
+"""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedavg_app.config import RunConfig
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server_app import run
+from tests.support import hostile_transport
+from tests.support.deployment import Deployment
+from tests.support.local_grid import LocalGrid
+
+# The honest device needs seconds; Flower's grid would wait three minutes for the dying one, and
+# hours for the one that trickles.
+ROUND_TIMEOUT, SLACK = 120, 60
+MAX_RESIDENT_KILOBYTES = 2_000_000  # a ServerApp has about 800,000; the attacks, gigabytes
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile")
+    shutil.copy(hostile_transport.__file__, path)
+    install = "import hostile_transport\n\nhostile_transport.install()\n"
+    with Deployment(tmp_path_factory.mktemp("deployment"), 1) as started:
+        honest = started.environment
+        (path / "sitecustomize.py").write_text(install)
+        started.environment = {**honest, "PYTHONPATH": str(path)}
+        started.add_node(1)
+        started.environment = honest
+        started.add_node(2, "partition-id=0 num-partitions=2")
+        started.wait_for(lambda: started.online() == 3)
+        yield started
+
+
+class PeakMemory:
+    """A context manager that watches the ServerApps that are started with this home.
+
+    Attributes:
+        kilobytes: The most that one of them had in memory.
+    """
+
+    def __init__(self, home):
+        self._mark = f"FLWR_HOME={home}".encode()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.kilobytes = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._done.wait(0.2):
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    ours = self._mark in (process / "environ").read_bytes()
+                    if ours and b"flwr-serverapp" in (process / "cmdline").read_bytes():
+                        status = (process / "status").read_text()
+                        peak = int(status.partition("VmHWM:")[2].split()[0])
+                        self.kilobytes = max(self.kilobytes, peak)
+                except (OSError, IndexError):
+                    continue
+
+
+def train_without_the_hostile_device(run_dir, **changes):
+    """Return the model of the same run in one process, without the hostile replies."""
+    config = RunConfig(
+        **{
+            "task": "mnist-logistic", "data-source": "embedded", "num-clients": 2,
+            "fraction-train": 1.0, "run-dir": str(run_dir), **changes,
+        }
+    )  # fmt: skip
+
+    def without_examples(reply):
+        reply.content["metrics"]["num-examples"] = 0
+        return reply
+
+    grid = LocalGrid(config.model_dump(by_alias=True), 2, {1: without_examples})
+    return run(grid, config, resolve(config)).model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"strategy": "fedavg"}, {"strategy": "stc", "local-steps": 1, "batch-size": 20}],
+    ids=["fedavg", "stc"],
+)
+def test_every_attack_is_refused_in_time_and_the_model_is_the_honest_devices(
+    deployment, tmp_path, changes
+):
+    attacks = hostile_transport.ATTACKS
+    changes = {**changes, "seed": 5, "num-server-rounds": len(attacks)}
+    with PeakMemory(deployment.folder / "home-superlink") as memory:
+        folder = deployment.train(
+            tmp_path / "deployed", seconds=1200,
+            **{"num-clients": 2, "round-timeout": ROUND_TIMEOUT, **changes},
+        )  # fmt: skip
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) for line in lines[1:]]
+    assert len(rounds) == len(attacks)
+    refused = [why for why in rounds[0]["rejected"].values() if "has partition-id=0 alr" in why]
+    assert len(refused) == 1
+    for (attack, expected), record in zip(attacks, rounds, strict=True):
+        reasons = [why for why in record["rejected"].values() if why not in refused]
+        assert len(reasons) == 1, (attack.__name__, reasons)
+        assert expected in reasons[0], (attack.__name__, reasons)
+        assert record["seconds"] < ROUND_TIMEOUT + SLACK, attack.__name__
+    model = load_file(folder / "model.safetensors")
+    for name, array in train_without_the_hostile_device(tmp_path / "expected", **changes).items():
+        assert np.array_equal(model[name], array.numpy()), name
+    assert 0 < memory.kilobytes < MAX_RESIDENT_KILOBYTES
+    size = (deployment.folder / "certificates" / "superlink.db").stat().st_size
+    assert size < hostile_transport.MEGABYTES * 2**20 / 2

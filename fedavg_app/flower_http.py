@@ -9,7 +9,8 @@ the requests below it, which are not public: the grid's client, its requests, th
 
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,8 @@ MESSAGE_UNAVAILABLE = 3
 ARRAY, ARRAY_CHUNK = "Array", "ArrayChunk"
 # Of each of an array's chunks but the last: FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, unless it is set.
 CHUNK_BYTES = 5 * 2**20
+HTTP_INTERNAL_ERROR, PATIENCE_SECONDS = 500, 60.0
+LONGEST_PAUSE = 30.0  # between two tries of one request, with the SuperLink's own wait
 _REQUESTS = ("PullMessages", "PullObject", "ConfirmMessageReceived")
 
 
@@ -93,6 +96,8 @@ class RuntimeConnection:
             hooks = http.event_hooks
             hooks["response"].append(self._check_length)
             http.event_hooks = hooks
+            invoker = grid._retry_invoker
+            invoker.should_giveup = _Patience(invoker.should_giveup)
         except (AttributeError, KeyError) as error:
             raise RunError(
                 f"the network grid of Flower {version('flwr')} is not the one of 1.41 that this "
@@ -162,6 +167,36 @@ class RuntimeConnection:
         length = int(response.headers["content-length"])
         if length > limit:
             raise ResponseTooLargeError(f"{length} bytes where at most {limit} are expected")
+
+
+class _Patience:
+    """Decides whether a failed request is tried again: Flower's rule, and patience with status 500.
+
+    That is what the SuperLink answers while its database is locked for longer than 5 seconds, as a
+    device can make it by announcing a thousand objects. Flower's grid raises it, which ends a run.
+
+    Args:
+        give_up: Flower's rule.
+    """
+
+    def __init__(self, give_up: Callable[[Exception], bool]) -> None:
+        self._give_up = give_up
+        self._failures = threading.local()  # of each thread: since when, and when last
+
+    def __call__(self, error: Exception) -> bool:
+        """Return whether a request that failed like this is given up."""
+        response = getattr(error, "response", None)
+        if getattr(response, "status_code", None) != HTTP_INTERNAL_ERROR:
+            return self._give_up(error)
+        now = time.monotonic()
+        since, last = getattr(self._failures, "times", (now, now))
+        if now - last > LONGEST_PAUSE:  # that was another request
+            since = now
+        self._failures.times = since, now
+        if now - since < PATIENCE_SECONDS:
+            return False
+        del self._failures.times
+        return True
 
 
 def read_object(content: bytes, max_head: int) -> StoredObject:

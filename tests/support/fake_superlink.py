@@ -22,14 +22,17 @@ class FakeSuperLink:
         objects: The content of each object by id; b"" for one that has not arrived yet.
         deleted: The ids of the messages that were deleted.
         requests: The path of every request.
+        failures: How many of the next requests fail with status 500.
         sent: How many bytes of responses were read.
     """
 
     def __init__(self):
         self.objects, self.deleted, self.requests, self.sent = {}, [], [], 0
         self._replies = {}
+        self.failures = 0
         self.grid = HttpGrid(token="token")
-        self.grid._client = RuntimeHttpClient("http://superlink")
+        invoker = self.grid._retry_invoker
+        self.grid._client = RuntimeHttpClient("http://superlink", retry_invoker=invoker)
         self.grid._client._client = httpx.Client(transport=httpx.MockTransport(self._answer))
         self.grid.set_run(Run.create_empty(1))
         self.grid.push_messages = lambda messages: [assign_message_id(m) for m in messages]
@@ -48,6 +51,9 @@ class FakeSuperLink:
     def _answer(self, request):
         path = request.url.path.removeprefix(PREFIX)
         self.requests.append(path)
+        if self.failures:
+            self.failures -= 1
+            return httpx.Response(500)
         content = getattr(self, path.replace("-", "_"))(request.content).SerializeToString()
 
         class Stream(httpx.SyncByteStream):

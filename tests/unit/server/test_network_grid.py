@@ -7,6 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
+from fedavg_app import flower_http
 from fedavg_app.errors import RunError
 from fedavg_app.server import network_grid
 from fedavg_app.server.network_grid import MAX_UPLOAD_SECONDS, bounded
@@ -255,3 +256,20 @@ def test_settings_of_a_reply_are_bounded_as_well(superlink, grid):
     (refused,) = pull(grid, ids)
     assert "TooLargeError" in refused.error.reason
     assert json.dumps(refused.error.reason)
+
+
+def test_request_that_the_superlink_failed_to_answer_is_tried_again(superlink, grid):
+    (message,), ids = sent(grid, 10)
+    superlink.add(ids[0], reply_to(message))
+    superlink.failures = 1
+    (reply,) = pull(grid, ids)
+    assert reply.content["metrics"]["num-examples"] == 3
+
+
+def test_request_that_keeps_failing_is_the_refusal_of_its_reply(superlink, grid, monkeypatch):
+    monkeypatch.setattr(flower_http, "PATIENCE_SECONDS", 1.5)
+    (message,), ids = sent(grid, 10)
+    superlink.add(ids[0], reply_to(message))
+    superlink.failures = 1000
+    (refused,) = pull(grid, ids)
+    assert "refused: HTTPStatusError: Server error '500 Internal" in refused.error.reason

@@ -92,12 +92,12 @@ class RunDirectory(Callback):
         """
         seconds = self._seconds_before + time.monotonic() - self._started
         with self._reporting_errors():
+            self._history.close()
             if result.model is not None:
                 with replacing(self._run.folder / MODEL_FILE) as temporary:
                     arrays = {name: array.numpy() for name, array in result.model.items()}
                     save_file(arrays, temporary)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
-            self._history.close()
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.checkpoint_manifest import sealed
+from fedavg_app.server.checkpointing import ClientStateGrid
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
@@ -151,3 +152,25 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
     with pytest.raises(ConfigError, match="not the data of the run to resume"):
         start(tmp_path, resume=str(folder))
     assert (folder / "history.jsonl").read_bytes() == before
+
+
+class ForgetfulGrid(StatefulGrid):
+    """One that keeps no clients' states, as over a network: a resumed run's clients are new."""
+
+    changed_states = restore_states = None
+
+
+def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
+    def start_forgetful(last_round=None, **changes):
+        config = parse_config({**CONFIG, **STC, "run-dir": str(tmp_path), **changes})
+        grid = ForgetfulGrid(config, last_round)
+        assert not isinstance(grid, ClientStateGrid)
+        return run(grid, config, resolve(config))
+
+    with pytest.raises(PowerLossError):
+        start_forgetful(7)
+    start_forgetful(resume=str(only_folder(tmp_path)))
+    records = history(only_folder(tmp_path))
+    assert [record["rejected"] for record in records] == [[]] * 10
+    # The full model to each of the five, where before the cut most were sent updates.
+    assert records[7]["bytes_down"] > 5 * 7850 * 4 > records[6]["bytes_down"]

@@ -1,0 +1,57 @@
+"""A run on a file system that is really full: needs the right to mount one."""
+
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+import strategies
+from fedavg_app.callbacks.run_directory import RunDirectory
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import RunError
+from fedavg_app.server.checkpointing import Checkpointer, load_checkpoint
+from fedavg_app.server.metrics import TrainingResult, read_history
+from tests.support.training_runs import history, training_run
+
+MODEL = ArrayRecord({"w": Array(np.zeros(25_000, np.float32))})
+
+
+@contextmanager
+def small_disk(folder, kilobytes):
+    """Mount a file system of that size; skip the test where that is not allowed."""
+    words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("needs root's rights to mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)
+
+
+def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_path):
+    with small_disk(tmp_path, 400):
+        run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
+        directory = RunDirectory(run)
+        saved = Checkpointer(tmp_path, run.config, "data", strategies.build("fedavg", {}))
+        resumed = RunConfig(task="mnist-logistic", resume=str(tmp_path))
+        directory.on_round_end(rounds[0], MODEL)
+        saved.on_round_end(rounds[0], MODEL)
+        filler = tmp_path / "filler"
+        filler.write_bytes(bytes(shutil.disk_usage(tmp_path).free - 50_000))
+        directory.on_round_end(rounds[1], MODEL)
+        for fails in (
+            lambda: saved.on_round_end(rounds[1], MODEL),
+            lambda: directory.on_train_end(TrainingResult(rounds, MODEL)),
+        ):
+            with pytest.raises(RunError, match="No space left on device") as caught:
+                fails()
+            assert "\n" not in str(caught.value)
+        assert read_history(tmp_path / "history.jsonl") == rounds
+        filler.unlink()
+        state = load_checkpoint(resumed)
+        assert state.history == rounds[:1]
+        saved.on_round_end(rounds[1], MODEL)
+        assert load_checkpoint(resumed).history == rounds

@@ -107,8 +107,8 @@ class NetworkGrid(BaseGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next reply that has arrived as a whole, or was refused; at most one.
 
-        So no more than one is held besides what has arrived of unfinished ones. The messages
-        looked at least recently come first: no device can keep the others' replies waiting.
+        So no more than one is held besides what has arrived of unfinished ones. A call goes on
+        where the last one stopped, with the message that was looked at least recently.
         """
         wanted = [message_id for message_id in set(message_ids) if message_id in self._sent]
         for message_id in sorted(wanted, key=lambda key: self._sent[key].last_look):

@@ -94,6 +94,15 @@ def test_replies_arrive_with_their_content_one_a_call_and_are_deleted(superlink,
     assert len(superlink.requests) == asked  # what is answered is not asked for again
 
 
+def test_messages_without_a_reply_are_asked_for_once_while_others_arrive(superlink, grid):
+    messages, ids = sent(grid, *range(10, 50))
+    for message, message_id in zip(messages[:20], ids, strict=False):
+        superlink.add(message_id, reply_to(message))
+    assert len(pull(grid, ids)) == 20
+    # All once, and those without a reply once more in the call that finds nothing.
+    assert superlink.requests.count("pull-messages") <= 40 + 20
+
+
 @pytest.mark.parametrize(("attack", "expected"), MALFORMED)
 def test_malformed_reply_is_refused_with_its_reason_and_the_others_arrive(
     superlink, grid, attack, expected

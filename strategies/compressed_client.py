@@ -15,12 +15,6 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import DivergedError, check_range, compress
 from strategies.compression.sync_protocol import (
-    HEAD,
-    PAYLOAD,
-    SYNC_RECORD,
-    UPDATE_RECORD,
-    UPDATES,
-    Head,
     ModelUpdate,
     ReplyStatus,
     Version,
@@ -36,9 +30,9 @@ from strategies.flower_arrays import (
     from_record,
     get_record,
     raw_array,
-    raw_bytes,
     to_record,
 )
+from strategies.packed_records import pack_reply, unpack_message
 from strategies.reply_validation import ARRAYS, CONFIG
 
 # Records of the client's state, and the arrays of the last.
@@ -77,14 +71,13 @@ def train_compressed(
     """
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
-    config = get_record(message.content, CONFIG, ConfigRecord)
-    head = Head.decode(raw_bytes(message.content, SYNC_RECORD, HEAD))
+    config, head, updates = unpack_message(message.content)
     server_round = config["server-round"]
     assert isinstance(server_round, int)
     have, last_round = _version_and_round(context)
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    arrays = _synced_model(message, context, have, head.version, downlink)
+    arrays = _synced_model(message, updates, context, have, head.version, downlink)
     if arrays is None:
         return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
     model = from_record(arrays)
@@ -113,8 +106,7 @@ def train_compressed(
     except DivergedError:
         return _reply(message, ReplyStatus.DIVERGED, server_round)
     del reply.content[ARRAYS]
-    payload = encode_reply(ReplyStatus.UPDATE, server_round, compressed.data)
-    reply.content[UPDATE_RECORD] = array_record({PAYLOAD: raw_array(payload)})
+    pack_reply(reply.content, encode_reply(ReplyStatus.UPDATE, server_round, compressed.data))
 
     context.state[MODEL] = arrays
     context.state[VERSION] = ConfigRecord(
@@ -148,6 +140,7 @@ def _version_and_round(context: Context) -> tuple[Version | None, int]:
 
 def _synced_model(
     message: Message,
+    encoded_updates: bytes | None,
     context: Context,
     have: Version | None,
     version: Version,
@@ -157,7 +150,9 @@ def _synced_model(
     full = find_record(message.content, ARRAYS, ArrayRecord)
     if full is not None:
         return full
-    updates = decode_updates(raw_bytes(message.content, SYNC_RECORD, UPDATES))
+    if encoded_updates is None:
+        raise ValueError("a message with neither updates nor the model")
+    updates = decode_updates(encoded_updates)
     if have is None or MODEL not in context.state:
         return None
     missing = missing_updates(have, updates, version)
@@ -219,6 +214,6 @@ def _generator(config: Mapping[str, object], context: Context) -> np.random.Gene
 
 def _reply(message: Message, status: ReplyStatus, server_round: int) -> Message:
     """Return a reply without an update."""
-    payload = raw_array(encode_reply(status, server_round))
-    content = RecordDict({UPDATE_RECORD: array_record({PAYLOAD: payload})})
+    content = RecordDict()
+    pack_reply(content, encode_reply(status, server_round))
     return Message(content, reply_to=message)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -24,18 +24,14 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.error_feedback import DivergedError, check_range, compress
 from strategies.compression.sync_protocol import (
-    HEAD,
-    PAYLOAD,
-    SYNC_RECORD,
-    UPDATE_RECORD,
-    UPDATES,
     Head,
     ReplyStatus,
     UpdateHistory,
     decode_reply,
 )
 from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import array_record, from_record, raw_array, raw_bytes
+from strategies.flower_arrays import from_record
+from strategies.packed_records import pack_message, unpack_reply
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -43,7 +39,7 @@ from strategies.reply_validation import (
     DivergedReplyError,
     ReplyError,
     check_norm,
-    read_report,
+    report_of,
 )
 
 
@@ -131,8 +127,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
         nodes = list(grid.get_node_ids())
         self.theory_bits_down = sum(map(self._download_bits, nodes))
         self._sent_updates = {node for node in nodes if self._has_recent_version(node)}
-        updates: dict[int, Array] = {}
-        return [self._message(node, updates) for node in nodes]
+        configs: dict[tuple[int, int | None], ConfigRecord] = {}
+        return [self._message(node, configs) for node in nodes]
 
     def validate(self, reply: Message) -> ClientUpdate[Update]:
         """Return the decoded update.
@@ -143,7 +139,7 @@ class CompressedStrategy(FederatedStrategy[Update]):
             ReplyError: The reply must not be used for another reason.
         """
         try:
-            payload = raw_bytes(reply.content, UPDATE_RECORD, PAYLOAD)
+            payload, metrics = unpack_reply(reply.content)
             status, server_round, data = decode_reply(payload)
         except ValueError as error:
             raise ReplyError(f"undecodable update: {error}") from error
@@ -153,7 +149,7 @@ class CompressedStrategy(FederatedStrategy[Update]):
             raise ModelNeededError("the client lost its state; full model next round")
         if status == ReplyStatus.DIVERGED:
             raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
-        report = read_report(reply, self.settings.bounds)
+        report = report_of(reply.metadata.src_node_id, metrics, self.settings.bounds)
         try:
             update = self.uplink.decode(data, self._layout)
             update.check(self._layout.size)
@@ -252,19 +248,17 @@ class CompressedStrategy(FederatedStrategy[Update]):
         """Return whether the updates that the node's client missed are all kept."""
         return node in self._synced and self._history.reaches(self._synced[node].version)
 
-    def _message(self, node: int, updates: dict[int, Array]) -> Message:
-        """Return a training message; ``updates`` holds what messages of one version share."""
-        head = Head(self._accepted.get(node, 0), self._history.version)
-        sync = {HEAD: raw_array(head.encode())}
-        content = RecordDict({CONFIG: self.config})
-        if node in self._sent_updates:
-            version = self._synced[node].version
-            if version not in updates:
-                updates[version] = raw_array(self._history.since(version))
-            sync[UPDATES] = updates[version]
-        else:
+    def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
+        """Return a training message; ``configs`` holds the records that messages share."""
+        accepted = self._accepted.get(node, 0)
+        version = self._synced[node].version if node in self._sent_updates else None
+        if (accepted, version) not in configs:
+            head = Head(accepted, self._history.version)
+            updates = None if version is None else self._history.since(version)
+            configs[accepted, version] = pack_message(self.config, head, updates)
+        content = RecordDict({CONFIG: configs[accepted, version]})
+        if version is None:
             content[ARRAYS] = self.model
-        content[SYNC_RECORD] = array_record(sync)
         return Message(
             content,
             dst_node_id=node,

@@ -85,18 +85,6 @@ def raw_array(data: bytes) -> Array:
     return Array("uint8", (len(data),), RAW_BYTES, data)
 
 
-def raw_bytes(content: RecordDict, record: str, name: str) -> bytes:
-    """Return the bytes of an array that `raw_array` made.
-
-    Raises:
-        ValueError: There is no such array, or it has another serialization type.
-    """
-    arrays = find_record(content, record, ArrayRecord)
-    if arrays is None or name not in arrays or arrays[name].stype != RAW_BYTES:
-        raise ValueError(f"no array {name!r} of bytes in an ArrayRecord {record!r}")
-    return arrays[name].data
-
-
 def find_record(content: RecordDict, name: str, kind: type[Record]) -> Record | None:
     """Return the record of that name if it is of that kind, None otherwise.
 

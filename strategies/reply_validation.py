@@ -95,9 +95,20 @@ def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
     record = find_record(reply.content, METRICS, MetricRecord)
     if record is None:
         raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_record_names(reply)})")
-    examples = record.get(NUM_EXAMPLES)
+    return report_of(reply.metadata.src_node_id, record, bounds)
+
+
+def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) -> ClientReport:
+    """Return the numbers among the entries of a node's reply.
+
+    Raises:
+        ReplyError: As for `read_report`, but for the record.
+    """
+    examples = entries.get(NUM_EXAMPLES)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
-        raise ReplyError(f"{NUM_EXAMPLES} is {shorten(repr(examples), 40)}, not a number")
+        is_long = isinstance(examples, str | bytes | list)
+        found = f"of type {type(examples).__name__}" if is_long else repr(examples)
+        raise ReplyError(f"{NUM_EXAMPLES} is {found}, not a number")
     if not 1 <= examples <= MAX_EXAMPLES:  # NaN too
         raise ReplyError(f"{NUM_EXAMPLES} is {examples}, must be at least 1 and at most 2^53")
     if examples > bounds.max_examples:
@@ -106,11 +117,11 @@ def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
         )
     metrics = {
         key: float(value)
-        for key, value in record.items()
+        for key, value in entries.items()
         if isinstance(value, int | float) and -MAX_FLOAT <= value <= MAX_FLOAT  # finite
     }
     del metrics[NUM_EXAMPLES]
-    return ClientReport(reply.metadata.src_node_id, float(examples), metrics)
+    return ClientReport(node_id, float(examples), metrics)
 
 
 def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import Message
 
 from fedavg_app.flower_internals import FIRST_NODE_ID
+from fedavg_app.ray_engine.serialization import SharedRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,7 @@ class MessageBatch:
 
     deadline: float
     due: float
-    shared: list[ArrayRecord]
+    shared: list[SharedRecord]
 
     def seconds_left(self, now: float) -> float | None:
         """Return the time until the clients must be done, None for no limit."""

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from flwr.app import ArrayRecord
-
-from fedavg_app.ray_engine.serialization import dumps, loads, set_tcp_nodelay
+from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads, set_tcp_nodelay
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class RequestQueue:
             self._connection.send_bytes(dumps((name, content)))
 
     def _read(self) -> None:
-        shared: Sequence[ArrayRecord] = ()
+        shared: Sequence[SharedRecord] = ()
         try:
             while True:
                 name, content = loads(self._connection.recv_bytes(), shared)

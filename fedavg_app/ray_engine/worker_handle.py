@@ -7,11 +7,10 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import ray
-from flwr.app import ArrayRecord
 
 from fedavg_app.ray_engine.pending_messages import MessageBatch, PendingMessage
 from fedavg_app.ray_engine.request_queue import Answer
-from fedavg_app.ray_engine.serialization import dumps, loads, set_tcp_nodelay
+from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads, set_tcp_nodelay
 from fedavg_app.ray_engine.worker import Worker, WorkerSettings
 
 # A message, or the name and the arguments of another of the worker's methods.
@@ -154,7 +153,7 @@ class WorkerHandle:
             self._connection.close()
         ray.kill(self._actor)
 
-    def _send(self, name: str, content: Any, shared: Sequence[ArrayRecord] = ()) -> None:
+    def _send(self, name: str, content: Any, shared: Sequence[SharedRecord] = ()) -> None:
         assert self._connection is not None
         self.last_activity = time.monotonic()
         try:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from rich.console import Console
 from rich.table import Table
 
@@ -21,10 +21,10 @@ from fedavg_app.flower_internals import identify_server
 from fedavg_app.server.message_size import message_bytes
 from strategies.compression.golomb import parameter
 from strategies.compression.largest_entries import max_kept
-from strategies.compression.sync_protocol import PAYLOAD, UPDATE_RECORD, ReplyStatus, encode_reply
+from strategies.compression.sync_protocol import ReplyStatus, encode_reply
 from strategies.compression.ternary import Ternary
 from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import raw_array
+from strategies.packed_records import pack_reply
 from strategies.reply_validation import METRICS, NUM_EXAMPLES
 
 MODELS = {"VGG11*": "cifar10-vgg11", "MNIST-CNN": "mnist-cnn", "logistic": "mnist-logistic"}
@@ -49,13 +49,8 @@ def authors_bits(sizes: Sequence[int], sparsity: float) -> float:
 def reply_bytes(update: bytes) -> int:
     """Return the bytes of a client's whole reply with this update."""
     identify_server(1)
-    payload = raw_array(encode_reply(ReplyStatus.UPDATE, 1, update))
-    content = RecordDict(
-        {
-            UPDATE_RECORD: ArrayRecord({PAYLOAD: payload}),
-            METRICS: MetricRecord({NUM_EXAMPLES: 600, "train-loss": 0.1}),
-        }
-    )
+    content = RecordDict({METRICS: MetricRecord({NUM_EXAMPLES: 600, "train-loss": 0.1})})
+    pack_reply(content, encode_reply(ReplyStatus.UPDATE, 1, update))
     request = Message(RecordDict(), dst_node_id=2, message_type="train")
     return message_bytes(Message(content, reply_to=request))
 

@@ -14,10 +14,7 @@ from enum import IntEnum
 
 from strategies.compression.decoded_update import DecodeError
 
-PROTOCOL = 2
-# Names of records and of their arrays.
-SYNC_RECORD, HEAD, UPDATES = "sync", "head", "updates"
-UPDATE_RECORD, PAYLOAD = "update", "payload"
+PROTOCOL = 3
 
 _HEAD = struct.Struct("<BIII")
 _UPDATE = struct.Struct("<II")

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float32 import Float32
@@ -29,7 +29,6 @@ from strategies.compression.sync_protocol import (
 )
 from strategies.compression.ternary import Ternary
 from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import raw_array
 from strategies.reply_validation import ReplyError
 from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,
@@ -121,8 +120,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     for data in mutants(rng, [payload(reply) for reply in valid], SERVER_REPLIES, fields):
         content = RecordDict(
             {
-                "update": ArrayRecord({"payload": raw_array(data)}),
-                "metrics": MetricRecord({"num-examples": 1}),
+                "update": ConfigRecord({"payload": data, "num-examples": 1}),
             }
         )
         try:
@@ -136,8 +134,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     assert pickle.dumps(network.strategy) == before
 
     # The round goes on.
-    invalid = raw_array(b"\xff" * 40)
-    bad = reply_with(12, RecordDict({"update": ArrayRecord({"payload": invalid})}))
+    bad = reply_with(12, RecordDict({"update": ConfigRecord({"payload": b"\xff" * 40})}))
     network.aggregate([valid[0], bad, valid[1]])
     assert list(network.strategy.rejected) == [12]
     assert all(np.isfinite(array.numpy()).all() for array in network.model.values())
@@ -153,8 +150,7 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
         network.run_round({client: network.random_change() for client in (1, 2)})
     change = network.random_change()
     context, config = network.contexts[0], network.configure(0)[0].content["config"]
-    sync = network.configure(0)[0].content["sync"]
-    head, updates = sync["head"].data, sync["updates"].data
+    head, updates = config["head"], config["updates"]
     assert len(decode_updates(updates)) == 4  # these three, and that of its last round
     stored = context.state["synced-version"]
     have = Version(stored["number"], stored["fingerprint"])
@@ -172,10 +168,8 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
         elif turn % 4 > 1:  # a fingerprint that fits, so that the updates themselves are read
             new_head = fitting_head(have, new_updates) or new_head
         message = network.configure(0)[0]
-        message.content["config"] = config
-        message.content["sync"] = ArrayRecord(
-            {"head": raw_array(new_head), "updates": raw_array(new_updates)}
-        )
+        entries = {**config, "head": new_head, "updates": new_updates}
+        message.content["config"] = ConfigRecord(entries)
         network.contexts[0] = copy.deepcopy(context)
         try:
             with np.errstate(all="ignore"):  # an update may make the sum overflow; it is noticed

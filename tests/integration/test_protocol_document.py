@@ -96,12 +96,6 @@ def signs(data, scope):
 FORMS = {"stc": ternary, "topk": sparse, "signsgd": signs}
 
 
-def raw(array):
-    assert (array.dtype, array.stype) == ("uint8", "fedavg_app.bytes")
-    assert list(array.shape) == [len(array.data)]
-    return array.data
-
-
 def vector_of(record):
     return np.concatenate([record[name].numpy().reshape(-1) for name in SHAPES])
 
@@ -113,16 +107,16 @@ class DocumentedClient:
         self.form, self.model, self.version, self.updates = form, None, None, []
 
     def read(self, content):
-        protocol, accepted, number, fingerprint = struct.unpack(
-            "<BIII", raw(content["sync"]["head"])
-        )
-        assert protocol == 2
+        protocol, accepted, number, fingerprint = struct.unpack("<BIII", content["config"]["head"])
+        assert protocol == 3
         if "arrays" in content:
-            assert "updates" not in content["sync"]
+            assert set(content) == {"config", "arrays"}
+            assert "updates" not in content["config"]
             self.model = vector_of(content["arrays"])
             self.version = (number, fingerprint)
             return accepted
-        data = raw(content["sync"]["updates"])
+        assert set(content) == {"config"}
+        data = content["config"]["updates"]
         place = 0
         while place < len(data):
             leads_to, length = struct.unpack_from("<II", data, place)
@@ -176,17 +170,19 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
         before = vector_of(model)
         updates, replies = [], []
         for i, message in zip(taking_part, sent, strict=True):
-            chains += "updates" in message.content["sync"]
+            chains += "updates" in message.content["config"]
             assert readers[i].read(message.content) == accepted_in[i]
             np.testing.assert_array_equal(readers[i].model, before)  # to the last bit
             settings = message.content["config"]
             change = rng.normal(size=SIZE).astype(np.float32)
             change[rng.integers(SIZE, size=9)] = 0
             reply = mod(message, contexts[i], training(change))
-            protocol, status, answered = struct.unpack_from(
-                "<BBI", payload := raw(reply.content["update"]["payload"])
-            )
-            assert (protocol, status, answered) == (2, 0, server_round)
+            assert set(reply.content) == {"update"}
+            record = reply.content["update"]
+            assert set(record) == {"payload", "num-examples"}
+            assert (type(record), record["num-examples"]) == (ConfigRecord, 5)
+            payload = record["payload"]
+            assert struct.unpack_from("<BBI", payload) == (3, 0, server_round)
             updates.append(FORMS[name](payload[6:], settings.get("scope")))
             replies.append(reply)
             accepted_in[i] = server_round
@@ -211,8 +207,8 @@ def test_client_that_lost_its_model_asks_for_it():
         change = np.linspace(1, 2, SIZE, dtype=np.float32)
         reply = mod(message, context, training(change))
         if server_round == 2:
-            assert raw(reply.content["update"]["payload"]) == bytes([2, 1, 2, 0, 0, 0])
-            assert "metrics" not in reply.content
+            assert set(reply.content) == {"update"}
+            assert dict(reply.content["update"]) == {"payload": bytes([3, 1, 2, 0, 0, 0])}
         arrays, _ = strategy.aggregate_train(server_round, [reply])
         model = arrays if arrays is not None else model
     assert 10 not in strategy.rejected

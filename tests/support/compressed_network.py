@@ -28,14 +28,15 @@ def model_record(vector):
 
 
 def payload(reply):
-    return reply.content["update"]["payload"].data
+    return reply.content["update"]["payload"]
 
 
-def raw_record(**arrays):
-    """Return an ArrayRecord of raw bytes, written without the product's own helper."""
-    return ArrayRecord(
-        {name: Array("uint8", (len(d),), "fedavg_app.bytes", d) for name, d in arrays.items()}
-    )
+def change_entry(message, record, name, value):
+    """Replace an entry of a ConfigRecord, None removes it; other messages may hold the record."""
+    entries = {**message.content[record], name: value}
+    if value is None:
+        del entries[name]
+    message.content[record] = ConfigRecord(entries)
 
 
 class Network:

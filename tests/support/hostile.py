@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array
 from flwr.clientapp import ClientApp
 
 FIRST_PAYLOAD = Path(__file__).parent / "first-payload"
@@ -67,12 +67,11 @@ def failure(reply):
 
 
 def payload(reply):
-    return reply.content["update"]["payload"].data
+    return reply.content["update"]["payload"]
 
 
 def replace_payload(reply, data):
-    array = Array("uint8", (len(data),), "fedavg_app.bytes", data)
-    reply.content["update"] = ArrayRecord({"payload": array})
+    reply.content["update"]["payload"] = data
 
 
 def forged_round(reply):

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Error, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Error, RecordDict
 
 import strategies
 from strategies.base import (
@@ -17,7 +17,7 @@ from strategies.base import (
 )
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientReport, ClientUpdate, ReplyBounds, ReplyError
-from tests.support.compressed_network import Network, raw_record
+from tests.support.compressed_network import Network
 from tests.support.replies import (
     as_numpy,
     cohort,
@@ -214,7 +214,8 @@ def invalid_copies(good):
     """Return copies of a reply that lack a record each, and one that counts no examples."""
     node, records = good.metadata.src_node_id, dict(good.content)
     lacking = [{key: records[key] for key in records if key != name} for name in records]
-    none = {**records, "metrics": MetricRecord({"num-examples": 0})}
+    last = list(records)[-1]
+    none = {**records, last: type(records[last])({**records[last], "num-examples": 0})}
     return [reply_with(node, RecordDict(content)) for content in [*lacking, none]]
 
 
@@ -271,7 +272,7 @@ def test_validate_changes_nothing_in_a_compressed_strategy(name, arguments):
     first, again = strategy.validate(good), strategy.validate(good)
     assert again.report == first.report
     assert np.array_equal(again.content.to_dense(), first.content.to_dense())
-    undecodable = reply_with(10, RecordDict({**good.content, "update": raw_record(payload=b"x")}))
+    undecodable = reply_with(10, RecordDict({"update": ConfigRecord({"payload": b"x"})}))
     reject_all(strategy, [*invalid_copies(good), undecodable, needs_model, diverged])
     assert pickle.dumps(strategy) == before
     strategy.accumulate(first)

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from strategies.flower_arrays import raw_array
 from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,
     SIZE,
     Network,
+    change_entry,
     flatten,
     model_record,
     payload,
-    raw_record,
     state_bytes,
 )
 from tests.support.replies import cohort
@@ -49,9 +50,10 @@ def test_reply_holds_the_round_and_the_compressed_change():
     (message,) = network.configure(0)
     change = network.random_change()
     reply = network.train(message, change, num_examples=7)
-    assert set(reply.content) == {"update", "metrics"}
-    assert dict(reply.content["metrics"]) == {"num-examples": 7, "train-loss": 1.0}
-    assert struct.unpack_from("<BBI", payload(reply)) == (2, 0, 3)
+    assert set(reply.content) == {"update"}
+    metrics = dict(reply.content["update"])
+    assert struct.unpack_from("<BBI", metrics.pop("payload")) == (3, 0, 3)
+    assert metrics == {"num-examples": 7, "train-loss": 1.0}
     total = sent(reply) + network.residual(0)
     np.testing.assert_allclose(total, residual + change, atol=1e-5)
     counts = [np.count_nonzero(part) for part in np.split(sent(reply), np.cumsum(BLOCKS)[:-1])]
@@ -65,7 +67,7 @@ def test_client_without_the_model_requests_it_and_keeps_its_state():
     (message,) = network.configure(0)
     reply = network.train(message, network.random_change())
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 2, 1, 3)
+    assert payload(reply) == struct.pack("<BBI", 3, 1, 3)
     assert network.contexts[0].state == RecordDict()
     assert not network.trained_from
 
@@ -78,7 +80,7 @@ def test_diverged_training_is_reported_and_changes_no_state(value):
     (message,) = network.configure(0)
     reply = network.train(message, np.full(SIZE, value, np.float32))
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 2, 2, 3)
+    assert payload(reply) == struct.pack("<BBI", 3, 2, 3)
     assert state_bytes(network.contexts[0]) == before
     network.aggregate([reply])
     network.run_round({0: network.random_change()})
@@ -98,7 +100,7 @@ def test_diverged_training_is_reported_without_error_feedback_too():
     network = Network("signsgd", clients=1)
     (message,) = network.configure(0)
     reply = network.train(message, np.full(SIZE, np.nan, np.float32))
-    assert payload(reply) == struct.pack("<BBI", 2, 2, 1)
+    assert payload(reply) == struct.pack("<BBI", 3, 2, 1)
     assert network.contexts[0].state == RecordDict()
 
 
@@ -230,7 +232,7 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
 
 def test_residual_of_another_size_is_an_error():
     network = after_rounds(1)
-    short = raw_record(residual=bytes(4 * 7), pending=b"")
+    short = ArrayRecord({"residual": raw_array(bytes(4 * 7)), "pending": raw_array(b"")})
     network.contexts[0].state["error-feedback"] = short
     (message,) = network.configure(0)
     with pytest.raises(ValueError, match=f"the residual has 7 entries, the model {SIZE}"):
@@ -272,49 +274,50 @@ def test_settings_in_the_message_do_not_change_the_clients_compressor():
     change = network.random_change()
     (message,) = network.configure(0)
     (unchanged,) = twin.configure(0)
-    message.content["config"] = ConfigRecord(
-        {"server-round": 3, "sparsity-up": 7.0, "scope": "none"}
-    )
+    change_entry(message, "config", "sparsity-up", 7.0)
+    change_entry(message, "config", "scope", "none")
     assert payload(network.train(message, change)) == payload(twin.train(unchanged, change))
 
 
-def replace(content, name, data):
-    content["sync"][name] = raw_record(**{name: data})[name]
+def replace(message, name, data):
+    change_entry(message, "config", name, data)
 
 
-def head(protocol=2, accepted=0, number=0, fingerprint=0):
+def head(protocol=3, accepted=0, number=0, fingerprint=0):
     return struct.pack("<BIII", protocol, accepted, number, fingerprint)
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda content: content.pop("sync"), "no array 'head' of bytes"),
-        (lambda content: content["sync"].pop("head"), "no array 'head' of bytes"),
-        (lambda content: content["sync"].pop("updates"), "no array 'updates' of bytes"),
-        (lambda content: replace(content, "head", head()[:-1]), "the head has 12 bytes, not 13"),
-        (lambda content: replace(content, "head", head(protocol=1)), "protocol 1, this end"),
-        (lambda content: replace(content, "updates", b"abc"), "ends within an update's head"),
+        (lambda message: replace(message, "head", None), "no bytes 'head' in the ConfigRecord"),
+        (lambda message: replace(message, "head", "text"), "no bytes 'head' in the ConfigRecord"),
+        (lambda message: replace(message, "updates", None), "neither updates nor the model"),
+        (lambda message: replace(message, "updates", 1), "no bytes 'updates' in the ConfigRecord"),
+        (lambda message: replace(message, "head", head()[:-1]), "the head has 12 bytes, not 13"),
+        (lambda message: replace(message, "head", head(protocol=2)), "protocol 2, this end"),
+        (lambda message: replace(message, "updates", b"abc"), "ends within an update's head"),
     ],
-    ids=["no sync", "no head", "no updates", "short head", "protocol", "updates"],
-)
+    ids=[
+        "no head", "text as head", "no updates", "a number as updates", "short head", "protocol",
+        "updates",
+    ],
+)  # fmt: skip
 def test_message_that_cannot_be_read_is_an_error_and_changes_no_state(spoil, reason):
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
-    spoil(message.content)
+    spoil(message)
     with pytest.raises(ValueError, match=reason):
         network.train(message, network.random_change())
     assert state_bytes(network.contexts[0]) == before
 
 
-@pytest.mark.parametrize("records", [("config",), ("config", "sync")])
-def test_message_without_config_is_an_error_and_changes_no_state(records):
+def test_message_without_config_is_an_error_and_changes_no_state():
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
-    for name in records:
-        del message.content[name]
+    del message.content["config"]
     with pytest.raises(KeyError, match="no ConfigRecord 'config'"):
         network.train(message, network.random_change())
     assert state_bytes(network.contexts[0]) == before
@@ -325,9 +328,9 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
-    _, accepted, number, fingerprint = struct.unpack("<BIII", message.content["sync"]["head"].data)
+    _, accepted, number, fingerprint = struct.unpack("<BIII", message.content["config"]["head"])
     named = {"accepted": accepted, "number": number, "fingerprint": fingerprint}
-    replace(message.content, "head", head(**{**named, field: named[field] ^ 1}))
+    replace(message, "head", head(**{**named, field: named[field] ^ 1}))
     reply = network.train(message, network.random_change())
-    assert payload(reply) == struct.pack("<BBI", 2, 1, 3)
+    assert payload(reply) == struct.pack("<BBI", 3, 1, 3)
     assert state_bytes(network.contexts[0]) == before

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,10 +30,10 @@ from tests.support.compressed_network import (
     SHAPES,
     SIZE,
     Network,
+    change_entry,
     flatten,
     model_record,
     payload,
-    raw_record,
 )
 from tests.support.compression_reference import (
     FINITE,
@@ -69,25 +69,25 @@ def sent(reply):
 
 
 def carries_full_model(message):
-    assert ("arrays" in message.content) != ("updates" in message.content["sync"])
+    assert ("arrays" in message.content) != ("updates" in message.content["config"])
     return "arrays" in message.content
 
 
 def updates_in(message):
-    return message.content["sync"]["updates"].data
+    return message.content["config"]["updates"]
 
 
 def head_of(message):
     """Return (accepted round, version's number, fingerprint) of a training message."""
-    head = message.content["sync"]["head"].data
-    assert head[0] == 2
+    head = message.content["config"]["head"]
+    assert head[0] == 3
     return tuple(int.from_bytes(head[at : at + 4], "little") for at in (1, 5, 9))
 
 
 def status_reply(node, status, server_round):
     """Return a reply without an update, written by hand."""
-    data = bytes([2, status]) + server_round.to_bytes(4, "little")
-    return reply_with(node, RecordDict({"update": raw_record(payload=data)}))
+    data = bytes([3, status]) + server_round.to_bytes(4, "little")
+    return reply_with(node, RecordDict({"update": ConfigRecord({"payload": data})}))
 
 
 # Both ends hold the same model, and every update counts once.
@@ -127,17 +127,17 @@ def test_lost_and_rejected_updates_are_sent_again_and_none_counts_twice():
             client = message.metadata.dst_node_id - 10
             change = network.random_change()
             reply = network.train(message, change)
-            if "metrics" in reply.content:  # it trained
+            if "num-examples" in reply.content["update"]:  # it trained
                 done[client] += change
                 pending[client] = sent(reply)
             drawn = network.rng.random()
             if drawn < 0.2:
                 num_lost += 1
                 continue
-            if drawn < 0.3 and "metrics" in reply.content:
-                reply.content["metrics"]["num-examples"] = 0  # the server rejects it
+            if drawn < 0.3 and "num-examples" in reply.content["update"]:
+                reply.content["update"]["num-examples"] = 0  # the server rejects it
                 num_lost += 1
-            elif "metrics" in reply.content:
+            elif "num-examples" in reply.content["update"]:
                 updates.append(pending[client])
                 accepted[client] += pending[client]
                 pending[client] = np.zeros(SIZE)
@@ -159,10 +159,10 @@ def test_update_counts_twice_if_the_server_does_not_acknowledge_it():
     change = network.random_change()
     first = sent(network.run_round({0: change})[0])
     (message,) = network.configure(0)
-    head = bytearray(message.content["sync"]["head"].data)
+    head = bytearray(message.content["config"]["head"])
     assert head[1:5] == b"\1\0\0\0"
     head[1:5] = bytes(4)
-    message.content["sync"]["head"] = raw_record(head=bytes(head))["head"]
+    change_entry(message, "config", "head", bytes(head))
     second = sent(network.train(message, zeros))
     np.testing.assert_allclose(first + second + network.residual(0), change + first, atol=1e-6)
 
@@ -252,7 +252,7 @@ def test_client_that_lost_its_state_is_sent_the_full_model_in_its_next_round():
     network.run_round({0: network.random_change(), 1: network.random_change()})
     network.lose_state(1)
     replies = network.run_round({1: network.random_change()})
-    assert "metrics" not in replies[0].content
+    assert set(replies[0].content["update"]) == {"payload"}
     assert "lost its state; full model next round" in reasons(network.strategy)[11]
     assert isinstance(network.strategy.rejected[11], ModelNeededError)
     assert carries_full_model(network.configure(1)[0])
@@ -301,7 +301,8 @@ def test_clients_of_one_version_share_the_message_content():
     network = stc(clients=3)
     network.run_round({client: network.random_change() for client in range(3)})
     one, other = network.configure(0, 1)
-    assert one.content["sync"]["updates"] is other.content["sync"]["updates"]
+    assert "updates" in one.content["config"]
+    assert one.content["config"] is other.content["config"]
 
 
 @every_strategy
@@ -355,8 +356,17 @@ def test_request_for_the_model_that_names_another_round_is_ignored():
 # Replies that are rejected.
 
 
-def replace(reply, data, stype="fedavg_app.bytes"):
-    reply.content["update"] = ArrayRecord({"payload": Array("uint8", (len(data),), stype, data)})
+def replace(reply, data):
+    change_entry(reply, "update", "payload", data)
+
+
+def in_an_array(reply):
+    """Send the payload as protocol 2 did."""
+    data = payload(reply)
+    array = Array("uint8", (len(data),), "fedavg_app.bytes", data)
+    reply.content["metrics"] = MetricRecord({"num-examples": 1})
+    del reply.content["update"]
+    reply.content["update"] = ArrayRecord({"payload": array})
 
 
 def update_of_all_entries():
@@ -375,17 +385,22 @@ def with_huge_magnitude(reply):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda reply: reply.content.pop("update"), "no array 'payload'"),
-        (lambda reply: reply.content.pop("metrics"), "no MetricRecord"),
-        (lambda reply: reply.content["update"].pop("payload"), "no array 'payload'"),
+        (lambda reply: reply.content.pop("update"), "no ConfigRecord 'update'"),
+        (lambda reply: reply.content["update"].pop("num-examples"), "num-examples is None, not a"),
+        (lambda reply: reply.content["update"].pop("payload"), "no bytes 'payload'"),
+        (lambda reply: replace(reply, 7), "no bytes 'payload'"),
+        (lambda reply: replace(reply, "text"), "no bytes 'payload'"),
+        (lambda reply: replace(reply, [b"in", b"a list"]), "no bytes 'payload'"),
+        (in_an_array, "no ConfigRecord 'update'"),
+        (lambda reply: change_entry(reply, "update", "num-examples", b"5"), "is of type bytes"),
+        (lambda reply: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
         (lambda reply: replace(reply, b""), "its head alone takes 6"),
-        (lambda reply: replace(reply, b"\x01" + bytes(20)), "protocol 1"),
-        (lambda reply: replace(reply, b"\x02\x07" + bytes(20)), "unknown status 7"),
+        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 3"),
+        (lambda reply: replace(reply, b"\x03\x07" + bytes(20)), "unknown status 7"),
         (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
         (lambda reply: replace(reply, encode_reply(0, 0)), "the reply is to round 0, not 1"),
         (lambda reply: replace(reply, encode_reply(0, 1, bytes(9))), "undecodable update"),
         (lambda reply: replace(reply, encode_reply(0, 1)), "undecodable update"),
-        (lambda reply: replace(reply, payload(reply), "numpy.ndarray"), "no array 'payload'"),
         (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
         (lambda reply: replace(reply, payload(reply) + b"\0"), "undecodable update"),
         (lambda reply: replace(reply, update_of_all_entries()), "k = 131 do not fit"),
@@ -396,8 +411,9 @@ def with_huge_magnitude(reply):
         (lambda reply: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),
     ],
     ids=[
-        "no record", "no metrics", "no payload", "empty", "protocol", "status", "future round",
-        "past round", "bytes", "no bytes", "serialization", "truncated", "extended", "too many",
+        "no record", "no examples", "no payload", "a number", "text", "a list", "an array",
+        "examples as bytes", "half an example", "empty", "protocol", "status", "future round",
+        "past round", "bytes", "no bytes", "truncated", "extended", "too many",
         "bytes after a request", "bytes after divergence", "request", "divergence", "huge",
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from strategies.flower_arrays import (
     from_record,
     get_record,
     raw_array,
-    raw_bytes,
     read_header,
     read_values,
     to_array,
@@ -114,23 +113,6 @@ def test_raw_bytes_are_stored_without_a_header(data):
     array = raw_array(data)
     assert (array.dtype, array.shape) == ("uint8", (len(data),))
     assert (array.stype, array.data) == ("fedavg_app.bytes", data)
-    content = RecordDict({"sync": ArrayRecord({"head": array})})
-    assert raw_bytes(content, "sync", "head") == data
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"sync": ConfigRecord({"head": b"ab"})},
-        {"sync": ArrayRecord({"other": raw_array(b"ab")})},
-        {"sync": ArrayRecord({"head": Array(np.zeros(2, np.uint8))})},
-    ],
-    ids=["no record", "another kind", "no array", "another serialization"],
-)
-def test_missing_raw_bytes_raise_value_error(content):
-    with pytest.raises(ValueError, match=r"^no array 'head' of bytes in an ArrayRecord 'sync'$"):
-        raw_bytes(RecordDict(content), "sync", "head")
 
 
 def test_record_is_found_by_name_and_kind():

@@ -5,7 +5,7 @@ import pytest
 
 import strategies
 from strategies.compression.sign import Sign
-from tests.support.compressed_network import SIZE, Network, flatten, payload
+from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload
 
 
 def test_majority_moves_a_weight_one_step_and_ties_leave_it():
@@ -35,7 +35,7 @@ def test_step_that_a_client_sends_does_not_weight_its_vote():
     ]
     data = bytearray(payload(replies[2]))
     data[6:10] = np.float32(1000).tobytes()
-    replies[2].content["update"]["payload"].data = bytes(data)
+    change_entry(replies[2], "update", "payload", bytes(data))
     network.aggregate(replies)
     assert not network.strategy.rejected
     np.testing.assert_allclose(flatten(network.model) - before, 0.5, atol=1e-6)

@@ -50,6 +50,7 @@ def test_messages_carry_what_clients_in_other_languages_need():
     network = Network("stc", sparsity_up=0.1, scope="model")
     (message,) = network.configure(0)
     config = dict(message.content["config"])
+    assert len(config.pop("head")) == 13
     assert config == {"server-round": 1, "sparsity-up": 0.1, "scope": "model"}
 
 

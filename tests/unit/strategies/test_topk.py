@@ -22,7 +22,7 @@ def test_clients_send_their_largest_entries_and_download_the_full_model():
     np.testing.assert_allclose(flatten(network.model) - before, expected.mean(0), atol=1e-6)
     for message in network.configure(0, 1):
         assert "arrays" in message.content
-        assert "updates" not in message.content["sync"]
+        assert "updates" not in message.content["config"]
     assert network.strategy.theory_bits_down == 2 * 32 * SIZE
 
 
@@ -50,6 +50,7 @@ def test_messages_carry_what_clients_in_other_languages_need():
     network = Network("topk", sparsity_up=0.1, scope="model")
     (message,) = network.configure(0)
     config = dict(message.content["config"])
+    assert len(config.pop("head")) == 13
     assert config == {"server-round": 1, "sparsity-up": 0.1, "scope": "model"}
 
 

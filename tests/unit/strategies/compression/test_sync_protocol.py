@@ -139,7 +139,7 @@ def test_invalid_list_of_updates_is_rejected(data, reason):
 def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
     head = Head(accepted, Version(number, fingerprint))
     data = head.encode()
-    assert data == b"\x02" + b"".join(
+    assert data == b"\x03" + b"".join(
         x.to_bytes(4, "little") for x in (accepted, number, fingerprint)
     )
     assert Head.decode(data) == head
@@ -148,14 +148,14 @@ def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
 @pytest.mark.parametrize("size", [0, 12, 14])
 def test_head_of_another_length_is_rejected(size):
     with pytest.raises(DecodeError, match=f"the head has {size} bytes, not 13"):
-        Head.decode(b"\x02" * size)
+        Head.decode(b"\x03" * size)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 255])
+@pytest.mark.parametrize("protocol", [0, 1, 2, 255])
 def test_another_protocol_is_rejected(protocol):
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 2"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 3"):
         Head.decode(bytes([protocol]) + bytes(12))
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 2"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 3"):
         decode_reply(bytes([protocol]) + bytes(5))
 
 
@@ -171,7 +171,7 @@ def test_status_numbers_are_those_of_the_protocol():
 def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     update = update if status == ReplyStatus.UPDATE else b""
     data = encode_reply(status, server_round, update)
-    assert data == bytes([2, status]) + server_round.to_bytes(4, "little") + update
+    assert data == bytes([3, status]) + server_round.to_bytes(4, "little") + update
     assert decode_reply(data) == (status, server_round, update)
     assert isinstance(decode_reply(data)[0], ReplyStatus)
 
@@ -180,11 +180,11 @@ def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     ("data", "reason"),
     [
         (b"", "the payload has 0 bytes"),
-        (b"\x02\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
-        (b"\x02\x03\0\0\0\0", "unknown status 3"),
-        (b"\x02\xff\0\0\0\0", "unknown status 255"),
-        (b"\x02\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
-        (b"\x02\x02\0\0\0\0a", "1 bytes follow a status without an update"),
+        (b"\x03\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
+        (b"\x03\x03\0\0\0\0", "unknown status 3"),
+        (b"\x03\xff\0\0\0\0", "unknown status 255"),
+        (b"\x03\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
+        (b"\x03\x02\0\0\0\0a", "1 bytes follow a status without an update"),
     ],
 )
 def test_invalid_reply_is_rejected(data, reason):

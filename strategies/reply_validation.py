@@ -118,7 +118,9 @@ def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) 
     metrics = {
         key: float(value)
         for key, value in entries.items()
-        if isinstance(value, int | float) and -MAX_FLOAT <= value <= MAX_FLOAT  # finite
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -MAX_FLOAT <= value <= MAX_FLOAT  # finite
     }
     del metrics[NUM_EXAMPLES]
     return ClientReport(node_id, float(examples), metrics)

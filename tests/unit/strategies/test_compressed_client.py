@@ -167,6 +167,21 @@ def test_evaluation_passes_through():
     assert network.contexts[0].state == RecordDict()
 
 
+def test_handler_sees_plain_records_without_what_was_packed():
+    network = after_rounds(1)
+    (message,) = network.configure(0, **{"batch-size": 20})
+    seen = {}
+
+    def looks(message, _):
+        seen.update({name: dict(record) for name, record in message.content.items()})
+        return Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message)
+
+    assert {"head", "updates"} < set(message.content["config"])
+    network.client_mod(message, network.contexts[0], looks)
+    assert set(seen) == {"arrays", "config"}
+    assert set(seen["config"]) == {"server-round", "batch-size", "sparsity-up", "scope"}
+
+
 # State.
 
 

@@ -430,6 +430,17 @@ def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
     assert np.array_equal(flatten(network.model), flatten(without.model))
 
 
+def test_entries_of_a_reply_that_are_not_finite_numbers_are_no_metrics():
+    network = stc()
+    (message,) = network.configure(0)
+    reply = network.train(message, network.random_change())
+    others = {"flag": True, "text": "5", "raw": bytes(8), "list": [1.0], "nan": np.nan}
+    for name, value in others.items():
+        change_entry(reply, "update", name, value)
+    report = network.strategy.validate(reply).report
+    assert (report.num_examples, report.metrics) == (1.0, {"train-loss": 1.0})
+
+
 def test_reply_to_another_round_of_the_same_version_is_rejected():
     network = stc(clients=2)
     network.run_round({0: network.random_change(), 1: network.random_change()})

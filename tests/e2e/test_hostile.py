@@ -45,7 +45,8 @@ def train_without_hostile_replies(run_dir, **changes):
     )  # fmt: skip
 
     def without_examples(reply):
-        reply.content["metrics"]["num-examples"] = 0
+        record = "update" if "update" in reply.content else "metrics"
+        reply.content[record]["num-examples"] = 0
         return reply
 
     tamper = dict.fromkeys(range(NUM_HONEST, NUM_CLIENTS), without_examples)

@@ -95,6 +95,14 @@ def noise(reply):
     replace_payload(reply, head + np.random.default_rng(1).bytes(4000))
 
 
+def text_as_payload(reply):
+    replace_payload(reply, "an update")
+
+
+def bytes_as_examples(reply):
+    reply.content["update"]["num-examples"] = bytes(2**20)
+
+
 # The attacks of clients 1 and 2 in round 1, in round 2, and so on, and a part of the reason with
 # which each is rejected.
 NOT_FINITE = "array '1.weight' has NaN or infinite values"
@@ -113,6 +121,8 @@ ON_UPDATES = [
     (noise, "undecodable update: "),
     (replayed, "the reply is to round 1, not 2"),
     (too_many_entries, "k = 4294967295 do not fit"),
+    (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
+    (bytes_as_examples, "num-examples is of type bytes, not a number"),
 ]
 
 

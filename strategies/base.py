@@ -201,7 +201,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return model_bits(self.model)
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
-        """Return the most bytes that the arrays of one reply may have: the model's by default.
+        """Return the most bytes that the update in one reply may have: the model's by default.
 
         Over the network larger replies are refused unread. A strategy whose clients send more than
         a model overrides this.

@@ -34,20 +34,20 @@ logger = logging.getLogger("fedavg_app.network")
 MAX_UPLOAD_SECONDS = 7200.0
 
 
-def bounded(grid: Grid, model: ArrayRecord, array_bytes: int) -> Grid:
+def bounded(grid: Grid, model: ArrayRecord, update_bytes: int) -> Grid:
     """Return a grid that bounds replies, where they come over the network; else the grid itself.
 
     Args:
         grid: The grid.
         model: The global model.
-        array_bytes: The most that the arrays of a client's reply may have.
+        update_bytes: The most that a client's update may have.
 
     Raises:
         RunError: The installed Flower has another network grid than this project knows.
     """
     if not is_network_grid(grid):
         return grid
-    return NetworkGrid(grid, RuntimeConnection(grid), ReplyLimits.of(model, array_bytes))
+    return NetworkGrid(grid, RuntimeConnection(grid), ReplyLimits.of(model, update_bytes))
 
 
 @dataclass
@@ -152,7 +152,7 @@ class NetworkGrid(BaseGrid):
             return None
         reply = inflate(upload.announcement, upload.contents)
         size = message_bytes(reply)
-        if size > self._limits.array_bytes + self._limits.record_bytes:
+        if size > self._limits.total_bytes:
             raise ReplyError(f"its records claim {size} bytes")
         return reply
 

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.flower_http import ARRAY, ARRAY_CHUNK, CHUNK_BYTES, StoredObject, read_object
 
-# What a reply may have beyond its arrays' bytes: heads, names, numbers, settings.
+# What a reply may have beyond its update: heads, names, numbers, settings.
 ALLOWANCE, ALLOWANCE_PER_ARRAY = 256 * 2**10, 2**10
 OBJECTS = 64
 # Of an object's entry in what announces a reply.
@@ -28,32 +28,33 @@ class ReplyLimits:
     """Upper bounds on one reply.
 
     Attributes:
-        array_bytes: Of all its arrays together.
-        record_bytes: Of all the rest.
+        total_bytes: Of all its objects together, and of all its arrays once they are joined.
+        rest_bytes: Of what comes beyond the update, among it the head of each object.
         objects: How many objects it is sent as.
     """
 
-    array_bytes: int
-    record_bytes: int
+    total_bytes: int
+    rest_bytes: int
     objects: int
 
     @classmethod
-    def of(cls, model: ArrayRecord, array_bytes: int) -> "ReplyLimits":
+    def of(cls, model: ArrayRecord, update_bytes: int) -> "ReplyLimits":
         """Return the limits of a run.
 
         Args:
             model: The global model.
-            array_bytes: The most that the arrays of a client's reply may have.
+            update_bytes: The most that a client's update may have, as arrays or as bytes in a
+                record.
         """
-        records = ALLOWANCE + ALLOWANCE_PER_ARRAY * len(model)
+        rest = ALLOWANCE + ALLOWANCE_PER_ARRAY * len(model)
         # Every array may end in a chunk that is not full; names and heads come on top.
-        objects = OBJECTS + 2 * len(model) + array_bytes // CHUNK_BYTES
-        return cls(array_bytes + records, records, objects)
+        objects = OBJECTS + 2 * len(model) + update_bytes // CHUNK_BYTES
+        return cls(update_bytes + rest, rest, objects)
 
     @property
     def announcement_bytes(self) -> int:
         """Of the message that announces a reply: an entry for each object, and its error."""
-        return self.record_bytes + BYTES_PER_OBJECT * self.objects
+        return self.rest_bytes + BYTES_PER_OBJECT * self.objects
 
     def check_count(self, count: int) -> None:
         """Check the number of objects.
@@ -75,13 +76,12 @@ class ReplyMeter:
     def __init__(self, limits: ReplyLimits) -> None:
         self._limits = limits
         self._chunks: dict[str, int] = {}  # bytes by id
-        self._stored = self._records = self._joined = 0
+        self._stored = self._joined = 0
 
     @property
     def bytes_left(self) -> int:
         """The most that a next object may have."""
-        limits = self._limits
-        return limits.array_bytes + limits.record_bytes - self._stored - self._records
+        return self._limits.total_bytes - self._stored
 
     def add(self, object_id: str, content: bytes) -> None:
         """Take in one object.
@@ -89,17 +89,14 @@ class ReplyMeter:
         Raises:
             ValueError: It is malformed, or the reply becomes too large with it.
         """
-        part = read_object(content, self._limits.record_bytes)
+        self._stored += len(content)
+        self._check(self._stored, "bytes")
+        part = read_object(content, self._limits.rest_bytes)
         if part.kind == ARRAY_CHUNK:
             self._chunks[object_id] = len(part.body)
-            self._stored += len(part.body)
-            self._check(self._stored, self._limits.array_bytes, "array bytes")
-            return
-        self._records += len(content)
-        self._check(self._records, self._limits.record_bytes, "bytes besides its arrays")
-        if part.kind == ARRAY:
+        elif part.kind == ARRAY:
             self._joined += self._joined_bytes(part)
-            self._check(self._joined, self._limits.array_bytes, "array bytes")
+            self._check(self._joined, "array bytes")
 
     def _joined_bytes(self, array: StoredObject) -> int:
         """Return the bytes of an array once its chunks are joined."""
@@ -112,6 +109,8 @@ class ReplyMeter:
             )
         return sum(self._chunks[array.children[number]] for number in numbers)
 
-    def _check(self, size: int, limit: int, what: str) -> None:
-        if size > limit:
-            raise ReplyTooLargeError(f"{size} {what}, at most {limit} are expected")
+    def _check(self, size: int, what: str) -> None:
+        if size > self._limits.total_bytes:
+            raise ReplyTooLargeError(
+                f"{size} {what}, at most {self._limits.total_bytes} are expected"
+            )

@@ -282,3 +282,14 @@ def test_request_that_keeps_failing_is_the_refusal_of_its_reply(superlink, grid,
     superlink.failures = 1000
     (refused,) = pull(grid, ids)
     assert "refused: HTTPStatusError: Server error '500 Internal" in refused.error.reason
+
+
+def test_update_in_a_settings_record_may_be_as_large_as_update_bytes_allow(superlink, clock):
+    """Compressed strategies send their update as bytes in a ConfigRecord."""
+    for update_bytes, arrives in ((1_000_000, True), (500_000, False)):
+        grid = bounded(superlink.grid, MODEL, update_bytes)
+        (message,), ids = sent(grid, 10)
+        update = ConfigRecord({"payload": bytes(1_000_000), "num-examples": 3})
+        superlink.add(ids[0], Message(RecordDict({"update": update}), reply_to=message))
+        (reply,) = pull(grid, ids)
+        assert reply.has_content() == arrives

@@ -1,15 +1,23 @@
-"""Seconds a round of a real deployment: this project's round loop next to Flower's own.
+"""Seconds a round of a real deployment: this project's loop and devices next to Flower's own.
 
     python -m benchmarks.latency [--task mnist-2nn] [--nodes 3] [--rounds 8] [--repeats 1]
 
 A SuperLink and SuperNodes with TLS and authentication on this machine, all of them taking part in
-every round, on the embedded data. In turn: `flwr.serverapp.strategy.FedAvg(...).start(...)`
-(benchmarks/stock_server.py) and `fedavg_app.server_app`, for the same ClientApp and the same work.
+every round, on the embedded data. In turn, for the same ClientApp and the same work:
+
+* stock: `flwr.serverapp.strategy.FedAvg(...).start(...)` (benchmarks/stock_server.py) on Flower's
+  own SuperNodes, which look for tasks every second and start a new Python for every message;
+* stock devices: `fedavg_app.server_app` on the same SuperNodes;
+* warm devices: `fedavg_app.server_app` on those of deploy/supernode.sh.
+
 A round lasts from when its messages are made to when those of the next one are. Printed are
 medians over all rounds but the first, and the parts of a round for the node whose reply was sent
-last; they add up to the round for each one, but their medians need not.
+last; they add up to the round for each one, but their medians need not. More lines have what one
+device's processes use without a run, half a minute after one: their proportional set sizes (pages
+that processes share count in parts), their private pages, and CPU time.
 
-Linux only: a process's age is read from /proc.
+Linux only, and as root: processes' ages and memory are read from /proc, and a SuperExec hides its
+own.
 """
 
 import argparse
@@ -30,19 +38,26 @@ from rich.table import Table
 
 from benchmarks.stages import FILE
 from tests.support.deployment import Deployment
+from tests.support.processes import session
 
 ROOT = Path(__file__).parents[1]
 Stages = dict[str, float]
 # The part of a round that ends with each stage, in their order.
 PARTS = {
-    "received": "until the SuperNode looks for messages (3 s apart)",
-    "started": "download; until its SuperExec looks for tasks (0.1 s apart)",
-    "imported": "Python starts; Flower, torch and this app are imported",
+    "received": "until the SuperNode looks for messages",
+    "started": "download; until its SuperExec looks for tasks",
+    "imported": "the process starts; Flower, torch and this app are imported",
     "done": "the client's handler: data, training",
-    "sending": "until the SuperNode looks for the reply (0.5 s apart)",
+    "sending": "until the SuperNode looks for the reply",
     "replied": "upload",
     "next": "until the server looks for replies; mean, test, next messages",
 }
+STOCK, STOCK_DEVICES, WARM_DEVICES = "stock", "stock devices", "warm devices"
+# What a SuperNode of Flower's is started with: its own way, at its own pace.
+STOCK_OPTIONS, STOCK_PACE = ["--isolation", "subprocess"], "1"
+
+# After a run, a warm device looks for messages less and less often, and then every 3 s.
+SECONDS_TO_REST, SECONDS_AT_REST = 31, 20
 
 
 class Logs:
@@ -138,6 +153,32 @@ def middle(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.1f} to {max(values):.1f})"
 
 
+def at_rest(deployment: Deployment) -> dict[str, float]:
+    """Return what the processes of the first device use without a run."""
+    time.sleep(SECONDS_TO_REST)
+    processes = session(deployment.processes["device-0"].pid)
+    sums = {"Pss": 0, "Private_Dirty": 0}
+    for pid in processes:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in sums:
+                sums[name] += int(value.split()[0])
+    before = sum(map(cpu_seconds, processes))
+    time.sleep(SECONDS_AT_REST)
+    used = sum(map(cpu_seconds, processes)) - before
+    return {
+        "proportional memory of a device at rest, MB": sums["Pss"] / 1024,
+        "private memory of a device at rest, MB": sums["Private_Dirty"] / 1024,
+        "CPU of a device at rest, % of a core": 100 * used / SECONDS_AT_REST,
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -151,30 +192,45 @@ def main() -> None:
         "target-accuracy": 0, "client-mods": "benchmarks.stages:record_stages",
         "data-source": "embedded",
     }  # fmt: skip
-    console = Console(width=110)
-    found: dict[str, list[Stages]] = {"stock": [], "ours": []}
+    console = Console(width=130)
+    found: dict[str, list[Stages]] = {STOCK: [], STOCK_DEVICES: [], WARM_DEVICES: []}
+    rest: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-latency-") as name:
-        for folder in ("deployment", "app"):
-            (Path(name) / folder).mkdir()
-        deployment = Deployment(Path(name) / "deployment", chosen.nodes)
-        deployment.environment[FILE] = str(Path(name) / "stages.jsonl")
         config["run-dir"] = str(Path(name) / "runs")
-        apps = {"stock": stock_app(Path(name) / "app"), "ours": ROOT}
-        with deployment:
-            for _ in range(chosen.repeats):
-                for loop, app in apps.items():
-                    found[loop] += measure(deployment, app, config)
-                    rounds = [stages["next"] - stages["sent"] for stages in found[loop]]
-                    console.print(f"{loop}: {middle(rounds)} s a round; load {os.getloadavg()[0]}")
+        (Path(name) / "app").mkdir()
+        stock = stock_app(Path(name) / "app")
+        turns = {
+            "stock": {STOCK: stock, STOCK_DEVICES: ROOT},
+            "warm": {WARM_DEVICES: ROOT},
+        }
+        for turn in range(chosen.repeats):
+            for devices, apps in turns.items():
+                folder = Path(name) / f"{devices}-{turn}"
+                folder.mkdir()
+                deployment = Deployment(folder, chosen.nodes)
+                deployment.environment[FILE] = str(folder / "stages.jsonl")
+                if devices == "stock":
+                    deployment.node_options += STOCK_OPTIONS
+                    deployment.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = STOCK_PACE
+                with deployment:
+                    for loop, app in apps.items():
+                        found[loop] += measure(deployment, app, config)
+                        rounds = [stages["next"] - stages["sent"] for stages in found[loop]]
+                        load = os.getloadavg()[0]
+                        console.print(f"{loop}: {middle(rounds)} s a round; load {load:.1f}")
+                    rest[devices] = at_rest(deployment)
     table = Table("", *found, title="seconds a round: median (range)")
     for number, text in enumerate(PARTS.values()):
         columns = ([list(parts(stages))[number] for stages in found[loop]] for loop in found)
         table.add_row(text, *map(middle, columns))
-    rounds = {loop: [s["next"] - s["sent"] for s in stages] for loop, stages in found.items()}
-    table.add_row("a round", *map(middle, rounds.values()), style="bold")
+    rounds_of = {loop: [s["next"] - s["sent"] for s in stages] for loop, stages in found.items()}
+    table.add_row("a round", *map(middle, rounds_of.values()), style="bold")
+    for name, stock_value in rest["stock"].items():
+        table.add_row(name, "", f"{stock_value:.1f}", f"{rest['warm'][name]:.1f}")
     console.print(table)
-    stock, ours = map(statistics.median, rounds.values())
-    console.print(f"stock / ours: {stock / ours:.2f}x")
+    medians = {loop: statistics.median(rounds) for loop, rounds in rounds_of.items()}
+    for loop in (STOCK, STOCK_DEVICES):
+        console.print(f"{loop} / {WARM_DEVICES}: {medians[loop] / medians[WARM_DEVICES]:.2f}x")
 
 
 if __name__ == "__main__":

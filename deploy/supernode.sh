@@ -4,7 +4,9 @@
 #   deploy/supernode.sh SUPERLINK:PORT CA-CERTIFICATE PRIVATE-KEY NODE-CONFIG [OPTION]...
 #
 # NODE-CONFIG is for example 'partition-id=0 num-partitions=3', or 'partition-id=0
-# data-dir="/path/to/own/data"'. Options are those of flower-supernode.
+# data-dir="/path/to/own/data"'. Options are those of flower-supernode. Clients are forked from a
+# process that has torch imported; with `--isolation subprocess` each is a new Python, as Flower
+# starts them.
 set -euo pipefail
 if [ $# -lt 4 ]; then
     echo "usage: $0 SUPERLINK:PORT CA-CERTIFICATE PRIVATE-KEY NODE-CONFIG [OPTION]..." >&2
@@ -12,8 +14,10 @@ if [ $# -lt 4 ]; then
 fi
 superlink=$1 authority=$2 key=$3 config=$4
 shift 4
-# How often, in seconds, the part that starts a process for every message looks for one (Flower 1.41,
-# which looks every second; its own port on this machine is what is asked).
+# How often, in seconds, the SuperExec looks for a task (every second, if Flower is not told; it asks
+# a port of its own on this machine).
 export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=${FLWR_SUPEREXEC_TASK_POLL_INTERVAL:-0.1}
-exec flower-supernode --superlink "$superlink" --root-certificates "$authority" \
-    --auth-supernode-private-key "$key" --node-config "$config" "$@"
+# -P: modules are those that are installed, not what lies in this directory.
+exec python3 -P -m fedavg_app.supernode --superlink "$superlink" \
+    --root-certificates "$authority" --auth-supernode-private-key "$key" \
+    --node-config "$config" "$@"

@@ -1,6 +1,7 @@
 """Hostile devices besides an honest one, over TLS: rejected, they change no bit of the model."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -27,7 +28,8 @@ def deployment(tmp_path_factory):
     (path / "sitecustomize.py").write_text("import hostile\n\nhostile.install()\n")
     with Deployment(tmp_path_factory.mktemp("deployment"), NUM_HONEST) as started:
         honest = started.environment
-        started.environment = {**honest, "PYTHONPATH": str(path)}
+        paths = [str(path), honest.get("PYTHONPATH", "")]
+        started.environment = {**honest, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         for number in range(NUM_HONEST, NUM_CLIENTS):
             started.add_node(number)
         started.environment = honest

@@ -1,5 +1,11 @@
 """Client mods for tests, each of which can be named as "tests.support.client_mods:NAME"."""
 
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
 from flwr.app import Error, Message
 from flwr.clientapp.mod import LocalDpMod
 
@@ -30,3 +36,21 @@ def inner(message, context, call_next):
 
 def refusing(message, context, call_next):
     return Message(Error(42, "not today"), reply_to=message)
+
+
+def signs_of_life(message, context, call_next):
+    """Append to the file $SIGNS_OF_LIFE what tells this message's process from others."""
+    import torch
+
+    calls.append("here")
+    signs = {
+        "node": context.node_id,
+        "process": os.getpid(),
+        "calls": len(calls),
+        "numbers": [np.random.rand(), torch.rand(1).item()],  # noqa: NPY002 - the shared one
+        "app": sys.modules["fedavg_app.client_app"].__file__,
+        "strategy": sys.modules["strategies"].__file__,
+    }
+    with Path(os.environ["SIGNS_OF_LIFE"]).open("a") as file:
+        file.write(json.dumps(signs) + "\n")
+    return call_next(message, context)

@@ -132,7 +132,11 @@ class Deployment:
         words[2] = authority or words[2]
         if self.network:
             words = [*self.network.inside(number), *words]
-        return self.start(key, [*words, "--port", str(free_port()), *self.node_options])
+        return self.start(key, [*words, *self.node_options])
+
+    def log(self, name):
+        """Return what a process has written."""
+        return (self.folder / f"{name}.log").read_text()
 
     def app_command(self, **keys):
         """Return the document's command that runs an app, with these keys besides its own."""

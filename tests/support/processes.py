@@ -94,6 +94,20 @@ def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def session(pid):
+    """Return the command line of each living process of a session, by its id."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state, *_, number = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if int(number) == pid and state not in "ZX":
+            found[int(process.name)] = command
+    return found
+
+
 def until(condition, seconds):
     """Return whether the condition becomes true within the time."""
     deadline = time.monotonic() + seconds

@@ -1,0 +1,178 @@
+"""Devices with warm clients: clients that hang, processes that end, and who may have a task.
+
+That they train the model of the simulation is in test_deployment.py.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.faulty_task import FLAG
+from tests.support.processes import parent, session, until
+
+pytestmark = pytest.mark.slow
+
+NODES = 2
+TIMEOUT = 40  # seconds of a round
+KEYS = {"num-clients": NODES, "num-server-rounds": 3, "round-timeout": TIMEOUT}
+FAULTY = {**KEYS, "task": "tests.support.faulty_task:TASK"}
+SUPEREXEC, FORK_SERVER = "fedavg_app.supernode.superexec", "multiprocessing.forkserver"
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "deployment").mkdir()
+    found = Deployment(folder / "deployment", 0)
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    found.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    with found:
+        # Set now, the flag is seen by the devices and not by the server, which has the task, too.
+        found.environment |= {FLAG: str(folder / "flag"), "SIGNS_OF_LIFE": str(folder / "signs")}
+        for number in range(NODES):
+            found.add_node(number)
+        found.wait_for(lambda: found.online() == NODES)
+        yield found
+
+
+def history(run):
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+def taken(flag):
+    """Return the processes that took the flag."""
+    return [int(path.name.rpartition("-")[2]) for path in flag.parent.glob("taken-by-*")]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["sleep", "compute"])
+def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path, how):
+    """The second case is another run on the devices of the first one."""
+    flag = Path(deployment.environment[FLAG])
+    for path in flag.parent.glob("taken-by-*"):
+        path.unlink()
+    flag.write_text(how)
+    records = history(deployment.train(tmp_path, **FAULTY))
+    (process,) = taken(flag)
+    assert len(records[1]["rejected"]) == 1, records[1]
+    assert not Path(f"/proc/{process}").exists()
+    logs = "".join(deployment.log(f"device-{number}") for number in range(NODES))
+    assert f"The client's message has expired: process {process} is ended" in logs
+    # The round went on, and the device that it went on without takes part again.
+    assert len(records) == 4
+    assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
+
+
+def test_client_that_is_killed_is_replied_for_at_once(deployment, tmp_path):
+    flag = Path(deployment.environment[FLAG])
+    flag.write_text("kill")
+    records = history(deployment.train(tmp_path, **FAULTY))
+    (reason,) = records[1]["rejected"].values()
+    assert "the client's process was killed, crashed" in reason
+    assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
+
+
+def test_each_message_has_a_process_of_its_own_and_the_code_of_its_run(deployment, tmp_path):
+    signs = Path(deployment.environment["SIGNS_OF_LIFE"])
+    deployment.train(tmp_path, **{**KEYS, "client-mods": "tests.support.client_mods:signs_of_life"})
+    found = [json.loads(line) for line in signs.read_text().splitlines()]
+    assert len(found) == NODES * 3
+    assert {sign["calls"] for sign in found} == {1}  # of each module that counts
+    for key in ("process", "numbers"):
+        assert len({str(sign[key]) for sign in found}) == len(found), key
+    for sign in found:
+        for file in (sign["app"], sign["strategy"]):
+            assert Path(file).is_relative_to(deployment.folder), file
+            assert "/apps/fedavg-app.fedavg-app." in file
+
+
+def test_task_is_not_given_to_who_has_not_the_secret(deployment):
+    addresses = []
+    for number in range(NODES):
+        log = deployment.log(f"device-{number}")
+        (address,) = re.findall(r"running on http://(127\.0\.0\.1:\d+)", log)
+        addresses.append(address)
+        interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
+        with RuntimeHttpClient.from_server_address(address, True, None, interceptors) as client:
+            with pytest.raises(httpx.HTTPStatusError) as refused:
+                client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+            assert refused.value.response.status_code in (401, 403)
+    assert len(set(addresses)) == NODES
+
+
+@pytest.fixture
+def hanging(deployment, tmp_path):
+    """A device whose client computes in C for ever, and that client's process."""
+    for path in Path(deployment.environment[FLAG]).parent.glob("taken-by-*"):
+        path.unlink()
+    Path(deployment.environment[FLAG]).write_text("compute")
+    keys = {
+        **FAULTY, "num-server-rounds": 1, "data-source": "embedded", "round-timeout": 400,
+        "run-dir": str(tmp_path),
+    }  # fmt: skip
+    run = subprocess.Popen(
+        deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        flag = Path(deployment.environment[FLAG])
+        deployment.wait_for(lambda: taken(flag), 200)
+        (process,) = taken(flag)
+        name = next(
+            f"device-{n}" for n in range(NODES)
+            if process in session(deployment.processes[f"device-{n}"].pid)
+        )  # fmt: skip
+        yield name, process
+    finally:
+        run.kill()
+        run.wait()
+        listed = deployment.newest_run()
+        subprocess.run(
+            ["flwr", "stop", str(listed["run-id"]), "deployment"],
+            cwd=deployment.folder, env=deployment.environment, capture_output=True, timeout=120,
+        )  # fmt: skip
+
+
+def restart(deployment, name):
+    """Start a device again; one that was killed is refused until the server has missed it."""
+    number = int(name.rpartition("-")[2])
+
+    def accepted():
+        if deployment.processes[name].poll() is not None:
+            deployment.start_node(number, name)
+        return "SuperNode ID: " in deployment.log(name)
+
+    deployment.start_node(number, name)
+    deployment.wait_for(accepted, 200)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL", "SIGKILL of the SuperExec"])
+def test_processes_of_a_device_end_together(deployment, hanging, how):
+    name, client = hanging
+    device = deployment.processes[name]
+    processes = session(device.pid)
+    (superexec,) = (pid for pid, command in processes.items() if SUPEREXEC in command)
+    servers = [pid for pid, command in processes.items() if FORK_SERVER in command]
+    assert parent(superexec) == device.pid
+    assert client in servers
+    assert parent(client) in servers
+    victim = superexec if "SuperExec" in how else device.pid
+    os.kill(victim, getattr(signal, how.split()[0]))
+    status = device.wait(60)
+    assert until(lambda: not session(device.pid), 30), session(device.pid)
+    assert status == {"SIGTERM": 0, "SIGKILL": -9}.get(how, 1)
+    if "SuperExec" in how:
+        assert "the SuperExec ended (status -9), and so does the SuperNode" in deployment.log(name)
+    restart(deployment, name)

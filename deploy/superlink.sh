@@ -13,7 +13,7 @@ if [ $# -lt 1 ] || [ ! -f "$1/server.pem" ]; then
 fi
 folder=$1
 shift
-exec python -m fedavg_app.deployment.superlink --ssl-ca-certfile "$folder/ca.crt" \
+exec python3 -P -m fedavg_app.superlink --ssl-ca-certfile "$folder/ca.crt" \
     --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
     --enable-supernode-auth --database "$folder/superlink.db" \
     --disable-runtime-dependency-installation --host 0.0.0.0 --port 8000 "$@"

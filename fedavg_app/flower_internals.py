@@ -1,7 +1,7 @@
 """The one place of the app that uses what Flower 1.41 does not document.
 
 All the rest builds on public API; what starts a SuperLink has a module of its own for this, in
-`fedavg_app.deployment`. From here come:
+`fedavg_app.superlink`. From here come:
 
 * `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.

@@ -7,7 +7,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from flwr.superlink.main import create_app
 
-from fedavg_app.deployment.fleet_only import FLEET_PATHS
+from fedavg_app.superlink.fleet_only import FLEET_PATHS
 from tests.support.documents import ROOT
 from tests.support.machines import Machine, working_tree
 from tests.support.namespaces import Network

@@ -10,7 +10,7 @@ from tests.support.documents import ROOT
 LAUNCH = """
 {}
 import runpy
-runpy.run_module("fedavg_app.deployment.superlink", run_name="__main__")
+runpy.run_module("fedavg_app.superlink", run_name="__main__")
 """
 
 

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from flwr.superlink.main import create_app
 from flwr.superlink.routers.fleet.router import router as fleet_router
 
-from fedavg_app.deployment.fleet_only import FLEET_PATHS, MAX_BODY_BYTES, FleetApiOnly
+from fedavg_app.superlink.fleet_only import FLEET_PATHS, MAX_BODY_BYTES, FleetApiOnly
 
 OTHER_MACHINE = ("192.0.2.77", 40000)
 THIS_MACHINE = ("127.0.0.1", 40000)

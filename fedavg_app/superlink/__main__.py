@@ -1,6 +1,6 @@
 """A SuperLink that serves only the fleet API to other machines.
 
-    python -m fedavg_app.deployment.superlink [OPTION OF flower-superlink]...
+    python -m fedavg_app.superlink [OPTION OF flower-superlink]...
 
 Devices reach it from anywhere with a registered key. What starts runs and registers keys, `flwr`,
 works on this machine only.
@@ -12,8 +12,8 @@ from ipaddress import ip_address
 
 from starlette.middleware import Middleware
 
-from fedavg_app.deployment.fleet_only import FleetApiOnly
-from fedavg_app.deployment.superlink_internals import UnsupportedFlowerError, run_superlink
+from fedavg_app.superlink.fleet_only import FleetApiOnly
+from fedavg_app.superlink.internals import UnsupportedFlowerError, run_superlink
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedavg_app.deployment.fleet_only import FLEET_PATHS, MAX_BODY_BYTES
+from fedavg_app.superlink.fleet_only import FLEET_PATHS, MAX_BODY_BYTES
 from tests.support.documents import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -1,1 +1,1 @@
-"""What runs on the server and the devices of a deployment, beside the Flower app itself."""
+"""A SuperLink that serves only the fleet API to other machines, for `deploy/superlink.sh`."""

@@ -12,6 +12,12 @@ from tests.support.documents import ROOT
 from tests.support.processes import free_port
 
 BIN = Path(sys.executable).parent
+# `flwr`, but it gives its SuperLink 180 seconds to start, not 15: the machine may be busy.
+FLWR = """
+from flwr.cli import app, local_superlink
+local_superlink.LOCAL_SUPERLINK_STARTUP_TIMEOUT = 180
+app.app()
+"""
 
 
 @contextmanager
@@ -21,32 +27,30 @@ def local_superlink(home):
     A home and a port of its own, so that no other SuperLink takes the runs.
     """
     port = free_port()
-    yield {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "FLWR_HOME": str(home),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
-    }
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = process.read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if any("flower-superlink" in word for word in words) and str(port) in words:
-            os.kill(int(process.parent.name), signal.SIGTERM)
+    try:
+        yield {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(home),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+    finally:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = process.read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if any("flower-superlink" in word for word in words) and str(port) in words:
+                os.kill(int(process.parent.name), signal.SIGTERM)
 
 
 def flwr(environment, *arguments):
-    """Run the command; try again where a busy machine let it give up on its SuperLink's start."""
-    for _ in range(4):
-        done = subprocess.run(
-            [str(BIN / "flwr"), *arguments],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400,
-        )  # fmt: skip
-        if "Failed to start local SuperLink within" not in done.stdout + done.stderr:
-            break
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", FLWR, *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

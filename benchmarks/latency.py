@@ -53,8 +53,8 @@ PARTS = {
     "next": "until the server looks for replies; mean, test, next messages",
 }
 STOCK, STOCK_DEVICES, WARM_DEVICES = "stock", "stock devices", "warm devices"
-# What a SuperNode of Flower's is started with: its own way, at its own pace.
-STOCK_OPTIONS, STOCK_PACE = ["--isolation", "subprocess"], "1"
+# What makes a SuperNode start clients in Flower's way.
+STOCK_OPTIONS = ["--isolation", "subprocess"]
 
 # After a run, a warm device looks for messages less and less often, and then every 3 s.
 SECONDS_TO_REST, SECONDS_AT_REST = 31, 20
@@ -209,9 +209,10 @@ def main() -> None:
                 folder.mkdir()
                 deployment = Deployment(folder, chosen.nodes)
                 deployment.environment[FILE] = str(folder / "stages.jsonl")
+                # A device keeps the bytecode of the app's files for the next message.
+                deployment.environment.pop("PYTHONDONTWRITEBYTECODE", None)
                 if devices == "stock":
                     deployment.node_options += STOCK_OPTIONS
-                    deployment.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = STOCK_PACE
                 with deployment:
                     for loop, app in apps.items():
                         found[loop] += measure(deployment, app, config)

@@ -14,9 +14,6 @@ if [ $# -lt 4 ]; then
 fi
 superlink=$1 authority=$2 key=$3 config=$4
 shift 4
-# How often, in seconds, the SuperExec looks for a task (every second, if Flower is not told; it asks
-# a port of its own on this machine).
-export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=${FLWR_SUPEREXEC_TASK_POLL_INTERVAL:-0.1}
 # -P: modules are those that are installed, not what lies in this directory.
 exec python3 -P -m fedavg_app.supernode --superlink "$superlink" \
     --root-certificates "$authority" --auth-supernode-private-key "$key" \

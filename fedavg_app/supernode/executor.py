@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from fedavg_app.supernode.client_process import REASON, REPLYING, Received
 # The most by which a device's clock may be ahead of the server's, in seconds; Flower refuses more.
 CLOCK_AHEAD = 10.0
 
+# The most seconds that the SuperExec's loop waits for a client, before it looks at the clock.
+CLIENT_WAIT = 1.0
 # What the fork server imports.
 PRELOAD = "fedavg_app.supernode.preload"
 
@@ -42,6 +44,7 @@ class ForkingExecutor:
         self._context = forkserver_context()
         self._others = internals.subprocess_executor()
         self._client: RunningClient | None = None
+        self._pace = internals.Pace(0, internals.FLOWERS_TASK_POLL - internals.TASK_POLL)
 
     def warm_up(self) -> None:
         """Start the fork server, and log what it holds.
@@ -87,7 +90,6 @@ class ForkingExecutor:
         """Wait until a task of that type can be started."""
         del task_type
         while self._client is not None:
-            time.sleep(0.01)
             self.reconcile()
 
     def launch(self, spec: Any) -> Any:
@@ -99,9 +101,15 @@ class ForkingExecutor:
         return internals.accepted()
 
     def reconcile(self) -> None:
-        """End the client whose message has expired, and forget one that has ended."""
-        if self._client is not None and self._client.over():
+        """Wait for the client, end it if its message has expired, forget one that has ended.
+
+        Without a client it waits before the next look for a task.
+        """
+        if self._client is None:
+            time.sleep(self._pace.wait())
+        elif self._client.over(CLIENT_WAIT):
             self._client = None
+            self._pace.came()
 
     def close(self) -> None:
         """End the client that runs."""
@@ -133,8 +141,13 @@ class RunningClient:
         self._process.start()
         theirs.close()
 
-    def over(self) -> bool:
-        """Return whether it has ended; end it if its message has expired."""
+    def over(self, seconds: float) -> bool:
+        """Return whether it has ended; end it if its message has expired.
+
+        Args:
+            seconds: How long to wait for its end or a report.
+        """
+        wait([self._reports, self._process.sentinel], seconds)
         self._read_reports()
         if self._process.is_alive():
             # A reply on its way is left to arrive: the SuperNode waits for all of one that it has

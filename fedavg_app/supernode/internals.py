@@ -13,6 +13,7 @@ so all of these are imported where they are used.
 """
 
 import inspect
+import os
 import pkgutil
 import sys
 import time
@@ -55,6 +56,9 @@ _USED = {
 # fewest between those for a message (a signed request).
 REPLY_POLL = 0.05
 MESSAGE_POLL = 0.3
+# The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
+# the most, which is how often Flower's looks.
+TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
 # Seconds before a client asks its SuperNode again for an array that has not arrived; doubled by
 # Flower up to 10. The client is there before the message's arrays are.
 PULL_BACKOFF = 0.05
@@ -90,25 +94,43 @@ def run_supernode(arguments: list[str]) -> None:
     flower_supernode()
 
 
-class Pauses:
-    """The pauses of a SuperNode's loop, shorter than Flower's.
+class Pace:
+    """How long to wait between looks for something that comes often or not for a long time.
 
-    For its client's reply it looks every `REPLY_POLL` seconds. For a message it waits a tenth of
-    the time since it last had one, at least `MESSAGE_POLL` and at most Flower's 3 seconds: in a run
-    it is quick, without one it costs what Flower's does.
+    A tenth of the time since it last came: so looking costs little, and adds at most a tenth.
+
+    Args:
+        shortest: The shortest wait, in seconds.
+        longest: The longest.
     """
 
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._shortest, self._longest = shortest, longest
+        self.came()
+
+    def came(self) -> None:
+        """Say that it is there."""
+        self._last = time.monotonic()
+
+    def wait(self) -> float:
+        """Return the seconds to wait now."""
+        idle = time.monotonic() - self._last
+        return min(max(idle / 10, self._shortest), self._longest)
+
+
+class Pauses:
+    """The pauses of a SuperNode's loop, shorter than Flower's where it is in a run."""
+
     def __init__(self) -> None:
-        self._last_message = time.monotonic()
+        self._pace = Pace(MESSAGE_POLL, _FLOWERS_MESSAGE_PAUSE)
 
     def sleep(self, seconds: float) -> None:
         """Sleep for as long as this pause of Flower's is to last."""
         if seconds == _FLOWERS_REPLY_PAUSE:
-            self._last_message = time.monotonic()
+            self._pace.came()
             seconds = REPLY_POLL
         elif seconds == _FLOWERS_MESSAGE_PAUSE:
-            idle = time.monotonic() - self._last_message
-            seconds = min(max(idle / 10, MESSAGE_POLL), seconds)
+            seconds = self._pace.wait()
         time.sleep(seconds)
 
 
@@ -124,6 +146,8 @@ def run_superexec(executor: Any, address: str, secret: bytes, parent_pid: int) -
     from flwr.supercore.superexec import run_superexec as module
     from flwr.supercore.utils import disable_process_dumping
 
+    # Flower's variable for the pause between two looks; the executor adds its own.
+    os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(TASK_POLL)
     # As in Flower's own flower-superexec: the secret is not to be read from this process's memory.
     disable_process_dumping(strict=False)
     vars(module)["get_executor"] = lambda *_, **__: executor

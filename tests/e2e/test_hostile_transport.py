@@ -21,7 +21,7 @@ from tests.support.local_grid import LocalGrid
 
 # The honest device needs seconds; Flower's grid would wait three minutes for the dying one, and
 # hours for the one that trickles.
-ROUND_TIMEOUT, SLACK = 120, 60
+ROUND_TIMEOUT, SLACK = 60, 60
 MAX_RESIDENT_KILOBYTES = 2_000_000  # a ServerApp has about 800,000; the attacks, gigabytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

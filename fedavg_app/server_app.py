@@ -10,11 +10,11 @@ from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.network.network_grid import bounded
 from fedavg_app.partitioning.cache import partition
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
 from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.metrics import TrainingResult
-from fedavg_app.server.network_grid import bounded
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop

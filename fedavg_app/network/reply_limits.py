@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord
 
-from fedavg_app.flower_http import ARRAY, ARRAY_CHUNK, CHUNK_BYTES, StoredObject, read_object
+from fedavg_app.network.flower_http import (
+    ARRAY,
+    ARRAY_CHUNK,
+    CHUNK_BYTES,
+    StoredObject,
+    read_object,
+)
 
 # What a reply may have beyond its update: heads, names, numbers, settings.
 ALLOWANCE, ALLOWANCE_PER_ARRAY = 256 * 2**10, 2**10

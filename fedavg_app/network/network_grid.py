@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fedavg_app.flower_http import (
+from fedavg_app.flower_internals import BaseGrid, NodeInfo
+from fedavg_app.network.flower_http import (
     Announcement,
     RuntimeConnection,
     inflate,
@@ -23,9 +24,8 @@ from fedavg_app.flower_http import (
     refusal,
     without_content,
 )
-from fedavg_app.flower_internals import BaseGrid, NodeInfo
+from fedavg_app.network.reply_limits import ReplyLimits, ReplyMeter
 from fedavg_app.server.message_size import message_bytes
-from fedavg_app.server.reply_limits import ReplyLimits, ReplyMeter
 from strategies.reply_validation import ReplyError
 
 logger = logging.getLogger("fedavg_app.network")

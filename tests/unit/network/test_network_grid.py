@@ -7,10 +7,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
-from fedavg_app import flower_http
 from fedavg_app.errors import RunError
-from fedavg_app.server import network_grid
-from fedavg_app.server.network_grid import MAX_UPLOAD_SECONDS, bounded
+from fedavg_app.network import flower_http, network_grid
+from fedavg_app.network.network_grid import MAX_UPLOAD_SECONDS, bounded
 from fedavg_app.server.polling import send
 from tests.support.fake_superlink import FakeSuperLink
 from tests.support.hostile_transport import (

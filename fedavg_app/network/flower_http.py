@@ -4,7 +4,7 @@
 hours for the objects of a reply that its device has only announced, holds whatever the device sent
 in memory, and raises what one malformed object raises. None of that can be set. This module reaches
 the requests below it, which are not public: the grid's client, its requests, the objects' format.
-`fedavg_app/server/network_grid.py` decides what to fetch.
+`fedavg_app/network/network_grid.py` decides what to fetch.
 """
 
 import sys

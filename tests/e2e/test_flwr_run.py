@@ -19,9 +19,11 @@ KEYS = {"data-source": "embedded", "num-server-rounds": 3, "evaluate-every": 3, 
 # Enough rounds that clients come back: their residuals and their copies of the model then matter.
 STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 0.3}
 PACKAGES = ("fedavg_app", "strategies", "tasks")
-# What only simulation.py uses.
+# What only simulation.py uses, and what starts a SuperLink or a SuperNode.
 NOT_BUNDLED = (
     "fedavg_app/ray_engine/",
+    "fedavg_app/superlink/",
+    "fedavg_app/supernode/",
     "fedavg_app/callbacks/plots.py",
     "fedavg_app/callbacks/tensorboard.py",
     "fedavg_app/partitioning/distribution_report.py",

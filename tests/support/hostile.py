@@ -100,7 +100,7 @@ def text_as_payload(reply):
 
 
 def bytes_as_examples(reply):
-    reply.content["update"]["num-examples"] = bytes(2**20)
+    reply.content["update"]["num-examples"] = bytes(2**17)
 
 
 # The attacks of clients 1 and 2 in round 1, in round 2, and so on, and a part of the reason with

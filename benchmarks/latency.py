@@ -1,6 +1,7 @@
 """Seconds a round of a real deployment: this project's loop and devices next to Flower's own.
 
     python -m benchmarks.latency [--task mnist-2nn] [--nodes 3] [--rounds 8] [--repeats 1]
+        [--devices stock warm]
 
 A SuperLink and SuperNodes with TLS and authentication on this machine, all of them taking part in
 every round, on the embedded data. In turn, for the same ClientApp and the same work:
@@ -14,7 +15,8 @@ A round lasts from when its messages are made to when those of the next one are.
 medians over all rounds but the first, and the parts of a round for the node whose reply was sent
 last; they add up to the round for each one, but their medians need not. More lines have what one
 device's processes use without a run, half a minute after one: their proportional set sizes (pages
-that processes share count in parts), their private pages, and CPU time.
+that processes share count in parts), their private pages, and CPU time; and by how much less memory
+the machine has available than before the SuperLink and the devices were started.
 
 Linux only, and as root: processes' ages and memory are read from /proc, and a SuperExec hides its
 own.
@@ -53,11 +55,49 @@ PARTS = {
     "next": "until the server looks for replies; mean, test, next messages",
 }
 STOCK, STOCK_DEVICES, WARM_DEVICES = "stock", "stock devices", "warm devices"
+DEVICES = ("stock", "warm")
 # What makes a SuperNode start clients in Flower's way.
 STOCK_OPTIONS = ["--isolation", "subprocess"]
 
 # After a run, a warm device looks for messages less and less often, and then every 3 s.
 SECONDS_TO_REST, SECONDS_AT_REST = 31, 20
+
+
+class MemoryInUse:
+    """How much less memory the machine has available than at first; a context manager.
+
+    Attributes:
+        most: The most so far, in MB.
+    """
+
+    def __init__(self) -> None:
+        self._before, self.most = available_mb(), 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "MemoryInUse":
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+    def now(self) -> float:
+        """Return it, in MB."""
+        return self._before - available_mb()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            self.most = max(self.most, self.now())
+
+
+def available_mb() -> float:
+    """Return the machine's available memory in MB."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 1024
 
 
 class Logs:
@@ -186,6 +226,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--devices", nargs="+", choices=DEVICES, default=DEVICES)
     chosen = parser.parse_args()
     config = {
         "task": chosen.task, "num-clients": chosen.nodes, "num-server-rounds": chosen.rounds,
@@ -193,7 +234,6 @@ def main() -> None:
         "data-source": "embedded",
     }  # fmt: skip
     console = Console(width=130)
-    found: dict[str, list[Stages]] = {STOCK: [], STOCK_DEVICES: [], WARM_DEVICES: []}
     rest: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-latency-") as name:
         config["run-dir"] = str(Path(name) / "runs")
@@ -203,6 +243,8 @@ def main() -> None:
             "stock": {STOCK: stock, STOCK_DEVICES: ROOT},
             "warm": {WARM_DEVICES: ROOT},
         }
+        turns = {devices: turns[devices] for devices in chosen.devices}
+        found: dict[str, list[Stages]] = {loop: [] for apps in turns.values() for loop in apps}
         for turn in range(chosen.repeats):
             for devices, apps in turns.items():
                 folder = Path(name) / f"{devices}-{turn}"
@@ -213,24 +255,29 @@ def main() -> None:
                 deployment.environment.pop("PYTHONDONTWRITEBYTECODE", None)
                 if devices == "stock":
                     deployment.node_options += STOCK_OPTIONS
-                with deployment:
+                with MemoryInUse() as memory, deployment:
                     for loop, app in apps.items():
                         found[loop] += measure(deployment, app, config)
                         rounds = [stages["next"] - stages["sent"] for stages in found[loop]]
                         load = os.getloadavg()[0]
                         console.print(f"{loop}: {middle(rounds)} s a round; load {load:.1f}")
-                    rest[devices] = at_rest(deployment)
+                    rest[devices] = {
+                        **at_rest(deployment),
+                        "all devices and the SuperLink at rest, MB": memory.now(),
+                        "all of them at most, MB": memory.most,
+                    }
     table = Table("", *found, title="seconds a round: median (range)")
     for number, text in enumerate(PARTS.values()):
         columns = ([list(parts(stages))[number] for stages in found[loop]] for loop in found)
         table.add_row(text, *map(middle, columns))
     rounds_of = {loop: [s["next"] - s["sent"] for s in stages] for loop, stages in found.items()}
     table.add_row("a round", *map(middle, rounds_of.values()), style="bold")
-    for name, stock_value in rest["stock"].items():
-        table.add_row(name, "", f"{stock_value:.1f}", f"{rest['warm'][name]:.1f}")
+    for name in next(iter(rest.values())):
+        values = [f"{of_devices[name]:.1f}" for of_devices in rest.values()]
+        table.add_row(name, *([""] * (len(found) - len(values))), *values)
     console.print(table)
     medians = {loop: statistics.median(rounds) for loop, rounds in rounds_of.items()}
-    for loop in (STOCK, STOCK_DEVICES):
+    for loop in (STOCK, STOCK_DEVICES) if len(rest) > 1 else ():
         console.print(f"{loop} / {WARM_DEVICES}: {medians[loop] / medians[WARM_DEVICES]:.2f}x")
 
 

@@ -30,6 +30,10 @@ from strategies.reply_validation import ReplyError
 
 logger = logging.getLogger("fedavg_app.network")
 
+# Seconds until the next look at the SuperLink after one without a result. A look is a request for
+# each message that has no reply, and a SuperLink spends some 20 ms of CPU time on a request.
+MIN_PAUSE = 0.2
+
 # An upload that takes longer is given up, also in a run without a round-timeout: Flower's limit.
 MAX_UPLOAD_SECONDS = 7200.0
 
@@ -83,6 +87,7 @@ class NetworkGrid(BaseGrid):
         self._grid, self._connection, self._limits = grid, connection, limits
         self._sent: dict[str, _Sent] = {}
         self._looks = itertools.count()
+        self._found = False
 
     def get_node_ids(self) -> list[int]:
         """Return the connected nodes' ids."""
@@ -110,6 +115,7 @@ class NetworkGrid(BaseGrid):
         So no more than one is held besides what has arrived of unfinished ones. A call goes on
         where the last one stopped, with the message that was looked at least recently.
         """
+        self._found = False
         wanted = [message_id for message_id in set(message_ids) if message_id in self._sent]
         for message_id in sorted(wanted, key=lambda key: self._sent[key].last_look):
             sent = self._sent[message_id]
@@ -117,8 +123,14 @@ class NetworkGrid(BaseGrid):
             reply = self._reply(message_id, sent)
             if reply is not None:
                 del self._sent[message_id]
+                self._found = True
                 return [reply]
         return []
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until the next call of `pull_messages`; not at all if the last one had a reply."""
+        if not self._found:
+            time.sleep(max(seconds, MIN_PAUSE))
 
     def _forget(self, now: float) -> None:
         """Drop the unfinished uploads that nobody asks for any more."""

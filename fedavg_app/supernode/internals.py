@@ -5,13 +5,15 @@
   its message expires, to know when its reply is on its way, and for the pause before an array that
   has not arrived is asked for again.
 * The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
-  between looks for the reply.
+  between looks for the reply; and its function that fetches a message's objects, for the pause of
+  1 s before one that has not arrived is asked for again.
 * The calls by which a ClientApp's process replies, for one that cannot any more.
 
 `why_unfit` says whether this Flower has all of it; nothing else here is used where it has not, and
 so all of these are imported where they are used.
 """
 
+import functools
 import inspect
 import os
 import pkgutil
@@ -28,13 +30,18 @@ FLOWER = "1.41."
 _USED = {
     "flwr.supernode.start_client_internal:start_client_internal": ("isolation",),
     "flwr.supernode.start_client_internal:time.sleep": (),
+    "flwr.supernode.start_client_internal:pull_objects": (
+        "initial_backoff", "backoff_cap", "max_tries_per_object",
+    ),
     "flwr.supernode.cli.flower_supernode:flower_supernode": (),
     "flwr.supernode.runtime.run_clientapp:run_clientapp": (
         "runtime_api_address", "token", "insecure", "certificates", "parent_pid",
     ),
     "flwr.supernode.runtime.run_clientapp:pull_task_input": ("client",),
     "flwr.supernode.runtime.run_clientapp:push_message": ("client", "message", "context"),
-    "flwr.supernode.runtime.run_clientapp:pull_and_inflate_object_from_tree": ("initial_backoff",),
+    "flwr.supernode.runtime.run_clientapp:pull_and_inflate_object_from_tree": (
+        "initial_backoff", "backoff_cap", "max_tries_per_object",
+    ),
     "flwr.supernode.runtime.run_clientapp:push_task_output": (
         "client", "context", "sub_status", "details",
     ),
@@ -59,9 +66,13 @@ MESSAGE_POLL = 0.3
 # The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
 # the most, which is how often Flower's looks.
 TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
-# Seconds before a client asks its SuperNode again for an array that has not arrived; doubled by
-# Flower up to 10. The client is there before the message's arrays are.
-PULL_BACKOFF = 0.05
+# Seconds before a SuperNode asks the SuperLink, and a client its SuperNode, again for an object of
+# a message that has not arrived (both are there before it), doubled by Flower up to the second
+# number. The number of tries is not bounded: Flower's is for longer pauses, and so is its time.
+PULL_BACKOFF, MAX_PULL_BACKOFF = 0.05, 0.2
+_PULLS = {
+    "initial_backoff": PULL_BACKOFF, "backoff_cap": MAX_PULL_BACKOFF, "max_tries_per_object": None,
+}  # fmt: skip
 # Seconds after which a client believes that there is no message for it.
 MESSAGE_WAIT = 10.0
 
@@ -89,7 +100,9 @@ def run_supernode(arguments: list[str]) -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    vars(start_client_internal)["time"] = SimpleNamespace(sleep=Pauses().sleep)
+    own = vars(start_client_internal)
+    own["time"] = SimpleNamespace(sleep=Pauses().sleep)
+    own["pull_objects"] = functools.partial(own["pull_objects"], **_PULLS)
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
 
@@ -177,7 +190,7 @@ def run_clientapp(
     _wait_for_messages()
     own = vars(module)
     pull_task_input, push_message = own["pull_task_input"], own["push_message"]
-    pull_object = own["pull_and_inflate_object_from_tree"]
+    pull_objects = own["pull_and_inflate_object_from_tree"]
 
     def pull(client: Any) -> Any:
         found = pull_task_input(client)
@@ -188,11 +201,8 @@ def run_clientapp(
         on_reply()
         push_message(client, message, context)
 
-    def pull_sooner(*args: Any, **kwargs: Any) -> Any:
-        return pull_object(*args, **{"initial_backoff": PULL_BACKOFF, **kwargs})
-
     own["pull_task_input"], own["push_message"] = pull, push
-    own["pull_and_inflate_object_from_tree"] = pull_sooner
+    own["pull_and_inflate_object_from_tree"] = functools.partial(pull_objects, **_PULLS)
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
 

@@ -29,7 +29,7 @@ ARRAY_BYTES = len(MODEL["w"].data)
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    time = SimpleNamespace(monotonic=lambda: clock.now)
+    time = SimpleNamespace(monotonic=lambda: clock.now, sleep=clock.sleep)
     monkeypatch.setattr(network_grid, "time", time)
     return clock
 
@@ -100,6 +100,19 @@ def test_messages_without_a_reply_are_asked_for_once_while_others_arrive(superli
     assert len(pull(grid, ids)) == 20
     # All once, and those without a reply once more in the call that finds nothing.
     assert superlink.requests.count("pull-messages") <= 40 + 20
+
+
+def test_superlink_is_left_alone_for_a_while_unless_more_replies_may_be_there(
+    superlink, grid, clock
+):
+    (message, _), ids = sent(grid, 10, 11)
+    assert not grid.pull_messages(ids)
+    grid.wait(0.002)
+    assert clock.now == network_grid.MIN_PAUSE
+    superlink.add(ids[0], reply_to(message))
+    assert grid.pull_messages(ids)
+    grid.wait(0.5)
+    assert clock.now == network_grid.MIN_PAUSE
 
 
 @pytest.mark.parametrize(("attack", "expected"), MALFORMED)

@@ -29,6 +29,7 @@ RUNS = {
     "fedavg": {"strategy": "fedavg"},
     "fedavgm": {"strategy": "fedavgm:FedAvgM", "strategy-args": "beta = 0.5"},
     "quantise8": {"strategy": "compressed", "strategy-args": QUANTISED},
+    "float16-fedavg": {"strategy": "float16-fedavg", "task": "digits_task:TASK"},
 }
 
 pytestmark = pytest.mark.slow
@@ -149,7 +150,9 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     check_float16(history)
 
 
-@pytest.mark.parametrize("name", ["fedavgm", "quantise8"])
+@pytest.mark.parametrize(
+    "name", ["fedavgm", "quantise8", pytest.param("float16-fedavg", marks=pytest.mark.long)]
+)
 def test_flwr_run_of_an_installed_package_trains_the_model_of_simulation_py(
     environment, simulated, tmp_path, name
 ):

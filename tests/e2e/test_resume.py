@@ -16,7 +16,7 @@ from tests.support.processes import Processes, until
 
 pytestmark = pytest.mark.long
 
-NUM_KILLS = 10
+NUM_KILLS = 20
 JOB = [
     "--task", "mnist-logistic", "--data-source", "embedded", "--num-clients", "20",
     "--fraction-train", "0.5", "--strategy", "stc", "--local-steps", "1", "--momentum", "0.5",

@@ -102,7 +102,10 @@ LAST_CHECKPOINT = (HELD_ROUND - 1) // 3 * 3
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_path):
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
+def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_path, number):
     (tmp_path / "interrupted.toml").write_text(INTERRUPTED)
 
     def history_length(results):
@@ -137,12 +140,12 @@ def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_p
         held = until(lambda: HELD_ROUND in rounds_seen(cut), 300)
         assert held, "the round has not begun" if first.poll() is None else first.communicate()[0]
         assert "a sweep of it is going on" in refused(cut)
-        first.kill()
+        first.send_signal(number)
         first.communicate(timeout=200)
-        # The run in progress goes on, and its folder is locked.
-        assert processes.living("simulation.py run")
-        assert "runs of one that was killed" in refused(cut)
-        processes.kill()
+        if number == signal.SIGKILL:  # which leaves the run in progress, and its folder locked
+            assert processes.living("simulation.py run")
+            assert "runs of one that was killed" in refused(cut)
+            processes.kill()
         assert history_length(cut) == HELD_ROUND  # rounds 0 to 149
         before = rounds_seen(cut)
         for results in (cut, whole):

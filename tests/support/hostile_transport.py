@@ -99,10 +99,12 @@ MALFORMED = [
     (large, "refused: ResponseTooLargeError: "),
     (many_arrays, "refused: ReplyTooLargeError: 1"),
     (shared_record, "refused: its records claim "),
-    (unreadable_name, ""),
+    (unreadable_name, "array"),
 ]
 UNFINISHED = [(dying, "no reply in time"), (trickling, "no reply in time")]
 ATTACKS = MALFORMED + UNFINISHED
+# The reasons that a compressed strategy gives, where they are others.
+REASONS_COMPRESSED = {unreadable_name: "no ConfigRecord 'update'"}
 
 
 def install():

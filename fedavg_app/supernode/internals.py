@@ -66,13 +66,11 @@ MESSAGE_POLL = 0.3
 # The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
 # the most, which is how often Flower's looks.
 TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
-# Seconds before a SuperNode asks the SuperLink, and a client its SuperNode, again for an object of
-# a message that has not arrived (both are there before it), doubled by Flower up to the second
-# number. The number of tries is not bounded: Flower's is for longer pauses, and so is its time.
-PULL_BACKOFF, MAX_PULL_BACKOFF = 0.05, 0.2
-_PULLS = {
-    "initial_backoff": PULL_BACKOFF, "backoff_cap": MAX_PULL_BACKOFF, "max_tries_per_object": None,
-}  # fmt: skip
+# Seconds before an object of a message that has not arrived is asked for again, doubled by Flower
+# up to the second number: by a SuperNode, of the SuperLink (a signed request), and by a client, of
+# its SuperNode. Both are there before the objects. The number of tries is not bounded: Flower's is
+# for longer pauses, and so is its time.
+PULL_PAUSES, CLIENT_PULL_PAUSES = (0.2, 0.4), (0.05, 0.2)
 # Seconds after which a client believes that there is no message for it.
 MESSAGE_WAIT = 10.0
 
@@ -102,9 +100,15 @@ def run_supernode(arguments: list[str]) -> None:
 
     own = vars(start_client_internal)
     own["time"] = SimpleNamespace(sleep=Pauses().sleep)
-    own["pull_objects"] = functools.partial(own["pull_objects"], **_PULLS)
+    own["pull_objects"] = functools.partial(own["pull_objects"], **_pulls(PULL_PAUSES))
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
+
+
+def _pulls(pauses: tuple[float, float]) -> dict[str, Any]:
+    """Return the options of Flower's functions that fetch objects."""
+    first, longest = pauses
+    return {"initial_backoff": first, "backoff_cap": longest, "max_tries_per_object": None}
 
 
 class Pace:
@@ -202,7 +206,9 @@ def run_clientapp(
         push_message(client, message, context)
 
     own["pull_task_input"], own["push_message"] = pull, push
-    own["pull_and_inflate_object_from_tree"] = functools.partial(pull_objects, **_PULLS)
+    own["pull_and_inflate_object_from_tree"] = functools.partial(
+        pull_objects, **_pulls(CLIENT_PULL_PAUSES)
+    )
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
 
@@ -223,7 +229,7 @@ def _wait_for_messages() -> None:
             response = original(client, request)
             if response.messages_list or time.monotonic() > deadline:
                 return response
-            time.sleep(PULL_BACKOFF)
+            time.sleep(CLIENT_PULL_PAUSES[0])
 
     setattr(RuntimeHttpClient, "PullMessages", pull_messages)  # noqa: B010 - mypy
 

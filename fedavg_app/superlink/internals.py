@@ -1,8 +1,12 @@
-"""How a middleware is put into Flower's SuperLink: what Flower 1.41 does not document.
+"""How Flower's SuperLink is given a middleware and patience: what Flower 1.41 does not document.
 
 Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
 its own. There is no option for it, so the function that answers is replaced, in this process only.
 Every step is checked, because a SuperLink without the middleware would work, but open to all.
+
+Every request writes to the SuperLink's SQLite database, and waits for others that do: up to 5 s by
+a constant of Flower, after which it fails. With 24 devices in a round some do, and their messages,
+or the run, are lost.
 """
 
 import os
@@ -13,6 +17,9 @@ from starlette.middleware import Middleware
 SUPPORTED = "1.41."
 # With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
 _GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
+
+# Milliseconds that a request waits for the database.
+BUSY_TIMEOUT = 60_000
 
 
 class UnsupportedFlowerError(RuntimeError):
@@ -41,6 +48,7 @@ def run_superlink(middleware: Middleware) -> None:
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)
+    _wait_for_the_database()
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     flower_superlink()
@@ -57,3 +65,13 @@ def _insert(middleware: Middleware) -> None:
     extensions.get_middleware = get_middleware
     if main._get_middleware()[0] is not middleware:
         raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")
+
+
+def _wait_for_the_database() -> None:
+    from flwr.supercore import sql_mixin
+
+    pragmas = vars(sql_mixin).get("SQLITE_PRAGMAS", ())
+    if "busy_timeout" not in dict(pragmas):
+        raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
+    patient = {**dict(pragmas), "busy_timeout": str(BUSY_TIMEOUT)}
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())

@@ -1,7 +1,9 @@
 """The SuperLink's launcher starts nothing unless its middleware sees every request."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -44,14 +46,33 @@ def test_host_that_the_own_processes_could_not_use_is_one_line(host):
             "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
             "does not take the middleware",
         ),
+        (
+            "import flwr.supercore.sql_mixin as m; m.SQLITE_PRAGMAS = ()",
+            "has no SQLITE_PRAGMAS with a busy_timeout",
+        ),
     ],
 )
-def test_flower_that_would_pass_the_middleware_by_is_not_started(before, reason):
+def test_flower_that_does_not_take_what_the_launcher_gives_it_is_not_started(before, reason):
     status, printed = launch("--insecure", before=before)
     assert status == 1
     assert printed.startswith("superlink: ")
     assert reason in printed
     assert "\n" not in printed
+
+
+def test_requests_wait_a_minute_for_the_database(monkeypatch, tmp_path):
+    from flwr.supercore import sql_mixin
+
+    from fedavg_app.superlink.internals import _wait_for_the_database
+
+    pragmas = sql_mixin.SQLITE_PRAGMAS
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", pragmas)
+    _wait_for_the_database()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        sql_mixin._set_sqlite_pragmas(connection, None)
+        found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name, _ in pragmas}
+    assert found["busy_timeout"] == 60_000
+    assert found["journal_mode"] == dict(pragmas)["journal_mode"].lower()
 
 
 def test_options_are_those_of_flower_and_no_torch_is_loaded():

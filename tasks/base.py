@@ -28,6 +28,15 @@ def count_predictions(targets: Tensor) -> int:
     return int((targets >= 0).sum())
 
 
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model on the device, the weights of 2-d convolutions in channels-last layout.
+
+    That is the layout that convolutions compute in, on a CPU and on a GPU; `Examples` has its
+    batches in the same.
+    """
+    return model.to(device).to(memory_format=torch.channels_last)
+
+
 @dataclass(frozen=True)
 class Task:
     """A learning problem.

@@ -49,12 +49,6 @@ AUGMENTED_32 = v2.Compose(
 )
 
 
-def _apply(transform: v2.Transform, images: Tensor) -> Tensor:
-    # Channels last is the layout that convolutions on a CPU compute in.
-    prepared: Tensor = transform(images)
-    return prepared.contiguous(memory_format=torch.channels_last)
-
-
 class LocalResponseNorm(nn.Module):
     """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
 
@@ -138,16 +132,16 @@ CIFAR10_CNN = Task(
     "cifar10-cnn",
     paper_cnn,
     CIFAR10.load,
-    partial(_apply, CENTRAL),
+    CENTRAL,
     learning_rate=0.15,
-    augment=partial(_apply, AUGMENTED_24),
+    augment=AUGMENTED_24,
     target_accuracy=0.8,
 )
 CIFAR10_VGG = Task(
     "cifar10-vgg11",
     vgg11_star,
     CIFAR10.load,
-    partial(_apply, STANDARD),
+    STANDARD,
     learning_rate=0.016,
-    augment=partial(_apply, AUGMENTED_32),
+    augment=AUGMENTED_32,
 )

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task, count_predictions
+from tasks.batch_size import efficient_batch_size
 from tasks.examples import Examples
 
 Parameters = list[NDArray[np.generic]]
 # Of one batch: the sum of the losses, the number of correct predictions, that of predictions.
 BatchResult = tuple[float, float, int]
-EVALUATION_BATCH = 1000
 
 
 def load_parameters(model: nn.Module, parameters: Parameters) -> dict[str, Tensor]:
@@ -56,5 +56,7 @@ def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
 
 def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float]:
     """Return (mean loss, accuracy) of the model on the examples."""
-    batches = examples.batches(EVALUATION_BATCH)
+    first, _ = examples.slice(0, 1)
+    size = efficient_batch_size(model, first, first.device)
+    batches = examples.batches(size)
     return combine(evaluate_batch(task, model, *batch) for batch in batches)

@@ -59,6 +59,8 @@ class Examples:
         inputs = self.inputs[chosen]
         if self.prepare is not None:
             inputs = self.prepare(inputs.clone() if self.rows is None else inputs)
+        if inputs.dim() == 4:  # images, in the layout of `tasks.base.on_device`
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, self.targets[chosen]
 
     def shuffled(self, generator: torch.Generator, limit: int | None = None) -> "Examples":

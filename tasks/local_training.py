@@ -10,16 +10,17 @@ from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasks.base import Task, count_predictions
+from tasks.base import Task
+from tasks.batch_size import efficient_batch_size
 from tasks.evaluation import Parameters, evaluate, load_parameters
 from tasks.examples import Examples
 from tasks.random_streams import derive_seed, torch_generator
+from tasks.sgd import make_step, mean_gradients
+from tasks.weight_update import Update
 
 Config = dict[str, bool | bytes | float | int | str]
 # The momentum buffer of each parameter, by its name in the model.
 MomentumBuffers = dict[str, NDArray[np.generic]]
-# Examples in memory at once for a full-batch gradient; the sum is the same.
-GRADIENT_BATCH = 500
 
 
 class TaskClient(NumPyClient):
@@ -117,20 +118,19 @@ class TaskClient(NumPyClient):
         examples = _required(self._train, "train")
         state = load_parameters(self.model, parameters)
         self._set_training_mode()
-        self.model.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=examples.targets.device)
-        predictions = examples.num_predictions()
+        named = self._trained_weights()
         with self._seeded(config):
-            for inputs, targets in examples.batches(GRADIENT_BATCH):
-                share = count_predictions(targets) / predictions
-                loss = self.task.loss(self.model(inputs), targets) * share
-                loss.backward()  # type: ignore[no-untyped-call]
-                total += loss.detach()
-        gradients = {
-            name: parameter.grad
-            for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None
-        }
+            first, _ = examples.slice(0, 1)
+        size = efficient_batch_size(self.model, first, first.device)
+        with self._seeded(config):
+            loss, found = mean_gradients(
+                self.model,
+                self.task.loss,
+                list(named.values()),
+                examples.batches(size),
+                examples.num_predictions(),
+            )
+        gradients = dict(zip(named, found, strict=True))
         if factor := float(config.get("momentum", 0.0)):
             _add_momentum(gradients, factor, {} if momentum is None else momentum)
         ordered = [
@@ -138,7 +138,7 @@ class TaskClient(NumPyClient):
             for name, array in state.items()
         ]
         arrays = [array.cpu().numpy() for array in ordered]
-        return arrays, len(examples), {"train-loss": total.item()}
+        return arrays, len(examples), {"train-loss": loss.item()}
 
     def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
         """Return the loss, the number of test examples, and {"accuracy": share correct}.
@@ -170,32 +170,20 @@ class TaskClient(NumPyClient):
         Returns:
             The mean of the batches' losses.
         """
-        # torch.optim.SGD takes the same steps, to the last bit; but constructing one for each
-        # client and round costs more than a small model's step, and the first construction imports
-        # torch's compiler (2 s).
+        # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
+        # more than a small model's step, and the first construction imports torch's compiler (2 s).
         self._set_training_mode()
-        named = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
-        weights: list[Tensor] = list(named.values())
+        named = self._trained_weights()
+        weights = list(named.values())
         momentum = {} if momentum is None else momentum
         factor = float(config.get("momentum", 0.0))
-        mu = float(config.get("proximal-mu", 0.0))
-        sent = [weight.detach().clone() for weight in weights] if mu else []
         buffers = [_buffer(momentum, name, w) for name, w in named.items()] if factor else []
+        update = Update(weights, factor, buffers, float(config.get("proximal-mu", 0.0)))
+        step = make_step(self.model, self.task.loss, weights, update)
         total = torch.zeros((), device=weights[0].device)
         steps = 0
         for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
-            loss = self.task.loss(self.model(inputs), targets)
-            gradients = torch.autograd.grad(
-                loss, weights, allow_unused=True, materialize_grads=True
-            )
-            with torch.no_grad():
-                for gradient, weight, origin in zip(gradients, weights, sent, strict=False):
-                    gradient.add_(weight - origin, alpha=mu)
-                if factor:
-                    torch._foreach_mul_(buffers, factor)
-                    torch._foreach_add_(buffers, gradients)
-                torch._foreach_add_(weights, buffers if factor else gradients, alpha=-learning_rate)
-            total += loss.detach()
+            total += step(inputs, targets, learning_rate)
             steps += 1
         momentum.update(zip(named, (buffer.cpu().numpy() for buffer in buffers), strict=False))
         return total.item() / steps
@@ -214,6 +202,10 @@ class TaskClient(NumPyClient):
         finally:
             torch.set_rng_state(before)
 
+    def _trained_weights(self) -> dict[str, Tensor]:
+        """Return the weights that are trained, by name."""
+        return {name: w for name, w in self.model.named_parameters() if w.requires_grad}
+
     def _set_training_mode(self) -> None:
         if not self.model.training:  # a pass over all modules otherwise, for every step
             self.model.train()
@@ -222,7 +214,8 @@ class TaskClient(NumPyClient):
 def _buffer(momentum: MomentumBuffers, name: str, weight: Tensor) -> Tensor:
     """Return a parameter's momentum buffer, zero where it has none yet."""
     if name in momentum:
-        return torch.tensor(momentum[name], device=weight.device)
+        # In the weight's layout, which may be channels-last.
+        return torch.empty_like(weight).copy_(torch.tensor(momentum[name]))
     return torch.zeros_like(weight)
 
 

@@ -17,7 +17,7 @@ from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
 from fedavg_app.partitioning.cache import partition
-from tasks.base import Task
+from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
 from tasks.examples import Examples
 from tasks.local_training import Config, TaskClient
@@ -101,7 +101,7 @@ def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runti
         return _SplitOnClients(examples, rows)
 
     test = split("test") if config.fraction_evaluate else None
-    return _Runtime(task, task.model().to(device), split("train"), test)
+    return _Runtime(task, on_device(task.model(), device), split("train"), test)
 
 
 @lru_cache(maxsize=2)

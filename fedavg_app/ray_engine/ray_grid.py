@@ -26,7 +26,7 @@ from fedavg_app.ray_engine.serialization import shared_records
 from fedavg_app.ray_engine.worker import WorkerSettings
 from fedavg_app.ray_engine.worker_handle import WorkerHandle
 from fedavg_app.ray_engine.worker_pool import CHECK_SECONDS
-from fedavg_app.server.evaluation import Evaluate, num_batches
+from fedavg_app.server.evaluation import Batch, Evaluate, evaluation_batches
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 from tasks.evaluation import BatchResult, combine
@@ -133,13 +133,12 @@ class RayGrid(BaseGrid):
 
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
-        del task, config  # the workers have the run config
-        numbers = range(num_batches(len(data.test)))
+        batches = evaluation_batches(task, data, config)
 
         def evaluate(arrays: ArrayRecord) -> tuple[float, float]:
             dispatcher = self._dispatcher
-            results: dict[int, BatchResult] = {}
-            while missing := [number for number in numbers if number not in results]:
+            results: dict[Batch, BatchResult] = {}
+            while missing := [batch for batch in batches if batch not in results]:
                 idle = dispatcher.idle_workers()
                 parts = {worker: missing[n :: len(idle)] for n, worker in enumerate(idle)}
                 for worker, part in parts.items():
@@ -152,7 +151,7 @@ class RayGrid(BaseGrid):
                 for worker, part in parts.items():
                     answer = dispatcher.answers.pop((worker, "evaluate", None), [])
                     results |= zip(part, answer, strict=False)
-            return combine(results[number] for number in numbers)
+            return combine(results[batch] for batch in batches)
 
         return evaluate
 

@@ -27,7 +27,7 @@ from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.client_states import ClientStates
 from fedavg_app.ray_engine.owned_folder import OwnedFolder
 from fedavg_app.ray_engine.request_queue import Answer, RequestQueue, WorkerError
-from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.evaluation import BatchResult
 
@@ -173,7 +173,7 @@ class Worker:
         return HandledMessage(reply, bool(state), time.monotonic() - started)
 
     def evaluate(
-        self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[int]
+        self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]
     ) -> list[BatchResult]:
         """Evaluate a model on some batches of the test set that the options lead to."""
         if self._evaluation is None:

@@ -23,7 +23,7 @@ from fedavg_app.server.training_loop import make_result
 from fedavg_app.server.training_plan import make_plan
 from strategies.aggregation import Arrays
 from strategies.flower_arrays import to_record
-from tasks.base import Task
+from tasks.base import Task, on_device
 from tasks.examples import Examples
 from tasks.local_training import Config, MomentumBuffers, TaskClient
 from tasks.random_streams import derive_seed, torch_generator
@@ -49,7 +49,7 @@ def train_centrally(
     plan = make_plan(config, task)
     evaluate = CentralEvaluation(task, data, config)
     device = pick_device(config.device)
-    model = task.initial_model(config.seed).to(device)
+    model = on_device(task.initial_model(config.seed), device)
     examples = Examples.stored(task, data.train, device, training=True)
     client = TaskClient(task, model, examples)
     batches = _batches(examples, config)

@@ -3,18 +3,20 @@
 The batches and the order in which their results are added are fixed, so both give the same figures.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
+import torch
 from flwr.app import ArrayRecord
+from torch import Tensor
 
 from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
 from strategies.flower_arrays import from_record
-from tasks.base import Task
+from tasks.base import Task, on_device
+from tasks.batch_size import efficient_batch_size
 from tasks.data.dataset import Dataset
 from tasks.evaluation import (
-    EVALUATION_BATCH,
     BatchResult,
     combine,
     evaluate_batch,
@@ -24,6 +26,11 @@ from tasks.examples import Examples
 
 # Evaluates a global model: arrays -> (mean loss, accuracy).
 Evaluate = Callable[[ArrayRecord], tuple[float, float]]
+# The first example of a batch, and the first behind it.
+Batch = tuple[int, int]
+# Prepared test examples are kept up to this many bytes in each process; the others are prepared
+# every time.
+PREPARED_BYTES = 128 * 2**20
 
 
 class CentralEvaluation:
@@ -37,24 +44,44 @@ class CentralEvaluation:
 
     def __init__(self, task: Task, data: Dataset, config: TrainingConfig) -> None:
         device = pick_device(config.device)
-        self._task, self._model = task, task.model().to(device)
+        self._task, self._data, self._config = task, data, config
+        self._model = on_device(task.model(), device)
         self._examples = Examples.stored(task, data.test, device)
+        self._prepared: dict[Batch, tuple[Tensor, Tensor]] = {}
+        self._room = PREPARED_BYTES
 
     def __call__(self, arrays: ArrayRecord) -> tuple[float, float]:
         """Return (mean loss, accuracy) of the model with these arrays."""
-        return combine(self.batch_results(arrays, range(num_batches(len(self._examples)))))
+        return combine(self.batch_results(arrays, self._batches))
 
-    def batch_results(self, arrays: ArrayRecord, batches: Sequence[int]) -> list[BatchResult]:
-        """Return the results of some of the `num_batches` batches."""
+    @cached_property
+    def _batches(self) -> list[Batch]:
+        return evaluation_batches(self._task, self._data, self._config)
+
+    def batch_results(self, arrays: ArrayRecord, batches: Sequence[Batch]) -> list[BatchResult]:
+        """Return the results of some of the `evaluation_batches`."""
         load_parameters(self._model, list(from_record(arrays).values()))
-        results = []
-        for number in batches:
-            start = number * EVALUATION_BATCH
-            batch = self._examples.slice(start, start + EVALUATION_BATCH)
-            results.append(evaluate_batch(self._task, self._model, *batch))
-        return results
+        return [evaluate_batch(self._task, self._model, *self._batch(one)) for one in batches]
+
+    def _batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return a batch's prepared inputs and its targets."""
+        if batch not in self._prepared:
+            inputs, targets = self._examples.slice(*batch)
+            if inputs.nbytes > self._room:
+                return inputs, targets
+            self._room -= inputs.nbytes
+            self._prepared[batch] = inputs, targets
+        return self._prepared[batch]
 
 
-def num_batches(examples: int) -> int:
-    """Return the number of batches in which that many examples are evaluated."""
-    return math.ceil(examples / EVALUATION_BATCH)
+def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> list[Batch]:
+    """Return the batches in which a data set's test examples are evaluated.
+
+    Args:
+        task: The learning problem.
+        data: Its data set.
+        config: Names the device.
+    """
+    first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
+    size = efficient_batch_size(task.initial_model(0), first, pick_device(config.device))
+    return [(start, start + size) for start in range(0, len(data.test), size)]

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks import evaluation
+from tasks import batch_size
 from tasks.evaluation import combine, evaluate, load_parameters
 from tasks.examples import Examples
 from tasks.mnist import MNIST_LOGISTIC
@@ -30,7 +30,7 @@ def test_result_is_independent_of_batch_size(monkeypatch):
         torch.from_numpy(rng.integers(0, 10, 23)),
     )
     whole = evaluate(MNIST_LOGISTIC, model, examples)
-    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 4)
+    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
     batched = evaluate(MNIST_LOGISTIC, model, examples)
     assert batched[0] == pytest.approx(whole[0], rel=1e-6)
     assert batched[1] == whole[1]

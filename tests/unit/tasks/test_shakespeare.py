@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks import local_training
+from tasks import batch_size
 from tasks.data.shakespeare import encode
 from tasks.evaluation import evaluate
 from tasks.examples import Examples
@@ -49,7 +49,7 @@ def test_full_gradient_weights_characters_not_lines(monkeypatch):
     examples = Examples.stored(SHAKESPEARE_LSTM, train, torch.device("cpu"), training=True)
     client = TaskClient(SHAKESPEARE_LSTM, model, examples)
     whole, count, metrics = client.gradient(weights, {})
-    monkeypatch.setattr(local_training, "GRADIENT_BATCH", 7)
+    monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
     chunked, _, chunked_metrics = client.gradient(weights, {})
     assert count == len(train) == 30
     assert metrics["train-loss"] == pytest.approx(chunked_metrics["train-loss"], rel=1e-5)

@@ -1,0 +1,111 @@
+"""SGD steps on a network's weights.
+
+Two kinds of steps give the same weights but for rounding: `AutogradStep` works for any network,
+`tasks.dense_step.DenseStep` is faster for many small ones.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tasks.base import count_predictions
+from tasks.batch_size import efficient_batch_size
+from tasks.dense_step import DenseStep, ends_in_dense_layers
+from tasks.weight_update import Loss, Update
+
+# Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
+Step = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def make_step(model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: Update) -> Step:
+    """Return what takes the steps of a network.
+
+    Args:
+        model: The network, in training mode.
+        loss: The mean loss of (logits, targets).
+        weights: Those of the model's that are trained.
+        update: Changes them.
+    """
+    general = AutogradStep(model, loss, weights, update)
+    if not ends_in_dense_layers(model):
+        return general
+    dense = DenseStep(model, loss, update)
+
+    def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+        large = len(inputs) > efficient_batch_size(model, inputs, inputs.device)
+        return (general if large else dense)(inputs, targets, learning_rate)
+
+    return step
+
+
+class AutogradStep:
+    """Steps of any network.
+
+    The gradient of a large batch is the sum of those of its parts, which are processed faster,
+    unless the network normalises by the batch's mean and variance.
+
+    Args:
+        model: The network.
+        loss: The mean loss of (logits, targets).
+        weights: Those of the model's that are trained.
+        update: Changes them.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: Update
+    ) -> None:
+        self._model, self._loss, self._weights, self._update = model, loss, weights, update
+        self._uses_batch_statistics = any(
+            isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+            for module in model.modules()
+        )
+
+    def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+        """Take one step; return the loss before it."""
+        loss, gradients = self._gradients(inputs, targets)
+        with torch.no_grad():
+            self._update.add(self._weights, gradients, learning_rate)
+        return loss
+
+    def _gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the loss and its gradients, of a large batch in parts."""
+        size = efficient_batch_size(self._model, inputs, inputs.device)
+        if len(inputs) > size and not self._uses_batch_statistics:
+            parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
+            predictions = count_predictions(targets)
+            return mean_gradients(self._model, self._loss, self._weights, parts, predictions)
+        loss = self._loss(self._model(inputs), targets)
+        gradients = torch.autograd.grad(
+            loss, self._weights, allow_unused=True, materialize_grads=True
+        )
+        return loss.detach(), gradients
+
+
+def mean_gradients(
+    model: nn.Module,
+    loss: Loss,
+    weights: Sequence[Tensor],
+    parts: Iterable[tuple[Tensor, Tensor]],
+    predictions: int,
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the mean loss over the predictions of a batch in parts, and its gradients.
+
+    Args:
+        model: The network.
+        loss: The mean loss of (logits, targets) of a part.
+        weights: The model's weights to differentiate by.
+        parts: Prepared inputs and their targets, at least one pair.
+        predictions: How many predictions all parts have.
+    """
+    total = torch.zeros((), device=weights[0].device)
+    sums: list[Tensor] = []
+    for inputs, targets in parts:
+        part = loss(model(inputs), targets) * (count_predictions(targets) / predictions)
+        found = torch.autograd.grad(part, weights, allow_unused=True, materialize_grads=True)
+        if sums:
+            torch._foreach_add_(sums, list(found))
+        else:
+            sums = list(found)
+        total += part.detach()
+    return total, sums

@@ -1,0 +1,70 @@
+"""How a gradient changes a weight: SGD with momentum and the proximal term."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+# The mean loss of (logits, targets).
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Update:
+    """How a gradient g changes a weight w at learning rate eta.
+
+    v <- m v + g + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where m is 0.
+
+    Args:
+        weights: The weights to train, which are changed in place.
+        momentum: The factor m.
+        buffers: The buffers v, one per weight, which are changed in place; none where m is 0.
+        proximal_mu: The factor mu of FedProx (arXiv 1812.06127); w_sent are the weights now.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        momentum: float = 0.0,
+        buffers: Sequence[Tensor] = (),
+        proximal_mu: float = 0.0,
+    ) -> None:
+        self._momentum, self._mu = momentum, proximal_mu
+        self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
+        self._sent = {w: w.detach().clone() for w in weights} if proximal_mu else {}
+
+    def add(
+        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
+    ) -> None:
+        """Change the weights by their gradients, which may be overwritten."""
+        if self._mu:
+            for weight, gradient in zip(weights, gradients, strict=True):
+                gradient.add_(weight - self._sent[weight], alpha=self._mu)
+        if self._momentum:
+            buffers = [self._buffers[weight] for weight in weights]
+            torch._foreach_mul_(buffers, self._momentum)
+            torch._foreach_add_(buffers, list(gradients))
+            gradients = buffers
+        torch._foreach_add_(list(weights), list(gradients), alpha=-learning_rate)
+
+    def add_product(
+        self, weight: Tensor, left: Tensor, right: Tensor, learning_rate: float
+    ) -> None:
+        """Change a weight by the gradient ``left @ right``.
+
+        Args:
+            weight: A weight (a, b) or (a,).
+            left: (a, n).
+            right: (n, b) or (n,).
+            learning_rate: The learning rate.
+        """
+        add_product = Tensor.addmm_ if right.dim() == 2 else Tensor.addmv_
+        if not self._momentum:
+            if self._mu:
+                weight.lerp_(self._sent[weight], learning_rate * self._mu)
+            add_product(weight, left, right, alpha=-learning_rate)
+            return
+        buffer = self._buffers[weight]
+        add_product(buffer, left, right, beta=self._momentum)
+        if self._mu:
+            buffer.add_(weight - self._sent[weight], alpha=self._mu)
+        weight.add_(buffer, alpha=-learning_rate)

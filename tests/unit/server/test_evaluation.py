@@ -1,0 +1,66 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import tasks
+from fedavg_app.config import parse_config
+from fedavg_app.server import evaluation
+from fedavg_app.server.evaluation import CentralEvaluation, evaluation_batches
+from strategies.flower_arrays import to_record
+from tasks.data.dataset import DataOptions, Dataset, Split
+
+CONFIG = parse_config({"device": "cpu"})
+
+
+def counting_task(prepared):
+    """Return MNIST-CNN's task; the sizes of what is prepared are appended to the list."""
+    task = tasks.load("mnist-cnn")
+
+    def prepare(images):
+        prepared.append(len(images))
+        return task.prepare(images)
+
+    return dataclasses.replace(task, prepare=prepare)
+
+
+def data(count):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, 28, 28)).astype(np.uint8)
+    split = Split(images, rng.integers(0, 10, count))
+    return Dataset(split, split, DataOptions("noise"), "noise", "")
+
+
+def arrays(seed):
+    model = tasks.load("mnist-cnn").initial_model(seed)
+    return to_record({name: array.numpy() for name, array in model.state_dict().items()})
+
+
+def test_batches_cover_every_example_once_and_fit_the_cache():
+    batches = evaluation_batches(tasks.load("mnist-cnn"), data(300), CONFIG)
+    assert batches == [(0, 125), (125, 250), (250, 375)]  # 12 MiB / 100,352 bytes
+
+
+@pytest.mark.parametrize(("room", "again"), [(2**30, []), (2**19, [125, 50])])
+def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkeypatch):
+    monkeypatch.setattr(evaluation, "PREPARED_BYTES", room)
+    prepared = []
+    task, examples = counting_task(prepared), data(300)
+    evaluate = CentralEvaluation(task, examples, CONFIG)
+    first = evaluate(arrays(1))
+    prepared.clear()
+    assert evaluate(arrays(2)) != first
+    assert evaluate(arrays(1)) == first
+    assert prepared == again * 2
+
+
+def test_result_equals_that_of_the_whole_test_set_at_once():
+    examples = data(300)
+    task = tasks.load("mnist-cnn")
+    loss, accuracy = CentralEvaluation(task, examples, CONFIG)(arrays(1))
+    with torch.no_grad():
+        logits = task.initial_model(1).eval()(task.prepare(torch.from_numpy(examples.test.inputs)))
+    targets = torch.from_numpy(examples.test.targets)
+    assert loss == pytest.approx(task.loss(logits, targets).item(), rel=1e-5)
+    assert accuracy == pytest.approx((logits.argmax(dim=1) == targets).float().mean().item())

@@ -1,0 +1,168 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tasks
+from tasks.base import on_device
+from tasks.dense_step import DenseStep, ends_in_dense_layers
+from tasks.sgd import AutogradStep
+from tasks.weight_update import Update
+
+SHAPES = {
+    "mnist-logistic": (1, 28, 28),
+    "mnist-2nn": (1, 28, 28),
+    "mnist-cnn": (1, 28, 28),
+    "fashion-cnn": (1, 28, 28),
+    "cifar10-cnn": (3, 24, 24),
+    "cifar10-vgg11": (3, 32, 32),
+}
+
+
+def batches(steps, size, *shape):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        inputs = torch.randn(size, *shape, generator=generator)
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        yield inputs, torch.randint(0, 10, (size,), generator=generator)
+
+
+def train(kind, model, loss, work, momentum=0.0, mu=0.0, learning_rate=0.05):
+    """Return the losses, the weights and the momentum buffers after some steps."""
+    model = copy.deepcopy(model)
+    weights = list(model.parameters())
+    buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
+    update = Update(weights, momentum, buffers, mu)
+    if kind == "dense":
+        step = DenseStep(model, loss, update)
+    else:
+        step = AutogradStep(model, loss, weights, update)
+    torch.manual_seed(7)  # what dropout draws from
+    losses = [step(*batch, learning_rate) for batch in work]
+    return [torch.stack(losses), *(w.detach() for w in weights), *buffers]
+
+
+def assert_same_training(model, loss, work, atol=2e-6, **settings):
+    dense = train("dense", model, loss, work, **settings)
+    autograd = train("autograd", model, loss, work, **settings)
+    for ours, theirs in zip(dense, autograd, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=atol)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("momentum", "mu"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.7), (0.9, 0.7)])
+def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu):
+    task = tasks.load(name)
+    model = on_device(task.initial_model(1), torch.device("cpu"))
+    assert ends_in_dense_layers(model)
+    work = list(batches(3, 6, *SHAPES[name]))
+    assert_same_training(model, task.loss, work, momentum=momentum, mu=mu)
+
+
+def test_one_epoch_equals_that_of_autograd_to_five_digits():
+    """60 steps of B = 10 on one client's examples, the paper's E = 1."""
+    model = tasks.load("mnist-2nn").initial_model(1)
+    work = list(batches(60, 10, 1, 28, 28))
+    assert_same_training(model, functional.cross_entropy, work, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Flatten(), nn.Linear(12, 10, bias=False)],
+        [nn.Flatten(), nn.ReLU(), nn.Linear(12, 10)],
+        [
+            nn.Flatten(),
+            nn.Dropout(0.4),
+            nn.Linear(12, 9),
+            nn.ReLU(),
+            nn.Dropout(),
+            nn.Linear(9, 10),
+        ],
+        [nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout(0.3), nn.Flatten(), nn.Linear(16, 10)],
+        [nn.Flatten(), nn.Linear(12, 9), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(9, 10)],
+    ],
+)
+def test_steps_equal_those_of_autograd_for_other_layers(layers):
+    """Dropout draws the same numbers in both."""
+    torch.manual_seed(3)
+    model = nn.Sequential(*copy.deepcopy(layers))
+    for layer in model:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    assert ends_in_dense_layers(model)
+    assert_same_training(model, functional.cross_entropy, list(batches(4, 5, 3, 2, 2)))
+
+
+def mean_square(outputs, targets):
+    return (outputs - functional.one_hot(targets, 10)).square().mean()
+
+
+def without_the_first_target(inputs, targets):
+    return inputs, torch.cat([torch.tensor([-100]), targets[1:]])
+
+
+def as_probabilities(inputs, targets):
+    return inputs, functional.one_hot(targets, 10).float()
+
+
+@pytest.mark.parametrize(
+    ("loss", "change"),
+    [
+        (mean_square, None),
+        (functional.cross_entropy, without_the_first_target),
+        (functional.cross_entropy, as_probabilities),
+    ],
+)
+def test_steps_equal_those_of_autograd_for_other_losses_and_targets(loss, change):
+    work = [change(*batch) if change else batch for batch in batches(3, 5, 1, 28, 28)]
+    assert_same_training(tasks.load("mnist-2nn").initial_model(1), loss, work)
+
+
+def test_frozen_layers_before_the_dense_ones_stay_as_they_are():
+    model = tasks.load("mnist-cnn").initial_model(1)
+    for parameter in (model[0].weight, model[3].bias):
+        parameter.requires_grad_(False)
+    before = copy.deepcopy(model)
+    trained = [w for w in model.parameters() if w.requires_grad]
+    (batch,) = batches(1, 5, 1, 28, 28)
+    DenseStep(model, functional.cross_entropy, Update(trained))(*batch, 0.1)
+    for (name, ours), theirs in zip(model.named_parameters(), before.parameters(), strict=True):
+        assert torch.equal(ours, theirs) == (name in ("0.weight", "3.bias"))
+
+
+def shared():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
+
+
+def frozen():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    model[1].bias.requires_grad_(False)
+    return model
+
+
+class Residual(nn.Sequential):
+    def forward(self, inputs):
+        return inputs + super().forward(inputs)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Linear(4, 4),
+        nn.Sequential(nn.Linear(4, 4)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Tanh()),
+        nn.Sequential(nn.Flatten(2), nn.Linear(4, 4)),
+        Residual(nn.Flatten(), nn.Linear(4, 4)),
+        shared(),
+        frozen(),
+        tasks.load("shakespeare-lstm").model(),
+    ],
+)
+def test_other_networks_are_left_to_autograd(model):
+    assert not ends_in_dense_layers(model)

@@ -1,0 +1,104 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tasks import batch_size
+from tasks.dense_step import DenseStep
+from tasks.mnist import MNIST_CNN
+from tasks.sgd import AutogradStep, make_step, mean_gradients
+from tasks.shakespeare import SHAKESPEARE_LSTM
+from tasks.weight_update import Update
+
+
+def images(count, *shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, 10, (count,), generator=generator)
+    return torch.randn(count, *shape, generator=generator), targets
+
+
+def cnn():
+    return MNIST_CNN.initial_model(3)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum):
+    reference = cnn()
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=momentum, foreach=True)
+    model = cnn()
+    weights = list(model.parameters())
+    buffers = [torch.zeros_like(w) for w in weights] if momentum else []
+    update = Update(weights, momentum, buffers)
+    step = AutogradStep(model, functional.cross_entropy, weights, update)
+    for number in range(4):
+        inputs, targets = images(8, 1, 28, 28, seed=number)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(reference(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        assert step(inputs, targets, 0.1) == loss
+    for ours, theirs in zip(weights, reference.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkeypatch):
+    inputs, targets = images(23, 1, 28, 28)
+    seen, found = [], []
+    for limit in (1000, 5):
+        monkeypatch.setattr(batch_size, "MAX_BATCH", limit)
+        model = cnn()
+        model.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
+        weights = list(model.parameters())
+        loss = make_step(model, functional.cross_entropy, weights, Update(weights))(
+            inputs, targets, 0.1
+        )
+        found.append([loss, *(w.detach() for w in weights)])
+    assert seen[-5:] == [5, 5, 5, 5, 3]
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_count_by_their_predictions():
+    """Lines of text have different numbers of characters."""
+    model = SHAKESPEARE_LSTM.initial_model(1)
+    generator = torch.Generator().manual_seed(1)
+    lines = torch.randint(0, 200, (4, 80), generator=generator)
+    targets = torch.randint(0, 200, (4, 80), generator=generator)
+    targets[0, 5:] = targets[2, 50:] = -100
+    weights = list(model.parameters())
+    whole = torch.autograd.grad(SHAKESPEARE_LSTM.loss(model(lines), targets), weights)
+    parts = zip(lines.split(1), targets.split(1), strict=True)
+    count = int((targets >= 0).sum())
+    loss, gradients = mean_gradients(model, SHAKESPEARE_LSTM.loss, weights, parts, count)
+    torch.testing.assert_close(loss, SHAKESPEARE_LSTM.loss(model(lines), targets).detach())
+    for ours, theirs in zip(gradients, whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
+    def model():
+        torch.manual_seed(2)
+        return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 10))
+
+    inputs, targets = images(12, 6)
+    expected = model()
+    functional.cross_entropy(expected(inputs), targets).backward()
+    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
+    trained = model()
+    weights = list(trained.parameters())
+    make_step(trained, functional.cross_entropy, weights, Update(weights))(inputs, targets, 0.5)
+    for ours, theirs in zip(weights, expected.parameters(), strict=True):
+        torch.testing.assert_close(ours.detach(), theirs.detach() - 0.5 * theirs.grad)
+
+
+def test_small_batches_of_networks_that_end_in_dense_layers_take_dense_steps(monkeypatch):
+    calls = []
+    monkeypatch.setattr(DenseStep, "__call__", lambda *args: calls.append(args) or torch.zeros(()))
+    for model in (cnn(), SHAKESPEARE_LSTM.initial_model(1)):
+        weights = list(model.parameters())
+        step = make_step(model, SHAKESPEARE_LSTM.loss, weights, Update(weights))
+        if isinstance(model, nn.Sequential):
+            step(*images(4, 1, 28, 28), 0.1)
+        else:
+            step(torch.zeros(2, 80, dtype=torch.int64), torch.zeros(2, 80, dtype=torch.int64), 0.1)
+    assert len(calls) == 1

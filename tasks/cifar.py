@@ -10,7 +10,7 @@ import math
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision.transforms import v2
 
 from tasks.augmentation import (
@@ -22,6 +22,7 @@ from tasks.augmentation import (
 )
 from tasks.base import Task
 from tasks.data.cifar import CIFAR10
+from tasks.local_response_norm import LocalResponseNorm
 
 FLOATS = v2.ToDtype(torch.float32)  # from uint8, values 0 to 255
 # The tutorial's: the central 24 x 24 pixels; while training a random crop, flipped, with brightness
@@ -47,28 +48,6 @@ STANDARD = v2.Compose(
 AUGMENTED_32 = v2.Compose(
     [partial(random_crop, size=32, padding=4), random_horizontal_flip, STANDARD]
 )
-
-
-class LocalResponseNorm(nn.Module):
-    """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
-
-    What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, as one convolution,
-    which is faster on a CPU (results/tasks/README.md).
-    """
-
-    band: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        place = torch.arange(channels)
-        near = (place[:, None] - place).abs() <= 4
-        self.register_buffer("band", near.float()[:, :, None, None], persistent=False)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the same shape, (n, channels, height, width)."""
-        sums = nn.functional.conv2d(inputs.square(), self.band)
-        root = (1 + 0.001 / 9 * sums).rsqrt()
-        return inputs * (root * root.sqrt())
 
 
 def paper_cnn() -> nn.Module:

@@ -16,7 +16,8 @@ from rich.table import Table
 from torch import nn
 from torch.nn import functional
 
-from tasks.cifar import LocalResponseNorm, paper_cnn
+from tasks.cifar import paper_cnn
+from tasks.local_response_norm import LocalResponseNorm
 
 BATCH = 50
 

@@ -1,6 +1,8 @@
 """SGD steps of networks that end in dense layers, without autograd for these layers."""
 
-from typing import TypeGuard, get_args
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,51 @@ from torch.nn import functional
 from tasks.weight_update import Loss, Update
 
 DenseLayer = nn.Linear | nn.ReLU | nn.Dropout
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """A network that ends in dense layers.
+
+    Attributes:
+        first: The layers before them.
+        first_weights: Those of their weights that are trained.
+        dense: The dense layers, the last of them linear. They get inputs (n, features).
+    """
+
+    first: nn.Sequential
+    first_weights: list[Tensor]
+    dense: list[DenseLayer]
+
+
+@lru_cache(maxsize=4)  # a process has few models, and trains each for many clients
+def split_model(model: nn.Module) -> SplitModel | None:
+    """Return the network in two parts, None for one that `DenseStep` cannot train.
+
+    It can train a `torch.nn.Sequential` of which all layers after the last `torch.nn.Flatten` are
+    `DenseLayer`, the last of them linear, all their weights are trained and none is used twice.
+    """
+    if type(model) is not nn.Sequential:
+        return None
+    dense: list[DenseLayer] = []
+    for layer in reversed(model):
+        if type(layer) not in get_args(DenseLayer):
+            break
+        assert isinstance(layer, DenseLayer)
+        dense.insert(0, layer)
+    before = len(model) - 1 - len(dense)
+    if not dense or before < 0 or not isinstance(dense[-1], nn.Linear):
+        return None
+    flatten = model[before]
+    if type(flatten) is not nn.Flatten or (flatten.start_dim, flatten.end_dim) != (1, -1):
+        return None
+    weights = [weight for layer in model for weight in layer.parameters()]
+    if len(set(weights)) < len(weights):
+        return None
+    if not all(weight.requires_grad for layer in dense for weight in layer.parameters()):
+        return None
+    first = model[:before]
+    return SplitModel(first, [w for w in first.parameters() if w.requires_grad], dense)
 
 
 class DenseStep:
@@ -20,16 +67,14 @@ class DenseStep:
     weights; for those without convolutions that is most of a step's time.
 
     Args:
-        model: A network for which `ends_in_dense_layers` holds.
+        model: The network.
         loss: The mean loss of (logits, targets).
         update: Changes its weights.
     """
 
-    def __init__(self, model: nn.Sequential, loss: Loss, update: Update) -> None:
-        self._dense = _dense_layers(model)
-        self._first = model[: len(model) - 1 - len(self._dense)]
-        self._first_weights = [w for w in self._first.parameters() if w.requires_grad]
-        self._loss, self._update = loss, update
+    def __init__(self, model: SplitModel, loss: Loss, update: Update) -> None:
+        self._first, self._first_weights = model.first, model.first_weights
+        self._dense, self._loss, self._update = model.dense, loss, update
 
     def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         """Take one step; return the loss before it."""
@@ -113,36 +158,3 @@ def _cross_entropy_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor
         torch.ones_like(loss), logs, targets, None, 1, -100, count
     )
     return loss, aten._log_softmax_backward_data.default(gradient, logs, 1, logs.dtype)
-
-
-def ends_in_dense_layers(model: nn.Module) -> TypeGuard[nn.Sequential]:
-    """Return whether `DenseStep` can train a network.
-
-    It is a `torch.nn.Sequential` of which all layers after the last `torch.nn.Flatten` are in
-    `DenseLayer`, the last of them linear; all their weights are trained and none is used twice.
-    """
-    if type(model) is not nn.Sequential:
-        return False
-    dense = _dense_layers(model)
-    before = len(model) - 1 - len(dense)
-    if not dense or before < 0 or not isinstance(dense[-1], nn.Linear):
-        return False
-    flatten = model[before]
-    weights = [weight for layer in model for weight in layer.parameters()]
-    return (
-        type(flatten) is nn.Flatten
-        and (flatten.start_dim, flatten.end_dim) == (1, -1)
-        and len(set(weights)) == len(weights)
-        and all(weight.requires_grad for layer in dense for weight in layer.parameters())
-    )
-
-
-def _dense_layers(model: nn.Sequential) -> list[DenseLayer]:
-    """Return the layers at the end of a network that `DenseStep` computes itself."""
-    dense: list[DenseLayer] = []
-    for layer in reversed(model):
-        if type(layer) not in get_args(DenseLayer):
-            break
-        assert isinstance(layer, DenseLayer)
-        dense.insert(0, layer)
-    return dense

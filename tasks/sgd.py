@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tasks.base import count_predictions
 from tasks.batch_size import efficient_batch_size
-from tasks.dense_step import DenseStep, ends_in_dense_layers
+from tasks.dense_step import DenseStep, split_model
 from tasks.weight_update import Loss, Update
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
@@ -28,9 +28,10 @@ def make_step(model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: U
         update: Changes them.
     """
     general = AutogradStep(model, loss, weights, update)
-    if not ends_in_dense_layers(model):
+    split = split_model(model)
+    if split is None:
         return general
-    dense = DenseStep(model, loss, update)
+    dense = DenseStep(split, loss, update)
 
     def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         large = len(inputs) > efficient_batch_size(model, inputs, inputs.device)

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import tasks
 from tasks.base import on_device
-from tasks.dense_step import DenseStep, ends_in_dense_layers
+from tasks.dense_step import DenseStep, split_model
 from tasks.sgd import AutogradStep
 from tasks.weight_update import Update
 
@@ -37,7 +37,7 @@ def train(kind, model, loss, work, momentum=0.0, mu=0.0, learning_rate=0.05):
     buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
     update = Update(weights, momentum, buffers, mu)
     if kind == "dense":
-        step = DenseStep(model, loss, update)
+        step = DenseStep(split_model(model), loss, update)
     else:
         step = AutogradStep(model, loss, weights, update)
     torch.manual_seed(7)  # what dropout draws from
@@ -57,7 +57,7 @@ def assert_same_training(model, loss, work, atol=2e-6, **settings):
 def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu):
     task = tasks.load(name)
     model = on_device(task.initial_model(1), torch.device("cpu"))
-    assert ends_in_dense_layers(model)
+    assert split_model(model)
     work = list(batches(3, 6, *SHAPES[name]))
     assert_same_training(model, task.loss, work, momentum=momentum, mu=mu)
 
@@ -93,7 +93,7 @@ def test_steps_equal_those_of_autograd_for_other_layers(layers):
     for layer in model:
         if hasattr(layer, "reset_parameters"):
             layer.reset_parameters()
-    assert ends_in_dense_layers(model)
+    assert split_model(model)
     assert_same_training(model, functional.cross_entropy, list(batches(4, 5, 3, 2, 2)))
 
 
@@ -129,7 +129,7 @@ def test_frozen_layers_before_the_dense_ones_stay_as_they_are():
     before = copy.deepcopy(model)
     trained = [w for w in model.parameters() if w.requires_grad]
     (batch,) = batches(1, 5, 1, 28, 28)
-    DenseStep(model, functional.cross_entropy, Update(trained))(*batch, 0.1)
+    DenseStep(split_model(model), functional.cross_entropy, Update(trained))(*batch, 0.1)
     for (name, ours), theirs in zip(model.named_parameters(), before.parameters(), strict=True):
         assert torch.equal(ours, theirs) == (name in ("0.weight", "3.bias"))
 
@@ -165,4 +165,4 @@ class Residual(nn.Sequential):
     ],
 )
 def test_other_networks_are_left_to_autograd(model):
-    assert not ends_in_dense_layers(model)
+    assert split_model(model) is None

@@ -17,6 +17,8 @@ from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import CentralConfig, RunConfig, check_config, config_error, kebab
 from fedavg_app.errors import USER_ERRORS
 
+logger = logging.getLogger("fedavg_app.simulation")
+
 
 class WithCallbacks(BaseModel):
     """The options that add callbacks to a training."""
@@ -51,6 +53,10 @@ class WithWorkers(WithCallbacks):
 
     def simulate(self, config: RunConfig) -> None:
         """Run the config on these workers."""
+        # The first line, since what follows takes seconds.
+        logger.info(
+            "%s", f"joining Ray at {self.ray_address}" if self.ray_address else "starting Ray"
+        )
         from fedavg_app.ray_engine.simulation import simulate
 
         simulate(

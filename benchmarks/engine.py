@@ -1,15 +1,16 @@
-"""RayGrid next to Flower's stock simulation, and to a peer, on the same work in one run.
+"""RayGrid next to what a Flower user has otherwise, and to a peer, on the same work in one run.
 
     python -m benchmarks.engine --data-dir /path/to/mnist [--cases logistic cnn] [--repeats 3]
         [--rounds 5] [--peer .venv-pfl/bin/python] [--out engine.json]
 
-Each case is one run config. Stock (`flwr run`, its SuperLink already up, no installing of
-dependencies) and RayGrid (`simulation.py`) run it in turn, each time in new processes, then the
-peer (see benchmarks/peers/) the same learning problem. Printed are medians over all rounds but the
-first two of all repeats, the time from the command to the end of round 1, the largest sum of the
-processes' memory (shared pages divided among those that share them), and how much of RayGrid's
-round its workers were inside clients' handlers, which is training but for the reading and writing
-of arrays.
+Each case is one run config. The quickstart (benchmarks/peers/quickstart: an app as in Flower's
+PyTorch quickstart, under `flwr run`, its SuperLink already up) and RayGrid (`simulation.py`) run it
+in turn, each time in new processes, and test the global model after every round. The peer (see
+benchmarks/peers/) and RayGrid run it without these tests. Printed are medians over all rounds but
+the first two of all repeats, the time from the command to the end of round 1, the largest sum of
+the processes' memory (shared pages divided among those that share them), and how much of RayGrid's
+round without tests its workers were inside clients' handlers, which is training but for the reading
+and writing of arrays.
 
 Linux only: processes are found in /proc by a variable in their environment.
 """
@@ -24,15 +25,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.background import repeatedly
 from benchmarks.timing import FOLDER
 from fedavg_app.callbacks.run_directory import HISTORY_FILE
 
@@ -43,6 +45,10 @@ MARK = "FEDAVG_APP_BENCHMARK"
 # The first rounds, which are not counted.
 SKIPPED = 2
 SAMPLE_SECONDS = 0.5
+COLUMNS = (
+    "", "quickstart", "RayGrid", "ratio", "peer", "untested", "ratio", "efficiency",
+    "round 1: quickstart", "RayGrid", "GiB: quickstart", "RayGrid", "peer",
+)  # fmt: skip
 
 Config = Mapping[str, str | int | float]
 
@@ -65,11 +71,19 @@ class Case:
     config: Config
     peer: str = ""
 
-    def run_config(self) -> Config:
-        """Return the run config."""
+    def run_config(self, *, tested: bool) -> Config:
+        """Return the run config, with or without a test after every round."""
         return {
-            "num-server-rounds": self.rounds, "evaluate-every": self.rounds, "target-accuracy": 0,
-            "fraction-train": self.per_round / 100, "seed": 1, **self.config,
+            "num-server-rounds": self.rounds, "evaluate-every": 1 if tested else self.rounds,
+            "target-accuracy": 0, "fraction-train": self.per_round / 100, "seed": 1, **self.config,
+        }  # fmt: skip
+
+    def quickstart_config(self) -> Config:
+        """Return the run config of the quickstart."""
+        given = {key: value for key, value in self.config.items() if key != "strategy"}
+        return {
+            "model": given.pop("task"), "num-server-rounds": self.rounds,
+            "fraction-train": self.per_round / 100, **given,
         }  # fmt: skip
 
     def peer_options(self) -> list[str]:
@@ -106,35 +120,27 @@ class Measurements:
         return statistics.median(self.seconds)
 
 
-class MemorySampler:
-    """Samples the memory of all processes with a value of `MARK`; a context manager."""
+class Memory:
+    """The memory of all processes with a value of `MARK`.
+
+    Attributes:
+        peak: The most so far, in GiB; pages that several share are divided among them.
+    """
 
     def __init__(self, mark: str) -> None:
         self.peak = 0.0
         self._mark = f"{MARK}={mark}".encode()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> "MemorySampler":
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._over.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            total = 0
-            for process in processes(self._mark):
-                try:
-                    lines = (process / "smaps_rollup").read_text().splitlines()
-                except OSError:
-                    continue
-                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-            self.peak = max(self.peak, total / 2**20)  # kB to GiB
+    def look(self) -> None:
+        """Take note of it."""
+        total = 0
+        for process in processes(self._mark):
+            try:
+                lines = (process / "smaps_rollup").read_text().splitlines()
+            except OSError:
+                continue
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        self.peak = max(self.peak, total / 2**20)  # kB to GiB
 
 
 def processes(mark: bytes) -> Iterator[Path]:
@@ -171,7 +177,11 @@ def watch(
 
 
 class Engines:
-    """Runs cases on the engines; `close` ends Flower's SuperLink."""
+    """Runs cases on the engines; `close` ends Flower's SuperLink.
+
+    An engine is "quickstart", "tested" (RayGrid with a test after every round), "raygrid" (without)
+    or "peer".
+    """
 
     def __init__(self, data_dir: str, peer: str | None, folder: Path) -> None:
         self._data_dir, self._peer, self._folder = data_dir, peer, folder
@@ -185,66 +195,81 @@ class Engines:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
         }
-        self.run("stock", Case("warm-up", 1, 10, LOGISTIC), Measurements())
+        self.run("quickstart", Case("warm-up", 1, 10, LOGISTIC), Measurements())
 
     def run(self, engine: str, work: Case, measured: Measurements, times: str = "") -> None:
-        """Run the case on "stock", "raygrid" or "peer" and add what it took."""
-        runs = Path(tempfile.mkdtemp(dir=self._folder))
-        config = {"data-dir": self._data_dir, "run-dir": str(runs), **work.run_config()}
+        """Run the case on an engine and add what it took."""
         environment = {MARK: f"{engine}-{os.getpid()}", FOLDER: times}
-        if engine == "stock":
-            environment |= self._flower
-            pairs = [f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in config.items()]
-            command = [
-                str(BIN / "flwr"), "run", ".", "--stream", "-c", " ".join(pairs),
-                "--federation-config", "num-supernodes=100 client-resources-num-cpus=1",
-            ]  # fmt: skip
-        elif engine == "raygrid":
-            command = [sys.executable, "simulation.py", "run"]
-            command += [f"--{key}={value}" for key, value in config.items()]
-            command += ["--client-mods=benchmarks.timing:record_duration"] if times else []
-        else:
-            command = [
-                str(self._peer), "-m", "torch.distributed.run", "--standalone",
-                f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
-                "--data-dir", self._data_dir, *work.peer_options(),
-            ]  # fmt: skip
-        with MemorySampler(environment[MARK]) as memory:
-            if engine == "peer":
+        memory = Memory(environment[MARK])
+        with repeatedly(memory.look, SAMPLE_SECONDS):
+            if engine == "quickstart":
+                seconds, first = self._run_quickstart(work, environment)
+            elif engine == "peer":
+                command = [
+                    str(self._peer), "-m", "torch.distributed.run", "--standalone",
+                    f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
+                    "--data-dir", self._data_dir, *work.peer_options(),
+                ]  # fmt: skip
                 seconds, first = watch(command, environment, printed_round)
             else:
-                history = _History(runs)
-                follower = threading.Thread(target=history.follow, daemon=True)
-                follower.start()
-                watch(command, environment, lambda line: iter([0.0] if line else []))
-                history.over.set()
-                follower.join()
-                seconds, first = history.seconds, history.first
+                seconds, first = self._run_raygrid(work, environment, tested=engine == "tested")
         measured.seconds += seconds[SKIPPED:]
         measured.first.append(first)
         measured.memory.append(memory.peak)
 
+    def _run_quickstart(
+        self, work: Case, environment: Mapping[str, str]
+    ) -> tuple[list[float], float]:
+        log = self._folder / f"quickstart-{time.monotonic_ns()}"
+        config = {"data-dir": self._data_dir, "log": str(log), **work.quickstart_config()}
+        pairs = [f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in config.items()]
+        command = [
+            str(BIN / "flwr"), "run", str(ROOT / "benchmarks" / "peers" / "quickstart"), "--stream",
+            "-c", " ".join(pairs),
+            "--federation-config", "num-supernodes=100 client-resources-num-cpus=1",
+        ]  # fmt: skip
+        started = time.time()
+        watch(command, {**environment, **self._flower}, lambda line: iter([0.0] if line else []))
+        times = [json.loads(line)[0] for line in log.read_text().splitlines()]
+        return [after - before for before, after in pairwise(times)], times[1] - started
+
+    def _run_raygrid(
+        self, work: Case, environment: Mapping[str, str], *, tested: bool
+    ) -> tuple[list[float], float]:
+        runs = Path(tempfile.mkdtemp(dir=self._folder))
+        config = {
+            "data-dir": self._data_dir, "run-dir": str(runs), **work.run_config(tested=tested)
+        }  # fmt: skip
+        command = [sys.executable, "simulation.py", "run"]
+        command += [f"--{key}={value}" for key, value in config.items()]
+        if environment[FOLDER]:
+            command.append("--client-mods=benchmarks.timing:record_duration")
+        history = _History(runs)
+        with repeatedly(history.look, 0.02):
+            watch(command, environment, lambda line: iter([0.0] if line else []))
+        return history.seconds(), history.first
+
     def close(self) -> None:
-        """End what the stock engine left running."""
-        for process in processes(f"{MARK}=stock-{os.getpid()}".encode()):
+        """End what Flower left running."""
+        for process in processes(f"{MARK}=quickstart-{os.getpid()}".encode()):
             os.kill(int(process.name), signal.SIGTERM)
 
 
 class _History:
-    """Follows the history that a run writes into a folder of its own."""
+    """The history that a run writes into a folder of its own."""
 
     def __init__(self, runs: Path) -> None:
-        self.seconds: list[float] = []
         self.first = 0.0
-        self.over = threading.Event()
         self._runs, self._started = runs, time.monotonic()
 
-    def follow(self) -> None:
-        """Note when round 1 is there; read all rounds once the run is over."""
-        while not self.over.wait(0.02):
-            if not self.first and len(self._lines()) > 1:
-                self.first = time.monotonic() - self._started
-        self.seconds = [json.loads(line)["seconds"] for line in self._lines()[1:]]
+    def look(self) -> None:
+        """Note when round 1 is there."""
+        if not self.first and len(self._lines()) > 1:
+            self.first = time.monotonic() - self._started
+
+    def seconds(self) -> list[float]:
+        """Return the seconds of all rounds from 1 on."""
+        return [json.loads(line)["seconds"] for line in self._lines()[1:]]
 
     def _lines(self) -> list[str]:
         found = list(self._runs.glob(f"*/{HISTORY_FILE}"))
@@ -287,9 +312,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     chosen = parser.parse_args()
     console = Console(width=140)
-    table = Table(title="seconds a round, and stock (or peer) / RayGrid")
-    for column in ("", "stock", "RayGrid", "ratio", "peer", "ratio", "efficiency",
-                   "round 1: stock", "RayGrid", "ratio", "GiB: stock", "RayGrid"):  # fmt: skip
+    table = Table(title="seconds a round")
+    for column in COLUMNS:
         table.add_column(column)
     figures = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as name:
@@ -298,7 +322,8 @@ def main() -> None:
             for key in chosen.cases:
                 work = CASES[key]
                 work = replace(work, rounds=chosen.rounds or work.rounds)
-                names = ["stock", "raygrid", *(["peer"] if chosen.peer and work.peer else [])]
+                names = ["quickstart", "tested", "raygrid"]
+                names += ["peer"] if chosen.peer and work.peer else []
                 found = {engine: Measurements() for engine in names}
                 for repeat in range(chosen.repeats):
                     for engine in names:
@@ -328,20 +353,21 @@ def main() -> None:
 
 def row(found: Mapping[str, Measurements], share: float) -> list[str]:
     """Return a case's cells."""
-    stock, ours, peer = found["stock"], found["raygrid"], found.get("peer")
-    stock_first, first = statistics.median(stock.first), statistics.median(ours.first)
+    quickstart, tested, ours = found["quickstart"], found["tested"], found["raygrid"]
+    peer = found.get("peer")
     return [
-        f"{stock.round_seconds:.4f}",
-        f"{ours.round_seconds:.4f}",
-        f"{stock.round_seconds / ours.round_seconds:.1f}x",
+        f"{quickstart.round_seconds:.4f}",
+        f"{tested.round_seconds:.4f}",
+        f"{quickstart.round_seconds / tested.round_seconds:.1f}x",
         f"{peer.round_seconds:.4f}" if peer else "-",
-        f"{peer.round_seconds / ours.round_seconds:.1f}x" if peer else "-",
+        f"{ours.round_seconds:.4f}",
+        f"{peer.round_seconds / ours.round_seconds:.2f}x" if peer else "-",
         f"{share:.0%}",
-        f"{stock_first:.1f}",
-        f"{first:.1f}",
-        f"{stock_first / first:.1f}x",
-        f"{max(stock.memory):.2f}",
-        f"{max(ours.memory):.2f}",
+        f"{statistics.median(quickstart.first):.1f}",
+        f"{statistics.median(tested.first):.1f}",
+        f"{max(quickstart.memory):.2f}",
+        f"{max(*tested.memory, *ours.memory):.2f}",
+        f"{max(peer.memory):.2f}" if peer else "-",
     ]
 
 

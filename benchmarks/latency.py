@@ -28,9 +28,9 @@ import os
 import shutil
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.background import repeatedly
 from benchmarks.stages import FILE
 from tests.support.deployment import Deployment
 from tests.support.processes import session
@@ -64,7 +65,7 @@ SECONDS_TO_REST, SECONDS_AT_REST = 31, 20
 
 
 class MemoryInUse:
-    """How much less memory the machine has available than at first; a context manager.
+    """How much less memory the machine has available than at first.
 
     Attributes:
         most: The most so far, in MB.
@@ -72,26 +73,14 @@ class MemoryInUse:
 
     def __init__(self) -> None:
         self._before, self.most = available_mb(), 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> "MemoryInUse":
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._over.set()
-        self._thread.join()
 
     def now(self) -> float:
         """Return it, in MB."""
         return self._before - available_mb()
 
-    def _watch(self) -> None:
-        while not self._over.wait(0.5):
-            self.most = max(self.most, self.now())
+    def look(self) -> None:
+        """Take note of it."""
+        self.most = max(self.most, self.now())
 
 
 def available_mb() -> float:
@@ -101,7 +90,7 @@ def available_mb() -> float:
 
 
 class Logs:
-    """Follows the SuperNodes' logs, which have no times; a context manager.
+    """The SuperNodes' logs, which have no times; a context manager.
 
     Attributes:
         seen: (time, partition, line), in the order of time.
@@ -110,29 +99,25 @@ class Logs:
     def __init__(self, deployment: Deployment) -> None:
         self.seen: list[tuple[float, int, str]] = []
         self._paths = [deployment.folder / f"device-{n}.log" for n in range(deployment.nodes)]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._following = ExitStack()
 
     def __enter__(self) -> "Logs":
-        """Begin."""
-        self._thread.start()
+        """Follow them from here on."""
+        files = [self._following.enter_context(path.open()) for path in self._paths]
+        for file in files:
+            file.seek(0, os.SEEK_END)
+
+        def look() -> None:
+            for number, file in enumerate(files):
+                lines = file.read().splitlines()
+                self.seen += [(time.time(), number, line) for line in lines]
+
+        self._following.enter_context(repeatedly(look, 0.01))
         return self
 
     def __exit__(self, *_: object) -> None:
         """End."""
-        self._over.set()
-        self._thread.join()
-
-    def _follow(self) -> None:
-        files = [path.open() for path in self._paths]
-        for file in files:
-            file.seek(0, os.SEEK_END)
-        while not self._over.wait(0.01):
-            for number, file in enumerate(files):
-                lines = file.read().splitlines()
-                self.seen += [(time.time(), number, line) for line in lines]
-        for file in files:
-            file.close()
+        self._following.close()
 
     def times(self, number: int, text: str) -> list[float]:
         """Return when the SuperNode of that partition wrote lines with that text."""
@@ -255,7 +240,8 @@ def main() -> None:
                 deployment.environment.pop("PYTHONDONTWRITEBYTECODE", None)
                 if devices == "stock":
                     deployment.node_options += STOCK_OPTIONS
-                with MemoryInUse() as memory, deployment:
+                memory = MemoryInUse()
+                with repeatedly(memory.look, 0.5), deployment:
                     for loop, app in apps.items():
                         found[loop] += measure(deployment, app, config)
                         rounds = [stages["next"] - stages["sent"] for stages in found[loop]]

@@ -1,10 +1,12 @@
-"""The cost of a round for 100 to 10,000 clients, with the same number of participants and STC.
+"""The cost of a round for populations of 100 to 100,000 clients, with STC.
 
-    python -m benchmarks.population --data-dir /path/to/mnist [--clients 100 10000] [--repeats 2]
+    python -m benchmarks.population --data-dir /path/to/mnist [--clients 100 10000] [--repeats 3]
+    python -m benchmarks.population --synthetic
 
-The populations run in turn, so that the machine's drift concerns all. 100 clients take part in a
-round, with one step of 5 examples (of 10,000 clients each has 6). The largest population runs once
-more with states on disk.
+The first command: logistic regression on MNIST, 100 participants a round, each with one step of 5
+examples (of 10,000 clients each has 6). The populations run in turn, so that the machine's drift
+concerns all. The largest runs once more with states on disk. The second: 100,000 clients of a
+made-up task with 1,000 participants a round, states in memory and on disk.
 """
 
 import argparse
@@ -14,60 +16,121 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.engine import MARK, ROOT, MemorySampler
+from benchmarks.background import repeatedly
+from benchmarks.engine import MARK, ROOT, SAMPLE_SECONDS, Memory
 from fedavg_app.callbacks.run_directory import HISTORY_FILE
 
 # The first rounds, which are not counted.
 SKIPPED = 5
-PARTICIPANTS = 100
+MNIST = ["--task", "mnist-logistic", "--local-steps", "1", "--batch-size", "5"]
+SYNTHETIC = ["--task", "benchmarks.synthetic:TASK", "--local-epochs", "1", "--batch-size", "0"]
+ON_DISK = ["--state-memory", "1"]
 
 
-def run(clients: int, rounds: int, data_dir: str, *options: str) -> tuple[float, float]:
-    """Return the median seconds of a round, and the peak memory in GiB."""
+@dataclass(frozen=True)
+class Cost:
+    """What a run took.
+
+    Attributes:
+        seconds: Those of the median round.
+        peak: GiB of memory of all processes, at most.
+        disk: MiB of clients' states on disk, at most.
+    """
+
+    seconds: float
+    peak: float
+    disk: float
+
+
+def run(clients: int, participants: int, rounds: int, options: Sequence[str]) -> Cost:
+    """Run a simulation and return what it took."""
     mark = f"population-{os.getpid()}"
-    with tempfile.TemporaryDirectory() as runs, MemorySampler(mark) as memory:
+    memory = Memory(mark)
+    most_on_disk = 0
+    with tempfile.TemporaryDirectory() as runs, tempfile.TemporaryDirectory() as temporary:
+
+        def look() -> None:
+            nonlocal most_on_disk
+            memory.look()
+            states = Path(temporary).glob("fedavg-app-grid-*/*/*.pickle")
+            most_on_disk = max(most_on_disk, sum(map(size, states)))
+
         command = [
-            sys.executable, "simulation.py", "run", "--data-dir", data_dir, "--run-dir", runs,
-            "--task", "mnist-logistic", "--strategy", "stc", "--local-steps", "1",
-            "--batch-size", "5", "--num-server-rounds", str(rounds), "--target-accuracy", "0",
+            sys.executable, "simulation.py", "run", "--strategy", "stc", "--run-dir", runs,
+            "--num-server-rounds", str(rounds), "--target-accuracy", "0",
             "--evaluate-every", str(rounds), "--num-clients", str(clients),
-            "--fraction-train", str(PARTICIPANTS / clients), *options,
+            "--fraction-train", str(participants / clients), *options,
         ]  # fmt: skip
-        subprocess.run(
-            command, cwd=ROOT, env={**os.environ, MARK: mark}, check=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        with repeatedly(look, SAMPLE_SECONDS):
+            subprocess.run(
+                command, cwd=ROOT, env={**os.environ, MARK: mark, "TMPDIR": temporary}, check=True,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
         (history,) = Path(runs).glob(f"*/{HISTORY_FILE}")
         seconds = [json.loads(line)["seconds"] for line in history.read_text().splitlines()]
-    return statistics.median(seconds[1 + SKIPPED :]), memory.peak
+    median = statistics.median(seconds[1 + SKIPPED :])
+    return Cost(median, memory.peak, most_on_disk / 2**20)
+
+
+def size(file: Path) -> int:
+    """Return a file's bytes; 0 if it is gone."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def compare_populations(clients: Sequence[int], rounds: int, repeats: int, data_dir: str) -> None:
+    """Print a line for each population."""
+    participants = min(clients)
+    options = [*MNIST, "--data-dir", data_dir]
+    found: dict[int, list[Cost]] = {count: [] for count in clients}
+    for _ in range(repeats):
+        for count in clients:
+            found[count].append(run(count, participants, rounds, options))
+    reference = statistics.median(cost.seconds for cost in found[clients[0]])
+    for count, costs in found.items():
+        seconds = statistics.median(cost.seconds for cost in costs)
+        print(
+            f"{count:>7} clients, {participants} a round: {seconds * 1e3:.1f} ms a round "
+            f"({seconds / reference:.2f}x), peak {max(cost.peak for cost in costs):.2f} GiB"
+        )
+    print_on_disk(max(clients), run(max(clients), participants, rounds, [*options, *ON_DISK]))
+
+
+def print_on_disk(clients: int, cost: Cost) -> None:
+    """Print what a run with states on disk took."""
+    print(
+        f"{clients:>7} clients, 1 MiB of states in memory a worker: {cost.seconds * 1e3:.1f} ms a "
+        f"round, peak {cost.peak:.2f} GiB, {cost.disk:.0f} MiB on disk"
+    )
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--data-dir", help="the folder of MNIST")
+    what.add_argument("--synthetic", action="store_true", help="100,000 clients of a made-up task")
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=60, help=f"more than {SKIPPED}")
     parser.add_argument("--repeats", type=int, default=2)
     chosen = parser.parse_args()
-    data_dir = str(Path(chosen.data_dir).resolve())
-    found: dict[int, list[tuple[float, float]]] = {clients: [] for clients in chosen.clients}
-    for _ in range(chosen.repeats):
-        for clients in chosen.clients:
-            found[clients].append(run(clients, chosen.rounds, data_dir))
-    reference = statistics.median(seconds for seconds, _ in found[chosen.clients[0]])
-    for clients, runs in found.items():
-        seconds = statistics.median(value for value, _ in runs)
-        peak = max(value for _, value in runs)
-        print(
-            f"{clients:>6} clients, {PARTICIPANTS} a round: {seconds * 1e3:.1f} ms a round "
-            f"({seconds / reference:.2f}x), peak {peak:.2f} GiB"
-        )
-    largest = max(chosen.clients)
-    _, peak = run(largest, chosen.rounds, data_dir, "--state-memory", "10")
-    print(f"{largest:>6} clients, 10 MiB of states in memory a worker: peak {peak:.2f} GiB")
+    if not chosen.synthetic:
+        folder = str(Path(chosen.data_dir).resolve())
+        compare_populations(chosen.clients, chosen.rounds, chosen.repeats, folder)
+        return
+    clients, participants = 100_000, 1_000
+    cost = run(clients, participants, chosen.rounds, SYNTHETIC)
+    print(
+        f"{clients:>7} clients, {participants} a round: {cost.seconds:.2f} s a round, "
+        f"peak {cost.peak:.2f} GiB"
+    )
+    print_on_disk(clients, run(clients, participants, chosen.rounds, [*SYNTHETIC, *ON_DISK]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""MNIST as a user of Flower's PyTorch quickstart would write it."""

@@ -29,7 +29,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -182,20 +182,26 @@ def at_rest(deployment: Deployment) -> dict[str, float]:
     """Return what the processes of the first device use without a run."""
     time.sleep(SECONDS_TO_REST)
     processes = session(deployment.processes["device-0"].pid)
-    sums = {"Pss": 0, "Private_Dirty": 0}
-    for pid in processes:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in sums:
-                sums[name] += int(value.split()[0])
+    memory = memory_mb(processes, "Pss", "Private_Dirty")
     before = sum(map(cpu_seconds, processes))
     time.sleep(SECONDS_AT_REST)
     used = sum(map(cpu_seconds, processes)) - before
     return {
-        "proportional memory of a device at rest, MB": sums["Pss"] / 1024,
-        "private memory of a device at rest, MB": sums["Private_Dirty"] / 1024,
+        "proportional memory of a device at rest, MB": memory["Pss"],
+        "private memory of a device at rest, MB": memory["Private_Dirty"],
         "CPU of a device at rest, % of a core": 100 * used / SECONDS_AT_REST,
     }
+
+
+def memory_mb(processes: Iterable[int], *names: str) -> dict[str, float]:
+    """Return the sums over the processes of these lines of their memory maps, in MB."""
+    sums = dict.fromkeys(names, 0.0)
+    for pid in processes:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in sums:
+                sums[name] += int(value.split()[0]) / 1024
+    return sums
 
 
 def cpu_seconds(pid: int) -> float:

@@ -9,7 +9,8 @@ from flwr.serverapp import Grid, ServerApp
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.errors import USER_ERRORS, ConfigError, MissingLibraryError
+from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
 from fedavg_app.partitioning.cache import partition
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
@@ -60,9 +61,7 @@ def run(
     task, strategy, plan = components.task, components.strategy, components.plan
     state = load_checkpoint(config) if config.resume else None
     data = task.dataset(config.data_options)
-    # Computed here, before any client needs it: what cannot be split ends the run at once.
-    for split in ("train", "test") if config.fraction_evaluate else ("train",):
-        partition(data, split, config)
+    check_split(grid, data, config)
     model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
     grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
@@ -98,6 +97,25 @@ def run(
         ).run()
         training.finish(result)
     return result
+
+
+def check_split(grid: Grid, data: Dataset, config: RunConfig) -> None:
+    """Compute the partition before any client needs it: what cannot be split ends the run at once.
+
+    A deployment goes on where the partitioner's library is not installed on the server: devices
+    with data of their own need no partition, and the others compute it themselves.
+
+    Raises:
+        ConfigError: The data cannot be split.
+        MissingLibraryError: The library is not installed, and the clients are simulated.
+    """
+    try:
+        for split in ("train", "test") if config.fraction_evaluate else ("train",):
+            partition(data, split, config)
+    except MissingLibraryError as error:
+        if not is_network_grid(grid):
+            raise
+        logger.info("not checked here, only by devices without data of their own: %s", error)
 
 
 def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedavg_app.config import RunConfig, kebab, parse_arguments
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, MissingLibraryError
 from fedavg_app.partitioning.classes import Classes
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.iid import Iid
@@ -105,8 +105,8 @@ def split_labels(
 
     Raises:
         DataError: The cache cannot be written.
-        ConfigError: As for `make_partitioner`, the examples cannot be split like that, or the
-            partitioner's library is not installed.
+        ConfigError: As for `make_partitioner`, or the examples cannot be split like that.
+        MissingLibraryError: The partitioner's library is not installed.
     """
     partitioner = make_partitioner(name, arguments)
     partitioner.check(labels, num_clients)
@@ -123,7 +123,7 @@ def split_labels(
             parts = partitioner.split(labels, num_clients, resolved)
         except ModuleNotFoundError as error:
             fix = f"the package {error.name} is missing; pip install 'fedavg-app[simulation]'"
-            raise ConfigError("partition", name, fix) from error
+            raise MissingLibraryError("partition", name, fix) from error
         offsets = np.cumsum([len(indices) for indices in parts])[:-1]
         with reporting_write_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """A whole run by `fedavg_app.server_app.run` in one process, with its results on disk."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,19 @@ from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.callbacks.tensorboard import TensorBoard
 from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
+from fedavg_app.errors import (
+    ConfigError,
+    DivergedError,
+    MissingLibraryError,
+    NoRepliesError,
+    RunError,
+)
 from fedavg_app.server.run_components import resolve
-from fedavg_app.server_app import run
+from fedavg_app.server_app import check_split, run
+from tasks.data.cache import CACHE_VARIABLE
 from tasks.data.dataset import DataError
+from tests.support import data_slices
+from tests.support.fake_superlink import FakeSuperLink
 from tests.support.local_grid import LocalGrid
 
 CONFIG = {
@@ -97,6 +107,46 @@ def test_result_depends_on_nothing_but_the_config(tmp_path):
     second = run_here(tmp_path / "b")
     for name, array in first.model.items():
         assert np.array_equal(array.numpy(), second.model[name].numpy())
+
+
+@pytest.fixture
+def without_partitioning_library(monkeypatch, tmp_path):
+    """Neither the library nor a partition that was cached before."""
+    monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", None)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_data(
+    without_partitioning_library, tmp_path, monkeypatch
+):
+    own = tmp_path / "own"
+    own.mkdir()
+    data_slices.mnist(own)
+    config = parse_config({**CONFIG, "run-dir": str(tmp_path / "runs")})
+    grid = LocalGrid(config.model_dump(by_alias=True), 10)
+    for context in grid.contexts.values():
+        context.node_config["data-dir"] = str(own)
+    monkeypatch.setattr(server_app, "is_network_grid", lambda _: True)
+    history = run(grid, config, resolve(config)).history
+    assert [(record.participants, record.rejected) for record in history[1:]] == [(5, {})] * 3
+
+
+def test_simulation_without_the_partitioning_library_is_refused(
+    without_partitioning_library, tmp_path
+):
+    with pytest.raises(MissingLibraryError, match="pip install 'fedavg-app\\[simulation\\]'"):
+        run_here(tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_deployment_whose_data_cannot_be_split_is_refused(missing, request, tmp_path):
+    if missing:
+        request.getfixturevalue("without_partitioning_library")
+    config = parse_config({**CONFIG, "num-clients": 4001, "fraction-train": 0.1})
+    data = resolve(config).task.dataset(config.data_options)
+    with pytest.raises(ConfigError, match="more clients than the 4000 examples"):
+        check_split(FakeSuperLink().grid, data, config)
 
 
 @pytest.mark.parametrize(

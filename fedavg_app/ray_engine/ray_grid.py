@@ -6,7 +6,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from types import TracebackType
 from typing import Any
 
@@ -128,7 +128,8 @@ class RayGrid(BaseGrid):
         """Return those replies that have come."""
         self._dispatcher.receive()
         self._dispatcher.send_queued()
-        wanted, replies = set(message_ids), self._dispatcher.replies
+        replies = self._dispatcher.replies
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
         return [replies.pop(message_id) for message_id in list(replies) if message_id in wanted]
 
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.node_config import PARTITION_ID
-from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, poll_replies, send
+from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
 from strategies.reply_validation import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
@@ -97,7 +97,7 @@ class NodeRegistry:
             self._queried = {key: node for key, node in self._queried.items() if node not in gone}
             self._query(came)
             self._remove(gone)
-        for replies in poll_replies(self._grid, list(self._queried), timeout=0.0):
+        while replies := list(self._grid.pull_messages(self._queried.keys())):
             for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
                 self._register(reply)
 

@@ -122,7 +122,7 @@ def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_d
     own = tmp_path / "own"
     own.mkdir()
     data_slices.mnist(own)
-    config = parse_config({**CONFIG, "run-dir": str(tmp_path / "runs")})
+    config = parse_config({**CONFIG, "partition": "shards", "run-dir": str(tmp_path / "runs")})
     grid = LocalGrid(config.model_dump(by_alias=True), 10)
     for context in grid.contexts.values():
         context.node_config["data-dir"] = str(own)
@@ -135,7 +135,7 @@ def test_simulation_without_the_partitioning_library_is_refused(
     without_partitioning_library, tmp_path
 ):
     with pytest.raises(MissingLibraryError, match="pip install 'fedavg-app\\[simulation\\]'"):
-        run_here(tmp_path)
+        run_here(tmp_path, partition="shards")
     assert not (tmp_path / "runs").exists()
 
 

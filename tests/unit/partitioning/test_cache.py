@@ -81,7 +81,7 @@ def test_partition_of_another_version_of_the_partitioner_is_computed_again(folde
 
 
 @pytest.mark.parametrize("package", ["flwr_datasets", "datasets"])
-@pytest.mark.parametrize("name", ["iid", "shards", "dirichlet"])
+@pytest.mark.parametrize("name", ["shards", "dirichlet"])
 def test_partitioner_whose_library_is_missing_is_refused_in_one_line(
     name, package, folder, monkeypatch
 ):

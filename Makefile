@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-slow test-all lint format bench clean
+.PHONY: help run flwr-run test test-slow test-all lint format bench gpu-check clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -50,6 +50,10 @@ format: $(READY)  ## reformat the code
 
 bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)
+
+# Its results come line by line; eight minutes are enough on a machine with one GPU.
+gpu-check: $(READY)  ## check the results on this machine's GPU, and time clients trained together
+	timeout 480 $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ GROUPS = {
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
-        "momentum", "device",
+        "momentum", "device", "clients-per-batch",
     ],
     "Replies and nodes": [
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",

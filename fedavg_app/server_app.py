@@ -31,6 +31,9 @@ def main(grid: Grid, context: Context) -> None:
     """Run the app on whatever grid this is: a simulation's or a deployment's."""
     try:
         config = parse_config(context.run_config)
+        if config.clients_per_batch > 1:
+            fix = "only simulation.py trains several clients at once; give 1"
+            raise ConfigError("clients-per-batch", config.clients_per_batch, fix)
         run(grid, config, resolve(config))
     except USER_ERRORS as error:
         logger.error("run failed: %s", error)

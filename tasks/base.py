@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.random_streams import derive_seed
+from tasks.random_streams import derive_seed, seeded
 
 if TYPE_CHECKING:
     from tasks.data.dataset import DataOptions, Dataset
@@ -73,6 +73,5 @@ class Task:
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; torch's random state is not changed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(seed, "model"))
+        with seeded(derive_seed(seed, "model"), torch.device("cpu")):
             return self.model()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tasks.base import Task, count_predictions
 from tasks.batch_size import efficient_batch_size
 from tasks.examples import Examples
+from tasks.transfers import staged
 
 Parameters = list[NDArray[np.generic]]
 # Of one batch: the sum of the losses, the number of correct predictions, that of predictions.
@@ -29,7 +30,7 @@ def load_parameters(model: nn.Module, parameters: Parameters) -> dict[str, Tenso
         for (name, target), array in zip(state.items(), parameters, strict=True):
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
-            target.copy_(torch.tensor(array))
+            target.copy_(staged(array, target.device), non_blocking=True)
     return state
 
 

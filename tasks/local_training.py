@@ -1,7 +1,7 @@
 """`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from itertools import cycle, islice, repeat
 
 import numpy as np
@@ -14,8 +14,10 @@ from tasks.base import Task
 from tasks.batch_size import efficient_batch_size
 from tasks.evaluation import Parameters, evaluate, load_parameters
 from tasks.examples import Examples
-from tasks.random_streams import derive_seed, torch_generator
+from tasks.local_sgd import Batches, LocalSGD, Settings, joint_trainer
+from tasks.random_streams import derive_seed, seeded, torch_generator
 from tasks.sgd import make_step, mean_gradients
+from tasks.transfers import staged, to_arrays, to_tensor
 from tasks.weight_update import Update
 
 Config = dict[str, bool | bytes | float | int | str]
@@ -75,7 +77,46 @@ class TaskClient(NumPyClient):
             ValueError: The client has no training examples, or the parameters are not the model's.
         """
         examples = _required(self._train, "train")
+        if (train_jointly := joint_trainer.get()) is not None:
+            trained = train_jointly(self.prepare_sgd(parameters, config, momentum))
+            if momentum is not None:
+                momentum.update(trained.momentum)
+            return list(trained.state.values()), len(examples), {"train-loss": trained.loss}
         state = load_parameters(self.model, parameters)
+        chosen, starts, size = self._local_steps(examples, config)
+        with self._seeded(config, examples.targets.device):
+            loss = self.run_sgd(
+                (chosen.slice(start, start + size) for start in starts),
+                repeat(float(config["learning-rate"])),
+                config,
+                momentum,
+            )
+        return to_arrays(state.values()), len(examples), {"train-loss": loss}
+
+    def prepare_sgd(
+        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
+    ) -> LocalSGD:
+        """Return the steps that `fit` takes with these arguments, without taking them.
+
+        Raises:
+            ValueError: As for `fit`.
+        """
+        examples = _required(self._train, "train")
+        state = load_parameters(self.model, parameters)
+        with self._seeded(config, examples.targets.device):
+            batches = Batches.prepare(*self._local_steps(examples, config))
+        settings = Settings(
+            float(config["learning-rate"]),
+            float(config.get("momentum", 0.0)),
+            float(config.get("proximal-mu", 0.0)),
+        )
+        copies = {name: array.clone() for name, array in state.items()}
+        return LocalSGD(self.task, self.model, settings, batches, copies, dict(momentum or {}))
+
+    def _local_steps(
+        self, examples: Examples, config: Config
+    ) -> tuple[Examples, Iterable[int], int]:
+        """Return the examples in their order, where each step's batch begins, and its size."""
         size, limit = int(config["batch-size"]), int(config.get("local-steps", 0))
         order = torch_generator(
             int(config["seed"]), "batches", self.partition, int(config["server-round"])
@@ -86,17 +127,8 @@ class TaskClient(NumPyClient):
             chosen = chosen.prepared()  # once, not for every step
         size = size or len(chosen)
         starts = range(0, len(chosen), size)
-        steps = islice(cycle(starts), limit or len(starts) * int(config["local-epochs"]))
-        with self._seeded(config):
-            loss = self.run_sgd(
-                (chosen.slice(start, start + size) for start in steps),
-                repeat(float(config["learning-rate"])),
-                config,
-                momentum,
-            )
-        # Copied: the next client uses the model's memory.
-        trained = [array.cpu().numpy().copy() for array in state.values()]
-        return trained, len(examples), {"train-loss": loss}
+        steps = limit or len(starts) * int(config["local-epochs"])
+        return chosen, islice(cycle(starts), steps), size
 
     def gradient(
         self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
@@ -119,10 +151,10 @@ class TaskClient(NumPyClient):
         state = load_parameters(self.model, parameters)
         self._set_training_mode()
         named = self._trained_weights()
-        with self._seeded(config):
+        with self._seeded(config, examples.targets.device):
             first, _ = examples.slice(0, 1)
         size = efficient_batch_size(self.model, first, first.device)
-        with self._seeded(config):
+        with self._seeded(config, examples.targets.device):
             loss, found = mean_gradients(
                 self.model,
                 self.task.loss,
@@ -137,8 +169,7 @@ class TaskClient(NumPyClient):
             gradients[name] if name in gradients else torch.zeros_like(array)
             for name, array in state.items()
         ]
-        arrays = [array.cpu().numpy() for array in ordered]
-        return arrays, len(examples), {"train-loss": loss.item()}
+        return to_arrays(ordered), len(examples), {"train-loss": loss.item()}
 
     def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
         """Return the loss, the number of test examples, and {"accuracy": share correct}.
@@ -185,22 +216,16 @@ class TaskClient(NumPyClient):
         for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
             total += step(inputs, targets, learning_rate)
             steps += 1
-        momentum.update(zip(named, (buffer.cpu().numpy() for buffer in buffers), strict=False))
+        momentum.update(zip(named, to_arrays(buffers), strict=False))
         return total.item() / steps
 
-    @contextmanager
-    def _seeded(self, config: Config) -> Iterator[None]:
+    def _seeded(self, config: Config, device: torch.device) -> AbstractContextManager[None]:
         """Seed torch's global random state, which augmentation and dropout draw from.
 
         The draws are fixed by seed, client and round; afterwards the state is restored.
         """
-        before = torch.get_rng_state()
         path = ("local", self.partition, int(config.get("server-round", 0)))
-        torch.default_generator.manual_seed(derive_seed(int(config.get("seed", 0)), *path))
-        try:
-            yield
-        finally:
-            torch.set_rng_state(before)
+        return seeded(derive_seed(int(config.get("seed", 0)), *path), device)
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""
@@ -215,7 +240,8 @@ def _buffer(momentum: MomentumBuffers, name: str, weight: Tensor) -> Tensor:
     """Return a parameter's momentum buffer, zero where it has none yet."""
     if name in momentum:
         # In the weight's layout, which may be channels-last.
-        return torch.empty_like(weight).copy_(torch.tensor(momentum[name]))
+        buffer = torch.empty_like(weight)
+        return buffer.copy_(staged(momentum[name], weight.device), non_blocking=True)
     return torch.zeros_like(weight)
 
 
@@ -223,8 +249,8 @@ def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: Momentu
     """Turn each g into m v + g, in place, and keep it as the next v."""
     for name, array in gradients.items():
         if name in momentum:
-            array.add_(torch.tensor(momentum[name], device=array.device), alpha=factor)
-        momentum[name] = array.cpu().numpy().copy()
+            array.add_(to_tensor(momentum[name], array.device), alpha=factor)
+    momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
 
 
 def _required(examples: Examples | None, split: str) -> Examples:

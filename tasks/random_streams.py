@@ -7,6 +7,8 @@ the number of workers. A path must end in a word or in a round, which counts fro
 """
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -20,6 +22,32 @@ def numpy_generator(seed: int, *path: int | str) -> np.random.Generator:
 def torch_generator(seed: int, *path: int | str) -> torch.Generator:
     """Return the (CPU) torch generator of the stream ``path`` under ``seed``."""
     return torch.Generator().manual_seed(derive_seed(seed, *path))
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global random state inside, and restore what it was before.
+
+    Seeded are the generator of the CPU and, where ``device`` is a CUDA device, that device's: what
+    runs on it, such as dropout, draws from there. The same seed gives other numbers there than on
+    the CPU.
+
+    Args:
+        seed: A 64-bit integer, for example from `derive_seed`.
+        device: The device that computes.
+    """
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generators.append(torch.cuda.default_generators[index])
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
 
 
 def derive_seed(seed: int, *path: int | str) -> int:

@@ -102,7 +102,8 @@ def mean_gradients(
     total = torch.zeros((), device=weights[0].device)
     sums: list[Tensor] = []
     for inputs, targets in parts:
-        part = loss(model(inputs), targets) * (count_predictions(targets) / predictions)
+        share = (targets >= 0).sum() / predictions  # on the device, which is not waited for
+        part = loss(model(inputs), targets) * share
         found = torch.autograd.grad(part, weights, allow_unused=True, materialize_grads=True)
         if sums:
             torch._foreach_add_(sums, list(found))

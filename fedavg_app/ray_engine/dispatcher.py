@@ -14,10 +14,11 @@ from flwr.app import Message
 
 from fedavg_app.errors import RunError
 from fedavg_app.flower_internals import assign_message_id, error_reply
+from fedavg_app.ray_engine.client_call import HandledMessage
 from fedavg_app.ray_engine.load_balancing import moves, share_out, window_size
 from fedavg_app.ray_engine.pending_messages import MessageBatch, PendingMessage
 from fedavg_app.ray_engine.request_queue import Answer, WorkerError
-from fedavg_app.ray_engine.worker import HandledMessage, WorkerSettings
+from fedavg_app.ray_engine.worker import WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Request, WorkerHandle
 from fedavg_app.ray_engine.worker_pool import CHECK_SECONDS, WorkerPool
 
@@ -43,6 +44,7 @@ class Dispatcher:
     """
 
     def __init__(self, num_workers: int, settings: WorkerSettings) -> None:
+        self._clients_per_batch = settings.clients_per_batch
         self.pool = WorkerPool(num_workers, settings, on_death=self._handle_death)
         self.owner: dict[int, WorkerHandle] = {}
         self.replies: dict[str, Message] = {}
@@ -87,8 +89,7 @@ class Dispatcher:
         for worker, extra in zip(ready, free, strict=True):
             chosen: list[PendingMessage] = []
             for queue, most in ((worker.queue, len(worker.queue)), (self._free, extra)):
-                room = window_size(self._expected_seconds(queue[0])) if queue else 0
-                room -= len(worker.unanswered)
+                room = self._window_size(queue[0]) - len(worker.unanswered) if queue else 0
                 while most and len(chosen) < room and queue:
                     if chosen and queue[0].batch is not chosen[0].batch:
                         break
@@ -148,7 +149,8 @@ class Dispatcher:
         busy = [
             worker
             for worker in self.pool.workers
-            if len(worker.unanswered) > 1 and now - worker.last_activity > LONG_SECONDS
+            if len(worker.unanswered) > self._clients_per_batch  # one of them is not begun
+            and now - worker.last_activity > LONG_SECONDS
         ]
         if not busy or all(worker.unanswered for worker in self.pool.ready):
             return
@@ -189,6 +191,9 @@ class Dispatcher:
             self.answers[worker, name, arguments[0]] = answer
         elif name == "evaluate":
             self.answers[worker, name, None] = answer
+
+    def _window_size(self, pending: PendingMessage) -> int:
+        return window_size(self._expected_seconds(pending), self._clients_per_batch)
 
     def _expected_seconds(self, pending: PendingMessage) -> float:
         """Return what a message took lately by its type; infinity where there was none."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,6 +27,8 @@ class WorkerError:
 
 # What was requested, or a `WorkerError`.
 Answer = Any
+# When a request came, on the monotonic clock; its name and arguments.
+Request = tuple[float, tuple[Any, ...]]
 
 
 class RequestQueue:
@@ -40,12 +42,12 @@ class RequestQueue:
         set_tcp_nodelay(connection)
         self.closed = False
         self._connection = connection
-        self._requests: deque[tuple[float, tuple[Any, ...]]] = deque()
+        self._requests: deque[Request] = deque()
         self._changed, self._sending = threading.Condition(), threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def take(self) -> Iterator[tuple[float, tuple[Any, ...]]]:
-        """Wait for requests; yield (when it came, its name and arguments) until none is left."""
+    def take(self) -> Iterator[Request]:
+        """Wait for requests; yield them until none is left."""
         with self._changed:
             while not self._requests and not self.closed:
                 self._changed.wait()
@@ -55,6 +57,17 @@ class RequestQueue:
             except IndexError:
                 return
             yield request
+
+    def take_if(self, accepted: Callable[[Request], bool]) -> Request | None:
+        """Remove and return the next request if there is one and it is accepted."""
+        try:
+            request = self._requests.popleft()
+        except IndexError:
+            return None
+        if accepted(request):
+            return request
+        self._requests.appendleft(request)
+        return None
 
     def send_answers(self, answers: Sequence[Answer]) -> None:
         """Send answers, in the order of the requests.

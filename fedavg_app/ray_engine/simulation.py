@@ -34,11 +34,14 @@ def simulate(
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     with ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources:
         # Not at the top: they import torch, which `ray_cluster` does while Ray starts.
+        from fedavg_app.ray_engine.joint_training_check import check_joint_training
         from fedavg_app.ray_engine.ray_grid import RayGrid
         from fedavg_app.server.run_components import resolve
         from fedavg_app.server_app import run
 
         components = resolve(config)
+        if config.clients_per_batch > 1:
+            check_joint_training(config, components)
         with RayGrid(
             run_config,
             config.num_clients,

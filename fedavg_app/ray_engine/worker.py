@@ -4,39 +4,39 @@ Ray starts it, places it and notices its death. Requests come over a connection 
 takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end.
 """
 
+import math
 import os
-import signal
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
+from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
 
 import tasks
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
-from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
+from fedavg_app.flower_internals import FIRST_NODE_ID
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
+from fedavg_app.ray_engine.client_call import ClientCall, HandledMessage
 from fedavg_app.ray_engine.client_states import ClientStates
+from fedavg_app.ray_engine.joint_calls import handle_together
 from fedavg_app.ray_engine.owned_folder import OwnedFolder
-from fedavg_app.ray_engine.request_queue import Answer, RequestQueue, WorkerError
+from fedavg_app.ray_engine.request_queue import Answer, Request, RequestQueue, WorkerError
 from fedavg_app.server.evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.evaluation import BatchResult
 
+T = TypeVar("T")
+
 # Answers that follow each other faster than this are sent together.
 FLUSH_SECONDS = 0.003
-
-
-class DeadlineError(Exception):
-    """A client was not done when the round's deadline came."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class WorkerSettings:
         gpu_share: The share of a GPU that it has; it may use that share of its memory.
         folder: Where files of its own go, if it is on the driver's machine.
         key: The secret with which connections begin.
+        clients_per_batch: Clients trained in one vectorised pass, at the most; 1 for one by one.
     """
 
     run_id: int
@@ -60,21 +61,7 @@ class WorkerSettings:
     gpu_share: float
     folder: str
     key: bytes
-
-
-@dataclass(frozen=True)
-class HandledMessage:
-    """The answer to a message.
-
-    Attributes:
-        reply: The client's reply.
-        has_state: Whether the client has a state now.
-        seconds: How long it took.
-    """
-
-    reply: Message
-    has_state: bool
-    seconds: float
+    clients_per_batch: int
 
 
 class Worker:
@@ -108,26 +95,35 @@ class Worker:
                 requests = queue.take()
                 answers: list[Answer] = []
                 sent = time.monotonic()
-                for received, (name, *arguments) in requests:
-                    answers.append(self._answer(name, arguments, received))
-                    if time.monotonic() - sent > FLUSH_SECONDS:
-                        queue.send_answers(answers)
-                        answers, sent = [], time.monotonic()
+                for request in requests:
+                    for answer in self._answers(request, queue):
+                        answers.append(answer)
+                        if time.monotonic() - sent > FLUSH_SECONDS:
+                            queue.send_answers(answers)
+                            answers, sent = [], time.monotonic()
                 if queue.closed:
                     self._folder.cleanup()
                     os._exit(0)  # without Ray's own shutdown: the driver is gone
                 queue.send_answers(answers)
 
-    def _answer(self, name: str, arguments: list[Any], received: float) -> Answer:
-        """Return what the method of that name returns, or why it could not."""
-        try:
-            if name == "handle":
-                message, seconds = arguments
-                return self.handle(message, seconds, received)
-            return getattr(self, name)(*arguments)
-        except Exception as error:
-            reason = "".join(traceback.format_exception_only(error)).strip()
-            return WorkerError(reason, traceback.format_exc())
+    def _answers(self, request: Request, queue: RequestQueue) -> Iterator[Answer]:
+        """Answer a request, and those in the queue that can be handled together with it."""
+        received, (name, *arguments) = request
+        if name != "handle":
+            yield _attempt(lambda: getattr(self, name)(*arguments))
+            return
+        message, seconds = arguments
+        together, clients = [request], {message.metadata.dst_node_id}
+        while len(together) < self._settings.clients_per_batch:
+            joining = queue.take_if(lambda other: _can_join(other, message, clients))
+            if joining is None:
+                break
+            together.append(joining)
+            clients.add(joining[1][1].metadata.dst_node_id)
+        if len(together) == 1:
+            yield _attempt(lambda: self.handle(message, seconds, received))
+        else:
+            yield from self._handle_together(together)
 
     def put_state(self, partition: int, state: RecordDict) -> None:
         """Store the state of a client that another worker had."""
@@ -149,28 +145,38 @@ class Worker:
             seconds: From the time it was received to the round's deadline, None for none.
             received: That time, on the monotonic clock.
         """
-        started = time.monotonic()
+        call = self._begin(message, seconds, received)
+        call.handle(app)
+        return self._finish(call)
+
+    def _handle_together(self, requests: Sequence[Request]) -> Iterator[Answer]:
+        """Run the ClientApp on several messages as `handle` does, and train in one pass."""
+        begun = [
+            _attempt(partial(self._begin, message, seconds, received))
+            for received, (_, message, seconds) in requests
+        ]
+        handled = handle_together([one for one in begun if isinstance(one, ClientCall)], app)
+        for one in begun:
+            if isinstance(one, ClientCall):
+                yield _attempt(partial(self._finish, next(handled)))
+            else:
+                yield one
+
+    def _begin(self, message: Message, seconds: float | None, received: float) -> ClientCall:
         partition = message.metadata.dst_node_id - FIRST_NODE_ID
-        state = self._states.pop(partition)
         context = Context(
             run_id=self._settings.run_id,
             node_id=message.metadata.dst_node_id,
             node_config={PARTITION_ID: partition, NUM_PARTITIONS: self._settings.num_clients},
-            state=state.copy(),
+            state=self._states.pop(partition),
             run_config=self._settings.run_config,
         )
-        try:
-            with _deadline(None if seconds is None else received + seconds - started):
-                reply = app(message, context)
-            state = context.state
-        except DeadlineError as error:
-            # It may have been changing its state, which is therefore what it was before.
-            reply = error_reply(message, str(error))
-        except Exception:
-            state = context.state  # a SuperNode keeps it, too
-            reply = error_reply(message, traceback.format_exc())
-        self._states.put(partition, state)
-        return HandledMessage(reply, bool(state), time.monotonic() - started)
+        return ClientCall(message, context, math.inf if seconds is None else received + seconds)
+
+    def _finish(self, call: ClientCall) -> HandledMessage:
+        assert call.reply is not None
+        self._states.put(int(call.context.node_config[PARTITION_ID]), call.state)
+        return HandledMessage(call.reply, bool(call.state), call.seconds)
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]
@@ -183,25 +189,29 @@ class Worker:
         return self._evaluation.batch_results(arrays, batches)
 
 
-@contextmanager
-def _deadline(seconds: float | None) -> Iterator[None]:
-    """Raise `DeadlineError` in what runs inside once the seconds are over.
-
-    It interrupts Python code, waiting included, but no call of a library that hangs.
-    """
-    if seconds is None:
-        yield
-        return
-
-    def expire(*_: object) -> None:
-        raise DeadlineError("still at work at the round's deadline")
-
-    if seconds <= 0:
-        raise DeadlineError("not begun before the round's deadline")
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+def _attempt(action: Callable[[], T]) -> T | WorkerError:
+    """Return what the action returns, or why it could not."""
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        return action()
+    except Exception as error:
+        reason = "".join(traceback.format_exception_only(error)).strip()
+        return WorkerError(reason, traceback.format_exc())
+
+
+def _can_join(request: Request, message: Message, clients: Collection[int]) -> bool:
+    """Return whether a request is for training another client in the same round.
+
+    Args:
+        request: The request.
+        message: For a client whose training it could be joined with.
+        clients: The nodes of that client and of others that have been joined with it.
+    """
+    _, (name, *arguments) = request
+    if name != "handle":
+        return False
+    one, other = message.metadata, arguments[0].metadata
+    return (
+        other.message_type == one.message_type == MessageType.TRAIN
+        and other.group_id == one.group_id
+        and other.dst_node_id not in clients
+    )

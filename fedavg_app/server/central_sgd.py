@@ -26,7 +26,7 @@ from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
 from tasks.examples import Examples
 from tasks.local_training import Config, MomentumBuffers, TaskClient
-from tasks.random_streams import derive_seed, torch_generator
+from tasks.random_streams import derive_seed, seeded, torch_generator
 
 
 def train_centrally(
@@ -70,8 +70,10 @@ def train_centrally(
         ).with_totals(None)  # nothing is sent
 
     run = TrainingRun(config, task, plan, data)
-    with TrainingCallbacks(run, callbacks) as training, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "local"))
+    with (
+        TrainingCallbacks(run, callbacks) as training,
+        seeded(derive_seed(config.seed, "local"), device),
+    ):
         history = [metrics_after(0, time.monotonic())]
         training.on_round_end(history[0], to_record(_arrays(model)))
         while (step := history[-1].round) < plan.num_rounds:

@@ -42,6 +42,7 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         (["run", "--local-epochs", "0"], "error: local-epochs = 0"),
         (["run", "--num-workers=-2"], "error: num-workers = '-2'"),
         (["run", "--state-memory=0"], "error: state-memory = '0'"),
+        (["run", "--clients-per-batch=0"], "error: clients-per-batch = '0'"),
         (
             ["run", "--ray-address=127.0.0.1:1"],
             "error: ray-address = '127.0.0.1:1': cannot be reached",

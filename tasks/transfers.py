@@ -1,0 +1,42 @@
+"""Copies between NumPy arrays and tensors on the device that computes.
+
+To and from a CUDA device they go through page-locked memory: the copy is queued behind the device's
+other work, and the caller waits once for all the arrays that it reads back. On the CPU they are
+plain copies.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def staged(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return a copy of the array on the CPU, in page-locked memory if ``device`` is a CUDA device.
+
+    Copy it to the device with ``non_blocking=True``; torch keeps the memory until that is done.
+    """
+    return torch.tensor(array, pin_memory=device.type == "cuda")
+
+
+def to_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return a copy of the array on the device."""
+    return staged(array, device).to(device, non_blocking=True)
+
+
+def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
+    """Return copies of the tensors, on whatever device they are, as arrays in C order."""
+    detached = [tensor.detach() for tensor in tensors]
+    streams = {torch.cuda.current_stream(one.device) for one in detached if one.is_cuda}
+    copies = [_read(one) if one.is_cuda else one.numpy().copy(order="C") for one in detached]
+    for stream in streams:
+        stream.synchronize()
+    return copies
+
+
+def _read(tensor: Tensor) -> NDArray[np.generic]:
+    """Return an array that a CUDA tensor is being copied to: wait before its values are used."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copy.copy_(tensor, non_blocking=True).numpy()

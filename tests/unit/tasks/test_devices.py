@@ -1,0 +1,161 @@
+"""Tensors left on the wrong device, found without a GPU.
+
+The meta device stands for the GPU: its tensors have shapes but no values. It would let operations
+mix it with the CPU, so a dispatch mode checks every operation. What needs values, reading them back
+and branching on them, is replaced.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import tasks
+from tasks import local_training, random_streams, transfers, vectorised
+from tasks.examples import Examples
+from tasks.local_training import TaskClient
+from tasks.mnist import MNIST_LOGISTIC
+from tests.support.made_up_examples import noise
+from tests.unit.tasks.test_vectorised import SUPPORTED
+
+DEVICE = torch.device("meta")
+CONFIG = {
+    "learning-rate": 0.1, "local-epochs": 2, "batch-size": 3, "seed": 1, "server-round": 1,
+    "momentum": 0.9, "proximal-mu": 0.1,
+}  # fmt: skip
+# What may have tensors of several devices: copies between them.
+COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
+# The value of every number that is read from the meta device.
+READ = 3
+
+
+class OneDevice(TorchDispatchMode):
+    """Refuses operations on tensors of several devices; those without a dimension are numbers."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        devices = {tensor.device.type for tensor in tensors if tensor.dim()}
+        if len(devices) > 1 and func not in COPIES:
+            raise RuntimeError(f"{func} on tensors of {sorted(devices)}")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def _no_values(monkeypatch):
+    def zeros(tensors):
+        return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
+
+    for module in (local_training, vectorised):
+        monkeypatch.setattr(module, "to_arrays", zeros)
+    for name in ("item", "__int__", "__float__"):
+        read = getattr(torch.Tensor, name)
+        monkeypatch.setattr(
+            torch.Tensor, name, lambda tensor, read=read: READ if tensor.is_meta else read(tensor)
+        )
+
+
+def make_client(task):
+    """Return a client on the meta device, and a model's arrays."""
+    model = task.model()
+    arrays = [array.numpy().copy() for array in model.state_dict().values()]
+    split = noise(task, 7)
+    train = Examples.stored(task, split, DEVICE, training=True)
+    rows = torch.arange(7, device=DEVICE)
+    test = Examples.stored(task, split, DEVICE)
+    client = TaskClient(task, model.to(DEVICE), dataclasses.replace(train, rows=rows), test)
+    return client, arrays
+
+
+def momentum_of(client):
+    return {
+        name: np.zeros(tuple(weight.shape), np.float32)
+        for name, weight in client.model.named_parameters()
+    }
+
+
+@pytest.mark.usefixtures("_no_values")
+@pytest.mark.parametrize("method", ["fit", "gradient", "evaluate"])
+@pytest.mark.parametrize("name", tasks.names())
+def test_work_of_a_client_is_on_one_device(name, method):
+    client, arrays = make_client(tasks.load(name))
+    momentum = [] if method == "evaluate" else [momentum_of(client)]
+    with OneDevice():
+        getattr(client, method)(arrays, CONFIG, *momentum)
+
+
+@pytest.mark.usefixtures("_no_values")
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_vectorised_pass_is_on_one_device(name):
+    client, arrays = make_client(tasks.load(name))
+    few = dataclasses.replace(client._train, rows=client._train.rows[:4])
+    other = TaskClient(client.task, client.model, few, partition=1)
+    with OneDevice():
+        vectorised.train_together(
+            [one.prepare_sgd(arrays, CONFIG, momentum_of(client)) for one in (client, other)]
+        )
+
+
+@pytest.mark.usefixtures("_no_values")
+def test_tensor_that_is_left_on_the_cpu_is_found():
+    def noisy(images):
+        return MNIST_LOGISTIC.prepare(images) + torch.rand(len(images), 1, 1, 1)
+
+    client, arrays = make_client(dataclasses.replace(MNIST_LOGISTIC, augment=noisy))
+    with OneDevice(), pytest.raises(RuntimeError, match=r"aten.add.Tensor on .*'cpu', 'meta'"):
+        client.fit(arrays, CONFIG)
+
+
+@pytest.fixture
+def generators(monkeypatch):
+    """Two CUDA devices' generators, which are generators of the CPU; device 1 is current."""
+    made = tuple(torch.Generator().manual_seed(number) for number in (1, 2))
+    monkeypatch.setattr(torch.cuda, "default_generators", made)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    return made
+
+
+@pytest.mark.parametrize(("device", "used"), [("cuda:0", 0), ("cuda:1", 1), ("cuda", 1)])
+def test_generator_of_the_device_that_computes_is_seeded_and_restored(generators, device, used):
+    def draw(generator):
+        return torch.rand(3, generator=generator)
+
+    before = [generator.get_state() for generator in (*generators, torch.default_generator)]
+    with random_streams.seeded(5, torch.device(device)):
+        expected = draw(torch.Generator().manual_seed(5))
+        assert torch.equal(draw(generators[used]), expected)
+        assert torch.equal(draw(torch.default_generator), expected)
+        assert torch.equal(generators[1 - used].get_state(), before[1 - used])
+    after = [generator.get_state() for generator in (*generators, torch.default_generator)]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_random_state_is_restored_where_the_work_raises(generators):
+    before = generators[0].get_state()
+    with (
+        pytest.raises(ValueError, match="broken"),
+        random_streams.seeded(5, torch.device("cuda:0")),
+    ):
+        raise ValueError("broken")
+    assert torch.equal(generators[0].get_state(), before)
+
+
+def test_arrays_read_back_are_copies_in_c_order():
+    tensors = [torch.arange(6.0).view(2, 3).t(), torch.ones(1, 2, 3, 3).contiguous(
+        memory_format=torch.channels_last
+    )]  # fmt: skip
+    arrays = transfers.to_arrays(tensors)
+    for array, tensor in zip(arrays, tensors, strict=True):
+        assert array.flags.c_contiguous
+        assert np.array_equal(array, tensor.numpy())
+        assert not np.shares_memory(array, tensor.numpy())
+
+
+def test_tensor_is_a_copy_of_a_read_only_array():
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    tensor = transfers.to_tensor(array, torch.device("cpu"))
+    tensor += 1
+    assert array.tolist() == [0, 1, 2]

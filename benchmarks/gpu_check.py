@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tasks.base import Task
+from tasks.base import Task, on_device
 from tasks.cifar import CIFAR10_CNN, CIFAR10_VGG
 from tasks.evaluation import Parameters
 from tasks.examples import Examples
@@ -45,7 +45,7 @@ def make_clients(task: Task, sizes: Sequence[int], device: torch.device) -> list
     shape = (3, 32, 32) if task.augment else (28, 28)
     inputs = torch.from_numpy(rng.integers(0, 256, (sum(sizes), *shape), np.uint8)).to(device)
     targets = torch.from_numpy(rng.integers(0, 10, sum(sizes))).to(device)
-    model = task.initial_model(1).to(device)
+    model = on_device(task.initial_model(1), device)
     examples = Examples(inputs, targets, task.augment or task.prepare)
     rows = torch.arange(sum(sizes), device=device).split(list(sizes))
     return [

@@ -1,7 +1,7 @@
 """Connections within a machine: TCP on the loopback device, begun with a secret.
 
-Unix sockets are no faster, and their buffers are small: whoever sends a large message to a busy
-process waits for it.
+Not Unix sockets: their buffers are small, so that the sender of a large message waits for a busy
+process to read it.
 """
 
 import os

@@ -1,7 +1,8 @@
 """One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
 
 Ray starts it, places it and notices its death. Requests come over a connection of its own, which
-takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end.
+takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end. To a driver on
+another Ray node it leads through a `relay`.
 """
 
 import os

@@ -1,15 +1,21 @@
 """RayGrid on two Ray nodes: a worker beside the driver, and one that is reached through a relay."""
 
+import os
 import re
 import threading
+from contextlib import suppress
+from multiprocessing import AuthenticationError
 
 import pytest
+import ray
 from ray._private import state as ray_state
 
 from fedavg_app import server_app
 from fedavg_app.config import RunConfig
+from fedavg_app.ray_engine.local_connection import listen
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
+from fedavg_app.ray_engine.relay import PART_BYTES, RelayedConnection, start_relay
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.run_components import resolve
 from tests.support import faulty_task
@@ -136,3 +142,35 @@ def test_only_ray_listens_on_the_network(make_config, processes):
         local = {end for end in ends if end[1] == "127.0.0.1"}
     assert {pid for pid, _, _ in local} == set(workers)
     assert {(pid, port) for pid, _, port in ends - local} <= of_ray
+
+
+def test_relay_needs_the_secret_and_passes_on_messages_of_any_size(nodes):
+    with listen(b"key") as listener:
+        relay = start_relay()
+        refusing = threading.Thread(target=refuse, args=[listener])
+        refusing.start()
+        with pytest.raises(ray.exceptions.RayError, match="AuthenticationError"):
+            RelayedConnection(relay, listener.address, b"another key")
+        refusing.join()
+
+        echoing = threading.Thread(target=echo, args=[listener])
+        echoing.start()
+        connection = RelayedConnection(relay, listener.address, b"key")
+        for size in (0, 1, PART_BYTES, 2**20 + 1, 2**25):
+            data = os.urandom(size)
+            connection.send_bytes(data)
+            assert connection.recv_bytes() == data
+        connection.close()
+        echoing.join(30)
+        assert not echoing.is_alive()
+
+
+def refuse(listener):
+    with pytest.raises(AuthenticationError):
+        listener.accept()
+
+
+def echo(listener):
+    with listener.accept() as connection, suppress(EOFError, OSError):
+        while True:
+            connection.send_bytes(connection.recv_bytes())

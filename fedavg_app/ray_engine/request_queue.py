@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads, set_tcp_nodelay
+from fedavg_app.ray_engine.local_connection import set_tcp_nodelay
+from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ A round's messages carry the same model to every client, or the same updates to 
 them. Each worker is sent them once; the bytes of a message only name them.
 """
 
-import os
 import pickle
-import socket
 from collections.abc import Sequence
 from io import BytesIO
-from multiprocessing.connection import Connection
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -48,12 +45,6 @@ def dumps(content: Any, shared: Sequence[SharedRecord] = ()) -> bytes:
 def loads(data: bytes, shared: Sequence[SharedRecord] = ()) -> Any:
     """Return the content. It comes from this run's own processes: unpickling it is safe."""
     return _Unpickler(BytesIO(data), shared).load()
-
-
-def set_tcp_nodelay(connection: Connection) -> None:
-    """Disable Nagle's algorithm on a TCP connection: small messages are sent without delay."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _size(record: SharedRecord) -> int:

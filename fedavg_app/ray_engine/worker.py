@@ -1,7 +1,8 @@
 """One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
 
 Ray starts it, places it and notices its death. Requests come over a connection of its own, which
-takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end.
+takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end. To a driver on
+another Ray node it leads through a `relay`.
 """
 
 import math
@@ -27,7 +28,9 @@ from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.client_call import ClientCall, HandledMessage
 from fedavg_app.ray_engine.client_states import ClientStates
 from fedavg_app.ray_engine.joint_calls import handle_together
+from fedavg_app.ray_engine.local_connection import Address, listen
 from fedavg_app.ray_engine.owned_folder import OwnedFolder
+from fedavg_app.ray_engine.relay import start_relay
 from fedavg_app.ray_engine.request_queue import Answer, Request, RequestQueue, WorkerError
 from fedavg_app.server.evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
@@ -77,14 +80,20 @@ class Worker:
         self._folder = OwnedFolder("fedavg-app-worker-", parent)
         self._states = ClientStates(settings.state_memory, Path(self._folder.name))
         self._listener: Listener | None = None
+        self._relay: Any = None
         self._evaluation: CentralEvaluation | None = None
 
-    def listen(self, driver_node: str) -> tuple[int, Any]:
-        """Listen for the driver's connection; return this process's id and the address."""
-        here = ray.get_runtime_context().get_node_id() == driver_node
-        host = "127.0.0.1" if here else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        self._listener = Listener((host, 0), authkey=self._settings.key)
-        return os.getpid(), self._listener.address
+    def listen(self, driver_node: str) -> tuple[int, Address, Any]:
+        """Listen for the driver's connection.
+
+        Returns:
+            This process's id; the address; and a relay that the driver can reach it by, None where
+            the driver is on the same Ray node.
+        """
+        self._listener = listen(self._settings.key)
+        if ray.get_runtime_context().get_node_id() != driver_node:
+            self._relay = start_relay()  # kept: it ends when nobody refers to it
+        return os.getpid(), self._listener.address, self._relay
 
     def serve(self) -> None:
         """Answer requests until the driver closes the connection."""

@@ -3,14 +3,16 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Any
 
 import ray
 
+from fedavg_app.ray_engine.local_connection import connect
 from fedavg_app.ray_engine.pending_messages import MessageBatch, PendingMessage
+from fedavg_app.ray_engine.relay import RelayedConnection
 from fedavg_app.ray_engine.request_queue import Answer
-from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads, set_tcp_nodelay
+from fedavg_app.ray_engine.serialization import SharedRecord, dumps, loads
 from fedavg_app.ray_engine.worker import Worker, WorkerSettings
 
 # A message, or the name and the arguments of another of the worker's methods.
@@ -74,10 +76,12 @@ class WorkerHandle:
             WorkerDiedError: It could not start.
         """
         try:
-            self.process_id, address = ray.get(self.call)
+            self.process_id, address, relay = ray.get(self.call)
             self.call = self._actor.serve.remote()
-            self._connection = Client(address, authkey=self._key)
-            set_tcp_nodelay(self._connection)
+            if relay is None:
+                self._connection = connect(address, self._key)
+            else:
+                self._connection = RelayedConnection(relay, address, self._key)
         except (ray.exceptions.RayError, OSError, EOFError) as error:
             raise WorkerDiedError(_first_line(error)) from error
 

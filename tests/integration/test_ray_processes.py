@@ -4,17 +4,20 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 from safetensors.numpy import load_file
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import Processes, until
+from tests.support.processes import Processes, listening, until
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +69,41 @@ def test_two_ray_nodes_train_the_same_model_as_one(processes, tmp_path):
     finish(simulate(processes, tmp_path / "one", rounds=10))
     one, two = final_model(tmp_path / "one"), final_model(tmp_path / "two")
     assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_ray_encrypts_what_goes_between_nodes(processes, tmp_path):
+    """With the variables of docs/engine.md; the processes that exchange messages speak TLS only."""
+    host = ray.util.get_node_ip_address()
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = [
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=ray",
+        "-addext", f"subjectAltName=IP:127.0.0.1,IP:{host}", "-keyout", key, "-out", certificate,
+    ]  # fmt: skip
+    subprocess.run(words, check=True, capture_output=True)
+    processes.environment |= {
+        "RAY_USE_TLS": "1", "RAY_TLS_SERVER_KEY": str(key), "RAY_TLS_SERVER_CERT": str(certificate),
+        "RAY_TLS_CA_CERT": str(certificate),
+    }  # fmt: skip
+    client = ssl.create_default_context(cafile=certificate)
+    client.load_cert_chain(certificate, key)
+    client.set_alpn_protocols(["h2"])
+
+    address = processes.ray_head(cpus=1)
+    processes.ray(f"--address={address}", "--num-cpus=1")
+    run = simulate(processes, tmp_path / "two", "--ray-address", address, rounds=300)
+    assert until(lambda: processes.living("ray::Relay"), 120)
+    actors = processes.living("ray::Relay") + processes.living("ray::Worker")
+    ends = [end for pid in actors for end in listening(pid)]
+    ports = [port for listener, port in ends if listener != "127.0.0.1"]
+    assert len(ports) == 3
+    for port in ports:
+        with (
+            socket.create_connection((host, port), 10) as connection,
+            client.wrap_socket(connection, server_hostname=host) as encrypted,
+        ):
+            assert encrypted.version() == "TLSv1.3"
+    finish(run)
+    assert not any(record["rejected"] for record in history(tmp_path / "two"))
 
 
 def test_run_goes_on_after_a_ray_node_is_lost(processes, tmp_path):

@@ -32,10 +32,12 @@ def make_step(model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: U
     if split is None:
         return general
     dense = DenseStep(split, loss, update)
+    limit = 0
 
     def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
-        large = len(inputs) > efficient_batch_size(model, inputs, inputs.device)
-        return (general if large else dense)(inputs, targets, learning_rate)
+        nonlocal limit
+        limit = limit or efficient_batch_size(model, inputs, inputs.device)
+        return (dense if len(inputs) <= limit else general)(inputs, targets, learning_rate)
 
     return step
 

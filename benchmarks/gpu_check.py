@@ -25,6 +25,7 @@ from tasks.examples import Examples
 from tasks.local_training import Config, TaskClient
 from tasks.mnist import MNIST_2NN, MNIST_CNN, MNIST_LOGISTIC
 from tasks.vectorised import train_together
+from tasks.vectorised_check import largest_difference
 
 COMPARED = (MNIST_LOGISTIC, MNIST_2NN, MNIST_CNN, CIFAR10_CNN, CIFAR10_VGG)
 TIMED = (MNIST_2NN, MNIST_CNN, CIFAR10_CNN)
@@ -81,12 +82,8 @@ def together(clients: Sequence[TaskClient], start: Parameters, work: Config) -> 
 
 def difference(a: list[Parameters], b: list[Parameters], start: Parameters) -> float:
     """Return the largest difference of a weight, as a share of what training changed most."""
-
-    def largest(x: Parameters, y: Parameters) -> float:
-        return max(float(np.abs(p - q).max()) for p, q in zip(x, y, strict=True))
-
-    changed = max(largest(one, start) for one in b)
-    return max(largest(*pair) for pair in zip(a, b, strict=True)) / changed
+    changed = max(largest_difference(one, start) for one in b)
+    return max(largest_difference(*pair) for pair in zip(a, b, strict=True)) / changed
 
 
 def compare(device: torch.device) -> bool:

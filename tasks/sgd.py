@@ -59,10 +59,6 @@ class AutogradStep:
         self, model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: Update
     ) -> None:
         self._model, self._loss, self._weights, self._update = model, loss, weights, update
-        self._uses_batch_statistics = any(
-            isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
-            for module in model.modules()
-        )
 
     def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         """Take one step; return the loss before it."""
@@ -74,7 +70,7 @@ class AutogradStep:
     def _gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss and its gradients, of a large batch in parts."""
         size = efficient_batch_size(self._model, inputs, inputs.device)
-        if len(inputs) > size and not self._uses_batch_statistics:
+        if len(inputs) > size and not _uses_batch_statistics(self._model):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
             predictions = count_predictions(targets)
             return mean_gradients(self._model, self._loss, self._weights, parts, predictions)
@@ -83,6 +79,12 @@ class AutogradStep:
             loss, self._weights, allow_unused=True, materialize_grads=True
         )
         return loss.detach(), gradients
+
+
+def _uses_batch_statistics(model: nn.Module) -> bool:
+    """Return whether a network normalises by the batch's mean and variance."""
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+    return any(isinstance(module, kinds) for module in model.modules())
 
 
 def mean_gradients(

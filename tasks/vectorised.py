@@ -20,6 +20,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from tasks.base import Task
 from tasks.local_sgd import Batches, LocalSGD, Settings, Trained
 from tasks.transfers import to_arrays, to_tensor
+from tasks.weight_update import apply_gradients
 
 # A target that is not predicted: `torch.nn.functional.cross_entropy` ignores it by default.
 IGNORED = -100
@@ -76,7 +77,15 @@ def _train_sorted(clients: Sequence[LocalSGD], before_step: Callable[[], None]) 
             {name: array[:training] for name, array in fixed.items()},
             *batches.of_step(step, training),
         )
-        _take_step(settings, w, list(gradients.values()), v, w0)
+        apply_gradients(
+            w,
+            list(gradients.values()),
+            settings.learning_rate,
+            momentum=settings.momentum,
+            buffers=v,
+            proximal_mu=settings.proximal_mu,
+            sent=w0,
+        )
         total[:training] += losses
     losses_sum, *arrays = to_arrays([total, *state.values(), *buffers])
     return [
@@ -103,24 +112,6 @@ def _vectorised_gradient(
         return task.loss(functional_call(model, {**weights, **fixed}, (inputs,)), targets)
 
     return vmap(grad_and_value(loss))
-
-
-def _take_step(
-    settings: Settings,
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    buffers: list[Tensor],
-    sent: list[Tensor],
-) -> None:
-    """Update stacked weights and momentum buffers in place, as `TaskClient.run_sgd` does."""
-    if settings.proximal_mu:
-        away = torch._foreach_sub(weights, sent)
-        torch._foreach_add_(gradients, away, alpha=settings.proximal_mu)
-    if settings.momentum:
-        torch._foreach_mul_(buffers, settings.momentum)
-        torch._foreach_add_(buffers, gradients)
-        gradients = buffers
-    torch._foreach_add_(weights, gradients, alpha=-settings.learning_rate)
 
 
 def _stack_states(clients: Sequence[LocalSGD]) -> dict[str, Tensor]:

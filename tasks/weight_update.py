@@ -36,15 +36,15 @@ class Update:
         self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
     ) -> None:
         """Change the weights by their gradients, which may be overwritten."""
-        if self._mu:
-            for weight, gradient in zip(weights, gradients, strict=True):
-                gradient.add_(weight - self._sent[weight], alpha=self._mu)
-        if self._momentum:
-            buffers = [self._buffers[weight] for weight in weights]
-            torch._foreach_mul_(buffers, self._momentum)
-            torch._foreach_add_(buffers, list(gradients))
-            gradients = buffers
-        torch._foreach_add_(list(weights), list(gradients), alpha=-learning_rate)
+        apply_gradients(
+            weights,
+            gradients,
+            learning_rate,
+            momentum=self._momentum,
+            buffers=[self._buffers[weight] for weight in weights] if self._momentum else [],
+            proximal_mu=self._mu,
+            sent=[self._sent[weight] for weight in weights] if self._mu else [],
+        )
 
     def add_product(
         self, weight: Tensor, left: Tensor, right: Tensor, learning_rate: float
@@ -68,3 +68,35 @@ class Update:
         if self._mu:
             buffer.add_(weight - self._sent[weight], alpha=self._mu)
         weight.add_(buffer, alpha=-learning_rate)
+
+
+def apply_gradients(
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float,
+    *,
+    momentum: float,
+    buffers: Sequence[Tensor],
+    proximal_mu: float,
+    sent: Sequence[Tensor],
+) -> None:
+    """Change weights and momentum buffers in place, by the formula of `Update`.
+
+    Args:
+        weights: The weights w.
+        gradients: Their gradients g, which may be overwritten.
+        learning_rate: The learning rate eta.
+        momentum: The factor m.
+        buffers: The buffers v; none where m is 0.
+        proximal_mu: The factor mu.
+        sent: The weights w_sent; none where mu is 0.
+    """
+    found = list(gradients)
+    if proximal_mu:
+        away = torch._foreach_sub(list(weights), list(sent))
+        torch._foreach_add_(found, away, alpha=proximal_mu)
+    if momentum:
+        torch._foreach_mul_(list(buffers), momentum)
+        torch._foreach_add_(list(buffers), found)
+        found = list(buffers)
+    torch._foreach_add_(list(weights), found, alpha=-learning_rate)

@@ -1,6 +1,7 @@
 import torch
 
-from tasks.base import count_correct, count_predictions
+from tasks.base import count_correct, count_predictions, on_device
+from tasks.cifar import CIFAR10_VGG
 from tasks.mnist import MNIST_2NN
 
 
@@ -20,3 +21,13 @@ def test_negative_targets_are_not_predictions():
     logits = torch.tensor([[[3.0, 1, 2], [0, 1, 2]], [[5, 1, 2], [1, 2, 3]]])
     assert count_predictions(targets) == 3
     assert count_correct(logits, targets).item() == 2
+
+
+def test_convolutions_on_a_device_have_their_weights_in_channels_last_layout():
+    model = CIFAR10_VGG.initial_model(1)
+    kernels = [weight for weight in model.parameters() if weight.dim() == 4]
+    before = [weight.detach().clone() for weight in kernels]
+    on_device(model, torch.device("cpu"))
+    for weight, values in zip(kernels, before, strict=True):
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(weight, values)

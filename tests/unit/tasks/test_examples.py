@@ -78,3 +78,11 @@ def test_predictions_are_targets_that_are_not_negative():
     examples = Examples(torch.zeros(3), targets)
     assert examples.num_predictions() == 6
     assert dataclasses.replace(examples, rows=torch.tensor([1, 0])).num_predictions() == 3
+
+
+def test_batches_of_images_are_in_channels_last_layout():
+    images = torch.randn(7, 3, 5, 5)
+    examples = Examples(images, EXAMPLES.targets[:7])
+    for inputs, _ in (examples.slice(1, 4), examples.prepared().slice(1, 4)):
+        assert inputs.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(inputs, images[1:4])

@@ -37,11 +37,15 @@ class RequestQueue:
 
     They are read as they come, whatever the worker is doing: the driver never waits to send one,
     and can take one back that another worker has time for.
+
+    Attributes:
+        closed: No more requests can come.
+        ended: The driver has said so; else its end of the connection was closed.
     """
 
     def __init__(self, connection: Connection) -> None:
         set_tcp_nodelay(connection)
-        self.closed = False
+        self.closed = self.ended = False
         self._connection = connection
         self._requests: deque[Request] = deque()
         self._changed, self._sending = threading.Condition(), threading.Lock()
@@ -92,6 +96,9 @@ class RequestQueue:
                     shared = content
                 elif name == "return last":
                     self._return_last()
+                elif name == "end":
+                    self.ended = True
+                    return
                 else:
                     now = time.monotonic()
                     with self._changed:

@@ -110,6 +110,9 @@ class Worker:
                         if time.monotonic() - sent > FLUSH_SECONDS:
                             queue.send_answers(answers)
                             answers, sent = [], time.monotonic()
+                if queue.ended:
+                    self._folder.cleanup()
+                    return  # Ray ends this process
                 if queue.closed:
                     self._folder.cleanup()
                     os._exit(0)  # without Ray's own shutdown: the driver is gone

@@ -3,7 +3,9 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from select import select
 from typing import Any
 
 import ray
@@ -152,10 +154,18 @@ class WorkerHandle:
             raise WorkerDiedError(self._cause())
 
     def kill(self) -> None:
-        """End the worker's process."""
+        """End the worker's process.
+
+        It is told first: a worker that finds its connection closed exits by itself, which Ray would
+        report as a death.
+        """
+        # Not if it would have to wait for a process that hangs.
+        if self._connection is not None and select([], [self._connection], [], 0)[1]:
+            with suppress(OSError):
+                self._connection.send_bytes(dumps(("end", None)))
+        ray.kill(self._actor)
         if self._connection is not None:
             self._connection.close()
-        ray.kill(self._actor)
 
     def _send(self, name: str, content: Any, shared: Sequence[SharedRecord] = ()) -> None:
         assert self._connection is not None

@@ -4,35 +4,18 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
+from fedavg_app.command_line.options import GROUPS
 from fedavg_app.config import CentralConfig, Effect, RunConfig, TrainingConfig, kebab
 
 PAGE = Path(__file__).with_name("configuration.md")
 
 HEAD = """# Configuration
 
-Every key of the run config. `flwr run . -c "seed=2"` and `python simulation.py run --seed 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
+Every key of the run config. `flwr run . -c "seed=2"`, `python simulation.py run --seed 2` and `--config FILE.toml` with a line `seed = 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
 This page is generated from `fedavg_app/config.py` by `python docs/generate_configuration.py`.
 
 The column "changes" says how a key affects the result of a run: "result", it is part of what the run computes, and a resumed run must have the same value; "free on resume", it is, but a resumed run may have another; "nothing", it says where and how the run is done.
 """
-
-GROUPS = {
-    "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
-    "Strategy": ["strategy", "strategy-args", "client-mods"],
-    "Clients and rounds": [
-        "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
-        "evaluate-every", "target-accuracy",
-    ],
-    "Local training": [
-        "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
-        "momentum", "device", "clients-per-batch",
-    ],
-    "Replies and nodes": [
-        "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",
-        "min-nodes", "node-timeout",
-    ],
-    "Results": ["run-dir", "checkpoint-every", "resume"],
-}  # fmt: skip
 
 
 def page() -> str:
@@ -40,7 +23,12 @@ def page() -> str:
     fields = {kebab(name): field for name, field in RunConfig.model_fields.items()}
     lines = [HEAD]
     for title, keys in GROUPS.items():
-        lines += [f"## {title}", "", *_table({key: fields.pop(key) for key in keys}), ""]
+        lines += [
+            f"## {title}",
+            "",
+            *_table({key: fields.pop(key) for key in keys if key in fields}),
+            "",
+        ]
     if fields:
         raise ValueError(f"keys without a group: {', '.join(fields)}")
     own = {

@@ -33,6 +33,10 @@ class Effect(Enum):
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+# K in a simulation that names no number of clients.
+SIMULATED_CLIENTS = 100
 
 
 def kebab(name: str) -> str:
@@ -54,7 +58,7 @@ class TrainingConfig(BaseModel):
         200, description="rounds at the most"
     )
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
-    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
         "auto", description="eta, of SGD; auto takes the task's default for the strategy"
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
@@ -76,6 +80,9 @@ class TrainingConfig(BaseModel):
     target_accuracy: Annotated[Fraction | Literal["auto"], Effect.FREE_ON_RESUME] = Field(
         "auto",
         description="stop at this test accuracy; 0 means never, auto takes the paper's target",
+    )
+    patience: Annotated[Count, Effect.FREE_ON_RESUME] = Field(
+        0, description="stop after so many rounds without a better test accuracy; 0 means never"
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
         "auto", description="where models are trained; auto: the GPU if there is one"
@@ -99,8 +106,13 @@ class TrainingConfig(BaseModel):
 
     @property
     def setting(self) -> str:
-        """The clients and their local work in a few words, for people."""
+        """Where the data are, for people."""
         return "all data in one place"
+
+    @property
+    def local_work(self) -> str:
+        """What is computed in a round, for people."""
+        return f"B = {self.batch_size or 'all'}"
 
 
 class RunConfig(TrainingConfig):
@@ -112,7 +124,11 @@ class RunConfig(TrainingConfig):
     strategy_args: str = Field(
         "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
     )
-    num_clients: Positive = Field(100, description="K, the number of clients the data are split on")
+    num_clients: Count = Field(
+        0,
+        description="K, the number of clients the data are split on; 0 means one per SuperNode, "
+        f"and {SIMULATED_CLIENTS} without SuperNodes",
+    )
     fraction_train: Fraction = Field(
         0.1, description="C, the share of clients that trains in a round; 0 means one client"
     )
@@ -125,10 +141,10 @@ class RunConfig(TrainingConfig):
     partition_args: str = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )
-    round_timeout: Annotated[float, Field(ge=0), Effect.FREE_ON_RESUME] = Field(
+    round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round goes on without the missing; 0 means wait"
     )
-    over_selection: Annotated[float, Field(ge=0)] = Field(
+    over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0, description="share of clients asked beyond C; a round ends when enough have answered"
     )
     min_replies: Positive = Field(
@@ -137,13 +153,13 @@ class RunConfig(TrainingConfig):
     max_examples: Annotated[int, Field(ge=1, le=2**53)] = Field(
         10**9, description="a client that claims more examples is rejected"
     )
-    max_update_norm: Annotated[float, Field(ge=0)] = Field(
+    max_update_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         0.0, description="a client whose update has a larger L2 norm is rejected; 0 means no limit"
     )
     min_nodes: Annotated[Count, Effect.NONE] = Field(
         0, description="nodes a run waits for, the others may join later; 0 means one per client"
     )
-    node_timeout: Annotated[float, Field(ge=0), Effect.NONE] = Field(
+    node_timeout: Annotated[Seconds, Effect.NONE] = Field(
         3.0, description="seconds without a new node after which a run stops waiting for more"
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
@@ -168,11 +184,17 @@ class RunConfig(TrainingConfig):
 
     @property
     def setting(self) -> str:
-        """K, C and E, for people."""
-        steps = self.local_steps
-        work = f"{steps} local steps" if steps else f"E = {self.local_epochs}"
+        """K and C, for people."""
         clients = f"K = {self.num_clients} clients ({self.partition})"
-        return f"{clients}, C = {self.fraction_train:g}, {work}"
+        return f"{clients}, C = {self.fraction_train:g}"
+
+    @property
+    def local_work(self) -> str:
+        """E or the local steps, and B, for people."""
+        steps = self.local_steps
+        plural = "" if steps == 1 else "s"
+        work = f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
+        return f"{work}, {super().local_work}"
 
 
 class CentralConfig(TrainingConfig):
@@ -188,6 +210,11 @@ class CentralConfig(TrainingConfig):
 
 
 Config = TypeVar("Config", bound=TrainingConfig)
+
+
+def with_clients(config: RunConfig, number: int = SIMULATED_CLIENTS) -> RunConfig:
+    """Return the config with that number of clients where it names none."""
+    return config if config.num_clients else config.model_copy(update={"num_clients": number})
 
 
 def fields_with(kind: type[TrainingConfig], *effects: Effect) -> set[str]:
@@ -227,6 +254,9 @@ def check_config(config: RunConfig) -> RunConfig:
     """
     if not config.local_epochs and not config.local_steps:
         raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
+    if config.local_epochs > 1 and config.local_steps:
+        fix = "leave it at 1 where local-steps is given, which replaces it"
+        raise ConfigError("local-epochs", config.local_epochs, fix)
     check_source(config)
     parse_arguments("strategy-args", config.strategy_args)
     parse_arguments("partition-args", config.partition_args)

@@ -1,5 +1,7 @@
 """Errors that a user can act on: one line each, shown without a traceback."""
 
+import traceback
+
 from tasks.data.dataset import DataError
 
 
@@ -44,3 +46,13 @@ class DivergedError(RunError):
 
 
 USER_ERRORS = (ConfigError, DataError, RunError)
+
+
+def error_place(error: BaseException) -> str:
+    """Return an error in one line, with the file and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file, line = (frames[-1].filename, frames[-1].lineno) if frames else ("?", 0)
+    text = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):  # which no frame of the broken file raised
+        file, line, text = str(error.filename), error.lineno, error.msg
+    return f"{type(error).__name__}: {text} ({file}, line {line})"

@@ -1,15 +1,18 @@
-"""Components by name: tasks, strategies and client mods, with errors that name the config key.
+"""Components by name: tasks, strategies, client mods and callbacks, with errors that name the key.
 
 Names of the form "package.module:attribute" are resolved by `pkgutil.resolve_name`.
 """
 
+import inspect
+import pkgutil
 import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
 import tasks
-from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
+from fedavg_app.callbacks.base import Callback, MakeCallback
+from fedavg_app.config import RunConfig, parse_arguments
+from fedavg_app.errors import ConfigError, error_place
 
 Component = TypeVar("Component")
 
@@ -33,15 +36,40 @@ def load_component(key: str, name: str, load: Callable[[str], Component]) -> Com
 
 
 def check_names(config: RunConfig) -> None:
-    """Check the names of task and strategy, without importing torch.
+    """Check the names of task, strategy and partition and their arguments, without importing torch.
 
     Raises:
-        ConfigError: There is no such task or strategy.
+        ConfigError: There is no such task, strategy or partition, or it refuses its arguments.
     """
     import strategies
+    from fedavg_app.partitioning.cache import make_partitioner
 
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
+    arguments = parse_arguments("strategy-args", config.strategy_args)
+    try:
+        strategies.build(config.strategy, arguments)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
+
+
+def load_callback(name: str) -> MakeCallback:
+    """Return the callback class "package.module:Class".
+
+    Raises:
+        ConfigError: There is none, or it is not a `Callback`.
+    """
+    return load_component("callback", name, _callback_class)
+
+
+def _callback_class(name: str) -> type[Callback]:
+    if ":" not in name:
+        raise ValueError("give package.module:Class")
+    found = pkgutil.resolve_name(name)
+    if not (inspect.isclass(found) and issubclass(found, Callback)):
+        raise ValueError("it is not a subclass of fedavg_app.callbacks.base.Callback")
+    return found
 
 
 def _reason(error: Exception, name: str) -> str:
@@ -50,10 +78,7 @@ def _reason(error: Exception, name: str) -> str:
         return f"there is no module {error.name!r}; install it, or put it on PYTHONPATH"
     if not any("importlib._bootstrap" in frame.filename for frame in frames):
         return str(error)  # raised by the look-up itself
-    file, line, text = frames[-1].filename, frames[-1].lineno, " ".join(str(error).split())
-    if isinstance(error, SyntaxError):  # which no frame of the broken file raised
-        file, line, text = str(error.filename), error.lineno, error.msg
-    return f"its module raised {type(error).__name__}: {text} ({file}, line {line})"
+    return f"its module raised {error_place(error)}"
 
 
 def _contains(module: str | None, name: str) -> bool:

@@ -1,6 +1,7 @@
 """The ServerApp: config -> components -> training loop, with its results in a folder."""
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -8,17 +9,19 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
-from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, MissingLibraryError
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
 from fedavg_app.partitioning.cache import partition
+from fedavg_app.plugins import check_names
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
 from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.metrics import TrainingResult
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop
+from fedavg_app.server.training_plan import plan_for_data
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
@@ -34,9 +37,12 @@ def main(grid: Grid, context: Context) -> None:
         if config.clients_per_batch > 1:
             fix = "only simulation.py trains several clients at once; give 1"
             raise ConfigError("clients-per-batch", config.clients_per_batch, fix)
-        run(grid, config, resolve(config))
-    except USER_ERRORS as error:
-        logger.error("run failed: %s", error)
+        check_names(config)
+        counted = with_clients(config, config.num_clients or count_nodes(grid, config.node_timeout))
+        run(grid, counted, resolve(counted), tell_clients_number=not config.num_clients)
+    except USER_ERRORS:
+        # Flower prints the error as it ends this process; the frames would hide its one line.
+        sys.tracebacklimit = 0
         raise
 
 
@@ -46,6 +52,8 @@ def run(
     components: Components,
     evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralEvaluation,
     callbacks: Sequence[MakeCallback] = (),
+    *,
+    tell_clients_number: bool = False,
 ) -> TrainingResult:
     """Run the training that the config describes; its results are on disk afterwards.
 
@@ -55,15 +63,18 @@ def run(
         components: What `resolve` returns for the config.
         evaluation: Returns what evaluates the global model.
         callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
+        tell_clients_number: Whether messages say how many clients there are, which the run config
+            that clients see does not.
 
     Raises:
         ConfigError: A value that cannot be used.
         DataError: The data set is not available.
         RunError: The run could not go on.
     """
-    task, strategy, plan = components.task, components.strategy, components.plan
+    task, strategy = components.task, components.strategy
     state = load_checkpoint(config) if config.resume else None
     data = task.dataset(config.data_options)
+    plan = plan_for_data(components.plan, config, task, data)
     check_split(grid, data, config)
     model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
     grid = bounded(grid, model, strategy.max_reply_bytes(model))
@@ -74,6 +85,9 @@ def run(
             fix = "these are not the data of the run to resume; give those"
             raise ConfigError("data-dir", config.data_dir, fix)
         strategy, model, completed = state.strategy, state.model, state.history
+        if config.num_server_rounds < completed[-1].round:
+            fix = f"the run has completed {completed[-1].round} rounds; give more"
+            raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
         if isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
         else:
@@ -83,23 +97,26 @@ def run(
     def checkpointer(run: TrainingRun) -> Checkpointer:
         return Checkpointer(run.folder, config, data.fingerprint, strategy, grid)
 
-    training_run = TrainingRun(config, task, plan, data, completed)
+    work = strategy.local_work or config.local_work
+    training_run = TrainingRun(config, task, plan, data, completed, local_work=work)
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
+        if strategy.local_work and config.local_work != RunConfig().local_work:
+            logger.warning("%s has no effect: a client computes %s", config.local_work, work)
         result = TrainingLoop(
             grid,
             strategy,
             model,
             nodes,
             plan,
-            client_config(config, data),
+            client_config(config, data, with_number=tell_clients_number),
             evaluation(task, data, config),
             training.on_round_end,
             completed,
         ).run()
         training.finish(result)
-    return result
+    return training.result
 
 
 def check_split(grid: Grid, data: Dataset, config: RunConfig) -> None:
@@ -121,10 +138,17 @@ def check_split(grid: Grid, data: Dataset, config: RunConfig) -> None:
         logger.info("not checked here, only by devices without data of their own: %s", error)
 
 
-def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:
-    """Return what every client is told: its local work, and which data set exactly to load."""
+def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False) -> ConfigRecord:
+    """Return what every client is told: its local work, and which data set exactly to load.
+
+    Args:
+        config: The run's settings.
+        data: The data set.
+        with_number: Whether to tell the number of clients, too.
+    """
     # Only where there is one: Flower 1.41 cannot count the bytes of an empty string.
     directory = {"data-dir": data.options.directory} if data.options.directory else {}
+    number = {"num-clients": config.num_clients} if with_number else {}
     return ConfigRecord(
         {
             "local-epochs": config.local_epochs,
@@ -134,5 +158,6 @@ def client_config(config: RunConfig, data: Dataset) -> ConfigRecord:
             "seed": config.seed,
             "data-source": data.options.source,
             **directory,
+            **number,
         }
     )

@@ -31,7 +31,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedavg_app.config import CentralConfig, TrainingConfig, kebab, parse_central, parse_config
+from fedavg_app.config import (
+    CentralConfig,
+    TrainingConfig,
+    kebab,
+    parse_central,
+    parse_config,
+    with_clients,
+)
 from fedavg_app.errors import ConfigError
 
 Entry = float | str
@@ -147,7 +154,10 @@ class Experiment(_Part):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
             values = {**keys, **chosen}
             try:
-                config = parse_central(values) if row.central else parse_config(values)
+                if row.central:
+                    config: TrainingConfig = parse_central(values)
+                else:
+                    config = with_clients(parse_config(values))
             except ConfigError as error:
                 place = f"{self.name}, {row.name}, {column.name}"
                 raise ConfigError("experiment", place, str(error)) from error

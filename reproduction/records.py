@@ -17,6 +17,7 @@ from fedavg_app.config import (
     fields_with,
     parse_central,
     parse_config,
+    with_clients,
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.run_components import load_task
@@ -132,9 +133,10 @@ def command_line(config: TrainingConfig) -> str:
 def arguments(config: TrainingConfig, without: Iterable[str] = ()) -> list[str]:
     """Return the subcommand for this config with task, seed, and what differs from the defaults."""
     words = ["run" if isinstance(config, RunConfig) else "central"]
+    defaults = with_clients(RunConfig()) if isinstance(config, RunConfig) else type(config)()
     for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if name not in without and (value != field.default or name in ("task", "seed")):
+        value, default = getattr(config, name), getattr(defaults, name)
+        if name not in without and (value != default or name in ("task", "seed")):
             words += [f"--{field.alias or name}", str(value)]
     return words
 
@@ -257,7 +259,9 @@ def _settings(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _parse(values: Mapping[str, Any]) -> TrainingConfig:
-    return parse_config(values) if "strategy" in values else parse_central(values)
+    if "strategy" not in values:
+        return parse_central(values)
+    return with_clients(parse_config(values))
 
 
 def _without_path(description: str, directory: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.data_distribution import data_distribution
 from fedavg_app.partitioning.distribution_report import draw
@@ -146,7 +146,7 @@ def _inline(path: Path) -> str:
 
 def _draw_partitions(plots: Path, data_dir: str) -> list[dict[str, str]]:
     """Draw the partitions; return what the template shows."""
-    base = RunConfig(task="mnist-2nn", data_dir=data_dir)
+    base = with_clients(RunConfig(task="mnist-2nn", data_dir=data_dir))
     data = load_task(base).dataset(base.data_options)
     pictures = []
     for scheme, arguments in PARTITIONS:

@@ -14,7 +14,8 @@ from pathlib import Path
 import fedavg_app
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.checkpointing import has_checkpoint, saved_config
+from fedavg_app.server.checkpoint_manifest import has_checkpoint
+from fedavg_app.server.checkpointing import saved_config
 from reproduction.experiments import Cell, Run
 from reproduction.records import Record, arguments, identity, read_run
 

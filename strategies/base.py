@@ -80,6 +80,8 @@ class FederatedStrategy(Strategy, Generic[Content]):
     Attributes:
         train_type: The message type of a training message: "train" runs the task client's `fit`,
             "train.gradient" its `gradient`.
+        local_work: What a client computes in a round, for people, where that is not SGD with the
+            config's epochs or steps and its batch size; else empty.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
@@ -92,6 +94,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
+    local_work: ClassVar[str] = ""
 
     def __init__(self) -> None:
         self.settings = RunSettings()
@@ -223,7 +226,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:
-        """Log the traceback of a client's error, each one once and the first few only.
+        """Log the traceback of a client's error for debugging, each once and the first few only.
 
         Its lines are indented, since a client could forge log lines.
         """
@@ -232,7 +235,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         is_new = text not in self._logged_tracebacks
         if len(lines) > 1 and is_new and len(self._logged_tracebacks) < MAX_LOGGED_TRACEBACKS:
             self._logged_tracebacks.add(text)
-            logger.warning("node %d failed:\n%s", node, text)
+            logger.debug("node %d failed:\n%s", node, text)
 
     def _validate_and_accumulate(self, reply: Message) -> ClientReport:
         try:

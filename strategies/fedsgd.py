@@ -30,6 +30,7 @@ class FedSGD(FedAvg):
     """
 
     train_type: ClassVar[str] = "train.gradient"
+    local_work: ClassVar[str] = "one gradient over all its examples"
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

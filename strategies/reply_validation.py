@@ -6,9 +6,11 @@ reason.
 """
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -25,6 +27,7 @@ NUM_EXAMPLES = "num-examples"
 # Up to here float64 counts exactly, and sums over any cohort stay finite.
 MAX_EXAMPLES = 2**53
 MAX_REASON = 200
+MAX_PLACE = 60
 MAX_FLOAT = sys.float_info.max
 
 Content = TypeVar("Content")
@@ -177,9 +180,16 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
 
 
 def error_reason(error: Error) -> str:
-    """Return the last line of an error's reason; Flower puts the whole traceback into it."""
+    """Return the last line of an error's reason, and where its traceback ends if it has one."""
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
-    return f"error {error.code}: {shorten(lines[-1]) if lines else 'no reason given'}"
+    if not lines:
+        return f"error {error.code}: no reason given"
+    places = re.findall(r'^File "([^"]+)", line (\d+)', "\n".join(lines), re.MULTILINE)
+    if not places:
+        return f"error {error.code}: {shorten(lines[-1])}"
+    file, number = places[-1]
+    place = shorten(f"{PurePath(file).name}, line {number}", MAX_PLACE)
+    return f"error {error.code}: {shorten(lines[-1], MAX_REASON - MAX_PLACE - 20)} ({place})"
 
 
 def printable(text: str) -> str:

@@ -52,6 +52,8 @@ class Task:
             torch's global random state, which is seeded for every client and round. None for no
             augmentation.
         target_accuracy: The test accuracy to which the paper counts rounds; None where it has none.
+        embedded_target_accuracy: The same where the data are the embedded part, with which the
+            paper's may be out of reach.
         loss: Mean loss of (logits, targets) over the predictions, those whose target is not
             negative.
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
@@ -66,6 +68,7 @@ class Task:
     learning_rate: float
     augment: Callable[[Tensor], Tensor] | None = None
     target_accuracy: float | None = None
+    embedded_target_accuracy: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = count_correct
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")

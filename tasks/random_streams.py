@@ -9,9 +9,12 @@ the number of workers. A path must end in a word or in a round, which counts fro
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # torch takes two seconds to import, and only some streams need it
+    import torch
 
 
 def numpy_generator(seed: int, *path: int | str) -> np.random.Generator:
@@ -19,13 +22,15 @@ def numpy_generator(seed: int, *path: int | str) -> np.random.Generator:
     return np.random.default_rng(_sequence(seed, path))
 
 
-def torch_generator(seed: int, *path: int | str) -> torch.Generator:
+def torch_generator(seed: int, *path: int | str) -> "torch.Generator":
     """Return the (CPU) torch generator of the stream ``path`` under ``seed``."""
+    import torch
+
     return torch.Generator().manual_seed(derive_seed(seed, *path))
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: "torch.device") -> Iterator[None]:
     """Seed torch's global random state inside, and restore what it was before.
 
     Seeded are the generator of the CPU and, where ``device`` is a CUDA device, that device's: what
@@ -36,6 +41,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         seed: A 64-bit integer, for example from `derive_seed`.
         device: The device that computes.
     """
+    import torch
+
     generators = [torch.default_generator]
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index

@@ -27,6 +27,7 @@ class TrainingRun:
         data: The data set.
         completed: The rounds that are completed already, if the training is resumed.
         folder: Where its results go.
+        local_work: What a client does in a round, for people.
     """
 
     config: TrainingConfig
@@ -35,12 +36,14 @@ class TrainingRun:
     data: Dataset
     completed: Sequence[RoundMetrics] = ()
     folder: Path = Path()
+    local_work: str = ""
 
     @property
     def title(self) -> str:
         """The training in one line, for figures."""
-        parts = (self.task.name, self.config.method, self.config.setting)
-        return f"{', '.join(parts)}, seed {self.config.seed}"
+        config = self.config
+        parts = (self.task.name, config.method, config.setting, self.local_work)
+        return f"{', '.join(filter(None, parts))}, seed {config.seed}"
 
 
 class Callback:

@@ -1,5 +1,6 @@
 """What is printed of a training: one live line on a terminal, plain lines elsewhere."""
 
+import math
 import time
 
 import rich.console
@@ -8,8 +9,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.server.checkpoint_manifest import has_checkpoint
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve
+from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
 
 # Without a terminal, one line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
@@ -64,12 +66,13 @@ class Console(Callback):
             self._bar.stop()
         if result.error is None:
             self._print_result(result)
+        elif result.status == "interrupted":
+            self._print_interruption(result)
 
     def _print_setting(self) -> None:
         config, plan = self._run.config, self._run.plan
-        batch = config.batch_size or "all"
         self._console.print(
-            f"{config.method} on {self._run.task.name}: {config.setting}, B = {batch}, "
+            f"{config.method} on {self._run.task.name}: {config.setting}, {self._run.local_work}, "
             f"learning rate {plan.learning_rate:g}, target {plan.target_accuracy or 'none'}, "
             f"seed {config.seed}"
         )
@@ -77,16 +80,27 @@ class Console(Callback):
         self._console.print(f"results: {self._run.folder}")
 
     def _print_result(self, result: TrainingResult) -> None:
-        target = self._run.plan.target_accuracy
-        best_round, best = max(accuracy_curve(result.history), key=lambda point: point[1])
+        plan, rounds = self._run.plan, result.history[-1].round
+        target = plan.target_accuracy
+        best_round, best = best_point(accuracy_curve(result.history)) or (0, math.nan)
         if target is None:
             reached = "no target"
         elif result.rounds_to_target is None:
-            reached = f"target {target:g} not reached in {self._num_rounds} rounds"
+            reached = f"target {target:g} not reached in {rounds} rounds"
         else:
             reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
+        if rounds < plan.num_rounds and plan.out_of_patience(result.history):
+            reached += f"; stopped after {rounds - best_round} rounds without a better one"
         self._console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
         self._console.print(f"results: {self._run.folder}")
+
+    def _print_interruption(self, result: TrainingResult) -> None:
+        rounds = result.history[-1].round if result.history else 0
+        self._console.print(f"interrupted after round {rounds}; so far: {self._run.folder}")
+        if has_checkpoint(self._run.folder):
+            self._console.print(f"go on with: python simulation.py resume {self._run.folder}")
+        elif rounds:
+            self._console.print("it cannot be resumed: it has no checkpoint")
 
     def _start_bar(self) -> Progress:
         self._bar = Progress(

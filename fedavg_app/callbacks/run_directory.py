@@ -3,20 +3,18 @@
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.callbacks.model_file import reporting_write_errors, save_model
 from fedavg_app.callbacks.summary import summarize
 from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.errors import ConfigError
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from tasks.data.atomic_file import replacing
 
@@ -47,7 +45,7 @@ class RunDirectory(Callback):
     """A callback that writes the files of a training.
 
     ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json`` and
-    ``model.safetensors``, the final global model. The history of a resumed training is cut back to
+    ``model.safetensors``, the last global model. The history of a resumed training is cut back to
     the rounds that are completed.
 
     Args:
@@ -80,7 +78,7 @@ class RunDirectory(Callback):
             RunError: It cannot be written.
         """
         del model
-        with self._reporting_errors():
+        with reporting_write_errors(self._run.folder):
             self._history.write(_line(metrics))
             self._history.flush()
 
@@ -91,25 +89,15 @@ class RunDirectory(Callback):
             RunError: One of them cannot be written.
         """
         seconds = self._seconds_before + time.monotonic() - self._started
-        with self._reporting_errors():
+        with reporting_write_errors(self._run.folder):
             self._history.close()
             if result.model is not None:
-                with replacing(self._run.folder / MODEL_FILE) as temporary:
-                    arrays = {name: array.numpy() for name, array in result.model.items()}
-                    save_file(arrays, temporary)
+                save_model(result.model, self._run.folder / MODEL_FILE)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-    @contextmanager
-    def _reporting_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, SafetensorError) as error:
-            why = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise RunError(f"cannot write to {self._run.folder}: {why}") from error
 
 
 def _line(metrics: RoundMetrics) -> str:

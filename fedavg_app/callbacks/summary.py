@@ -6,7 +6,7 @@ from typing import Any
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.server.metrics import TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve
+from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
 
 PACKAGES = ("flwr", "torch", "numpy", "ray")
 
@@ -22,7 +22,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
     history = result.history
     curve = accuracy_curve(history)
     traffic = history[-1].total if history else {}
-    best_round, best = max(curve, key=lambda point: point[1], default=(None, None))
+    best_round, best = best_point(curve) or (None, None)
     summary = {
         "status": result.status,
         "rounds": history[-1].round if history else 0,

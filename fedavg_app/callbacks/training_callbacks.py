@@ -9,7 +9,9 @@ from typing import ParamSpec
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
+from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.callbacks.console import Console
+from fedavg_app.callbacks.log_file import LogFile
 from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
@@ -22,9 +24,9 @@ logger = logging.getLogger("fedavg_app.callbacks")
 class TrainingCallbacks:
     """A context manager around a training, which tells the callbacks how it goes and ends.
 
-    Every training has a run directory and is shown on the console. A callback that fails is logged
-    and does not fail the training, unless it raises one of `fedavg_app.errors.USER_ERRORS`: then
-    results would be lost.
+    Every training has a run directory with its best model and its log, and is shown on the console.
+    A callback that fails is logged and does not fail the training, unless it raises one of
+    `fedavg_app.errors.USER_ERRORS`: then results would be lost.
 
     Args:
         run: The training; its folder is made here.
@@ -32,6 +34,7 @@ class TrainingCallbacks:
 
     Attributes:
         run: The training, with its folder.
+        result: Its result, once it has ended.
 
     Raises:
         ConfigError: The folder cannot be made, or a callback cannot be.
@@ -39,25 +42,28 @@ class TrainingCallbacks:
 
     def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:
         self.run = replace(run, folder=create_run_directory(run.config, run.task.name))
-        self._history = list(run.completed)
-        self._result: TrainingResult | None = None
+        self.result = TrainingResult(list(run.completed), folder=self.run.folder)
+        self._log = LogFile(self.run.folder)
+        self._best = BestModel(self.run)
         # The console comes last: at the end it says where the results are.
-        make_all = (RunDirectory, *callbacks, Console)
-        self._callbacks: list[Callback] = [make(self.run) for make in make_all]
+        made = [make(self.run) for make in (RunDirectory, *callbacks, Console)]
+        self._callbacks: list[Callback] = [self._best, *made]
 
     def __enter__(self) -> "TrainingCallbacks":
         """Begin the training."""
+        self._log.open()
         return self
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Pass on the metrics and the global model of a round."""
-        self._history.append(metrics)
+        self.result.history.append(metrics)
+        self.result = replace(self.result, model=model)
         for callback in self._callbacks:
             self._call(callback.on_round_end, metrics, model)
 
     def finish(self, result: TrainingResult) -> None:
         """Take in the training's result, which callbacks get as the context ends."""
-        self._result = result
+        self.result = replace(result, folder=self.run.folder)
 
     def __exit__(
         self,
@@ -66,15 +72,14 @@ class TrainingCallbacks:
         traceback: TracebackType | None,
     ) -> None:
         """Pass on the result, or the error that ended the training."""
-        result = self._result if error is None else None
-        if result is None:
-            result = TrainingResult(self._history, error=error)
+        self.result = replace(self.result, error=error, best_model=self._best.model)
         failures: list[Exception] = []
         for callback in self._callbacks:
             try:
-                self._call(callback.on_train_end, result)
+                self._call(callback.on_train_end, self.result)
             except USER_ERRORS as failure:
                 failures.append(failure)
+        self._log.close(error)
         if failures and error is None:
             raise failures[0]
 

@@ -31,7 +31,8 @@ def task_client(
     Args:
         node_config: Names its partition; optionally its threads and the directory of its own data.
         run_config: See `RunConfig`.
-        config: The config of the server's message: which data set exactly to load.
+        config: The config of the server's message: which data set exactly to load, and the number
+            of clients where the run config has none.
 
     Raises:
         ConfigError: The data cannot be split as the run config says.
@@ -42,6 +43,8 @@ def task_client(
     torch.set_num_threads(int(node_config.get(THREADS, 1)))
     own = str(node_config.get(DATA_DIR, ""))
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
+    if "num-clients" in config:
+        run_config = {**run_config, "num-clients": config["num-clients"]}
     runtime = _runtime(
         _run_config(tuple(run_config.items())),
         DataOptions(directory=own, own=True) if own else options,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fedavg_app.callbacks.base import MakeCallback
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, check_config, with_clients
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.server.metrics import TrainingResult
 
@@ -31,6 +31,7 @@ def simulate(
     Raises:
         ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
     """
+    config = check_config(with_clients(config))
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     with ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources:
         # Not at the top: they import torch, which `ray_cluster` does while Ray starts.

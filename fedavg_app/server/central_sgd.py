@@ -20,7 +20,7 @@ from fedavg_app.errors import DivergedError
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.training_loop import make_result
-from fedavg_app.server.training_plan import make_plan
+from fedavg_app.server.training_plan import make_plan, plan_for_data
 from strategies.aggregation import Arrays
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
@@ -46,7 +46,7 @@ def train_centrally(
     """
     torch.set_num_threads(config.num_threads)
     data = task.dataset(config.data_options)
-    plan = make_plan(config, task)
+    plan = plan_for_data(make_plan(config, task), config, task, data)
     evaluate = CentralEvaluation(task, data, config)
     device = pick_device(config.device)
     model = on_device(task.initial_model(config.seed), device)
@@ -69,14 +69,15 @@ def train_centrally(
             seconds=time.monotonic() - started,
         ).with_totals(None)  # nothing is sent
 
-    run = TrainingRun(config, task, plan, data)
+    run = TrainingRun(config, task, plan, data, local_work=config.local_work)
     with (
         TrainingCallbacks(run, callbacks) as training,
         seeded(derive_seed(config.seed, "local"), device),
     ):
         history = [metrics_after(0, time.monotonic())]
         training.on_round_end(history[0], to_record(_arrays(model)))
-        while (step := history[-1].round) < plan.num_rounds:
+        while not plan.ends_after(history):
+            step = history[-1].round
             started = time.monotonic()
             steps = min(plan.evaluate_every, plan.num_rounds - step)
             loss = client.run_sgd(islice(batches, steps), rates, local, momentum)
@@ -87,11 +88,8 @@ def train_centrally(
                 )
             history.append(metrics_after(step + steps, started, loss))
             training.on_round_end(history[-1], to_record(_arrays(model)))
-            if plan.reached(history[-1].accuracy):
-                break
-        result = make_result(to_record(_arrays(model)), history, plan)
-        training.finish(result)
-    return result
+        training.finish(make_result(to_record(_arrays(model)), history, plan))
+    return training.result
 
 
 def _batches(examples: Examples, config: CentralConfig) -> Iterator[tuple[Tensor, Tensor]]:

@@ -14,9 +14,16 @@ from typing import Any
 from fedavg_app.callbacks.run_directory import CONFIG_FILE
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab
 
+# In a run's folder.
+FOLDER = "checkpoint"
 MANIFEST = "manifest.json"
 # Of the checkpoints' format.
 VERSION = 3
+
+
+def has_checkpoint(run_folder: Path) -> bool:
+    """Return whether the run in a folder can be resumed."""
+    return (run_folder / FOLDER / MANIFEST).is_file()
 
 
 def result_keys(config: RunConfig) -> dict[str, Any]:

@@ -27,9 +27,11 @@ from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.server.checkpoint_manifest import (
+    FOLDER,
     MANIFEST,
     VERSION,
     check_unchanged,
+    has_checkpoint,
     history_digest,
     read_manifest,
     result_keys,
@@ -38,8 +40,6 @@ from fedavg_app.server.checkpoint_manifest import (
 from fedavg_app.server.metrics import RoundMetrics, read_history
 from strategies.base import FederatedStrategy
 from tasks.data.atomic_file import flush, replacing
-
-FOLDER = "checkpoint"
 
 
 @runtime_checkable
@@ -224,11 +224,6 @@ def load_checkpoint(config: RunConfig) -> RunState:
         fix = f"its checkpoint cannot be read ({e}); start the run again"
         raise ConfigError("resume", config.resume, fix) from e
     return RunState(strategy, model, history, client_states, data)
-
-
-def has_checkpoint(run_folder: Path) -> bool:
-    """Return whether the run in a folder can be resumed."""
-    return (run_folder / FOLDER / MANIFEST).is_file()
 
 
 def saved_config(run_folder: str) -> RunConfig:

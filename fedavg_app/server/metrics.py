@@ -71,15 +71,19 @@ class TrainingResult:
 
     Attributes:
         history: The metrics of every round.
-        model: The final global model; None where the training failed.
+        model: The global model after the last of these rounds; None where there was none.
         rounds_to_target: As `rounds_to_target` counts them; None where the target was not reached.
         error: Why the training failed; None where it did not.
+        best_model: The global model of the round with the best test accuracy.
+        folder: Where the results are.
     """
 
     history: list[RoundMetrics]
     model: ArrayRecord | None = None
     rounds_to_target: float | None = None
     error: BaseException | None = None
+    best_model: ArrayRecord | None = None
+    folder: Path | None = None
 
     @property
     def status(self) -> str:

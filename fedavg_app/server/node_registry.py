@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
 from strategies.reply_validation import error_reason
@@ -23,6 +24,26 @@ logger = logging.getLogger("fedavg_app.nodes")
 QUIET_SECONDS = 3.0
 QUERY_TIMEOUT = 600.0
 POLL_SECONDS = 0.05
+
+
+def count_nodes(grid: Grid, quiet_seconds: float) -> int:
+    """Return how many nodes are connected, once no other has come for ``quiet_seconds``.
+
+    A simulation's nodes are all there from its start.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
+    nodes, last_change = len(list(grid.get_node_ids())), time.monotonic()
+    while is_network_grid(grid) and time.monotonic() < last_change + quiet_seconds:
+        wait(min(MAX_PAUSE, quiet_seconds))
+        found = len(list(grid.get_node_ids()))
+        if found != nodes:
+            nodes, last_change = found, time.monotonic()
+    if not nodes:
+        raise ConfigError("num-clients", 0, "no SuperNode is connected; start some first")
+    return nodes
 
 
 class NodeRegistry:

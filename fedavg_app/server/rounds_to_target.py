@@ -12,6 +12,11 @@ def accuracy_curve(history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
     ]
 
 
+def best_point(curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+    """Return the (round, test accuracy) of the best accuracy, the first of equal ones."""
+    return max(curve, key=lambda point: point[1], default=None)
+
+
 def rounds_to_target(curve: Sequence[tuple[int, float]], target: float) -> float | None:
     """Return the number of rounds to a target accuracy as the FedAvg paper counts them.
 

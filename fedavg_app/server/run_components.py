@@ -39,10 +39,7 @@ def resolve(config: RunConfig) -> Components:
     check_names(config)
     task = load_task(config)
     arguments = parse_arguments("strategy-args", config.strategy_args)
-    try:
-        strategy = strategies.build(config.strategy, arguments, run_settings(config))
-    except (ValueError, ImportError, AttributeError) as error:
-        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    strategy = strategies.build(config.strategy, arguments, run_settings(config))
     load_mods(config.client_mods)
     check_partition(config, task)
     return Components(task, strategy, make_plan(config, task))

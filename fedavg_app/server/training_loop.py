@@ -25,7 +25,7 @@ MAX_EMPTY_ROUNDS = 3
 
 
 class TrainingLoop:
-    """Runs federated training until the target accuracy or the last round.
+    """Runs federated training until its plan says that it ends.
 
     Args:
         grid: Carries the messages.
@@ -63,15 +63,16 @@ class TrainingLoop:
         """Run the rounds.
 
         Raises:
-            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row had no valid reply, and in the last
-                one the training of all clients that replied had diverged.
+            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row, or all rounds of a shorter training,
+                had no valid reply, and in the last one the training of all clients that replied
+                had diverged.
             NoRepliesError: Those rounds had no valid reply for other reasons.
             RunError: No node is connected.
         """
         if not self._history:
             self._end_round(self._evaluate_initial_model())
-        empty_rounds = 0
-        while self._history[-1].round < self._plan.num_rounds and not self._reached_target():
+        first, empty_rounds = self._history[-1].round, 0
+        while not self._plan.ends_after(self._history):
             metrics, changed = self._run_round(self._history[-1].round + 1)
             self._end_round(metrics)
             if changed:
@@ -79,7 +80,9 @@ class TrainingLoop:
             elif not self._strategy.num_resyncing:
                 empty_rounds += 1
             if empty_rounds == MAX_EMPTY_ROUNDS:
-                raise self._no_replies(metrics)
+                raise self._no_replies(empty_rounds)
+        if empty_rounds and empty_rounds == self._history[-1].round - first:
+            raise self._no_replies(empty_rounds)
         return make_result(self._model, self._history, self._plan)
 
     def _evaluate_initial_model(self) -> RoundMetrics:
@@ -146,14 +149,12 @@ class TrainingLoop:
         self._history.append(metrics.with_totals(before))
         self._on_round_end(self._history[-1], self._model)
 
-    def _reached_target(self) -> bool:
-        """Return whether the last round reached the target; the initial model does not count."""
-        return self._history[-1].round > 0 and self._plan.reached(self._history[-1].accuracy)
-
-    def _no_replies(self, last: RoundMetrics) -> NoRepliesError | DivergedError:
+    def _no_replies(self, rounds: int) -> NoRepliesError | DivergedError:
         """Return the error of a run whose last rounds had no valid reply."""
+        last = self._history[-1]
         reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or "no client was asked"
-        text = f"no usable reply in {MAX_EMPTY_ROUNDS} rounds in a row: {reasons}"
+        where = f"{rounds} rounds in a row" if rounds > 1 else f"round {last.round}"
+        text = f"no usable reply in {where}: {reasons}"
         errors = self._train_errors.values()
         if errors and all(isinstance(error, DivergedReplyError) for error in errors):
             return DivergedError(f"{text}; give a smaller learning-rate")

@@ -1,19 +1,26 @@
 """A training's schedule."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.server.metrics import RoundMetrics
+from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
+    from tasks.data.dataset import Dataset
+
+logger = logging.getLogger("fedavg_app.training_plan")
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
     """A training's schedule, with the task's defaults where the config says "auto".
 
-    The fields are those of `RunConfig`; None stands for no target and no timeout.
+    The fields are those of `RunConfig`; None stands for no target, no patience and no timeout.
     """
 
     num_rounds: int
@@ -22,6 +29,7 @@ class TrainingPlan:
     evaluate_every: int
     target_accuracy: float | None
     seed: int
+    patience: int | None = None
     fraction_train: float = 1.0
     fraction_evaluate: float = 0.0
     over_selection: float = 0.0
@@ -32,10 +40,20 @@ class TrainingPlan:
         """Return the learning rate of a round, which counts from 1."""
         return self.learning_rate * self.learning_rate_decay ** (server_round - 1)
 
-    def reached(self, accuracy: float | None) -> bool:
-        """Return whether this test accuracy ends the training; None, not tested, does not."""
-        target = self.target_accuracy
-        return target is not None and accuracy is not None and accuracy >= target
+    def ends_after(self, history: Sequence[RoundMetrics]) -> bool:
+        """Return whether training ends after the last of these rounds; round 0 does not end it."""
+        last = history[-1]
+        if last.round >= self.num_rounds:
+            return True
+        reached = self.target_accuracy is not None and (last.accuracy or 0) >= self.target_accuracy
+        return last.round > 0 and (reached or self.out_of_patience(history))
+
+    def out_of_patience(self, history: Sequence[RoundMetrics]) -> bool:
+        """Return whether a test came after ``patience`` rounds without a better accuracy."""
+        if self.patience is None or history[-1].accuracy is None:
+            return False
+        best = best_point(accuracy_curve(history))
+        return best is not None and history[-1].round - best[0] >= self.patience
 
 
 def make_plan(config: TrainingConfig, task: "Task") -> TrainingPlan:
@@ -50,6 +68,7 @@ def make_plan(config: TrainingConfig, task: "Task") -> TrainingPlan:
         evaluate_every=config.evaluate_every,
         target_accuracy=(task.target_accuracy if target == "auto" else target) or None,
         seed=config.seed,
+        patience=config.patience or None,
     )
     if not isinstance(config, RunConfig):
         return plan
@@ -61,3 +80,15 @@ def make_plan(config: TrainingConfig, task: "Task") -> TrainingPlan:
         round_timeout=config.round_timeout or None,
         node_timeout=config.node_timeout,
     )
+
+
+def plan_for_data(
+    plan: TrainingPlan, config: TrainingConfig, task: "Task", data: "Dataset"
+) -> TrainingPlan:
+    """Return the plan with a target that the data can reach, where the config leaves it open."""
+    if config.target_accuracy != "auto" or data.options.source != "embedded":
+        return plan
+    target = task.embedded_target_accuracy
+    if target != plan.target_accuracy:
+        logger.info("target %s: %s is that of the full data", target, plan.target_accuracy)
+    return replace(plan, target_accuracy=target)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Drawing
 
 import tasks
 from fedavg_app.callbacks.plots import BLUE, ORANGE, save_figure
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.partitioning.cache import partition
 from reproduction.figures import FIGURES, Figure
 from tasks.base import Task
@@ -63,7 +63,8 @@ def main() -> None:
     torch.set_num_threads(1)
     task = tasks.load("mnist-2nn")
     data = task.dataset(DataOptions(directory=options.data_dir))
-    parts = [torch.from_numpy(rows) for rows in partition(data, "train", RunConfig())[:2]]
+    config = with_clients(RunConfig())
+    parts = [torch.from_numpy(rows) for rows in partition(data, "train", config)[:2]]
     whole, model = Examples.stored(task, data.train, CPU), task.model()
     found, curves = [], {}
     drawing = Drawing(figsize=(9, 3.6), layout="constrained")

@@ -60,7 +60,8 @@ def main() -> None:
     print(f"{'partition':>10} {'missed':>7} {'updates':>7} {'sum':>7}  bytes")
     for partition in ("iid", "classes"):
         values = {
-            "task": "mnist-logistic", "strategy": "stc", "local-steps": 1, "batch-size": 20,
+            "task": "mnist-logistic", "strategy": "stc", "num-clients": 100, "local-steps": 1,
+            "batch-size": 20,
             "learning-rate": 0.04, "num-server-rounds": given.rounds,
             "evaluate-every": given.rounds, "target-accuracy": 0.0, "partition": partition,
             "data-dir": given.data_dir,

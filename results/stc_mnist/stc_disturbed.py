@@ -161,7 +161,8 @@ def run(grid: DisturbedGrid) -> dict[str, float]:
 def compare(rounds: int, **keys: Any) -> dict[str, dict[str, float]]:
     """Return the figures of the undisturbed and the disturbed run."""
     values = {
-        "task": "mnist-logistic", "strategy": "stc", "local-steps": 1, "batch-size": 20,
+        "task": "mnist-logistic", "strategy": "stc", "num-clients": 100, "local-steps": 1,
+        "batch-size": 20,
         "learning-rate": 0.04, "num-server-rounds": rounds, "evaluate-every": max(rounds // 20, 1),
         "target-accuracy": 0.0, "partition": "classes", **keys,
     }  # fmt: skip

@@ -103,6 +103,14 @@ class Sources:
             ways.append("take data-source=embedded")
         return ", or ".join(ways)
 
+    def within_reach(self) -> str:
+        """Return what "auto" would take without a network, for people; empty for nothing."""
+        if is_cached(self._cache_name("mirror")):
+            return "in the cache"
+        if self.package is not None and self.package[0].is_dir():
+            return f"from the Debian package {self.package[1]}"
+        return "" if self.embedded is None else self.embedded_title
+
     def _first_available(self) -> Dataset:
         if is_cached(self._cache_name("mirror")):
             return self.load(DataOptions("mirror"))

@@ -46,6 +46,7 @@ def test_flwr_run_trains_the_model_of_simulation_py_with_stc(environment, tmp_pa
     assert f"results: {folder}" in shown
     assert "embedded MNIST subset" in shown
     assert {path.name for path in folder.iterdir()} == {
+        "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors",
     }  # fmt: skip
 

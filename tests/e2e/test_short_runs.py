@@ -60,6 +60,7 @@ def test_simulation_trains_and_writes_its_results(simulated):
     assert "embedded MNIST subset" in done.stdout
     assert f"results: {folder}" in done.stdout
     assert {path.name for path in folder.iterdir()} == {
+        "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
         "accuracy-bits.png", "loss.png",
     }  # fmt: skip

@@ -71,6 +71,7 @@ def test_results_are_those_of_a_run_whose_rounds_are_steps(tmp_path, capsys):
     folder = only_folder(tmp_path)
     assert folder.name.split("-", 2)[2].startswith("mnist-logistic-central-")
     assert {path.name for path in folder.iterdir()} == {
+        "best.safetensors",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
         "loss.png",
     }  # fmt: skip

@@ -63,6 +63,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     result = run_here(tmp_path, callbacks=[Plots], **{"target-accuracy": 0.3})
     folder = only_folder(tmp_path)
     assert {path.name for path in folder.iterdir()} == {
+        "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
         "accuracy-bits.png", "loss.png",
     }  # fmt: skip
@@ -98,6 +99,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
 def test_run_without_callbacks_of_its_own_draws_nothing(tmp_path):
     run_here(tmp_path)
     assert {path.name for path in only_folder(tmp_path).iterdir()} == {
+        "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors",
     }  # fmt: skip
 
@@ -234,12 +236,15 @@ def raise_error(error):
 # summary.
 ENDS = {
     "diverged": (
-        {"learning-rate": 1e38, "num-server-rounds": 9}, DivergedError, "diverged", 3,
+        {"task": "mnist-2nn", "learning-rate": 1e6, "num-server-rounds": 9},
+        DivergedError, "diverged", 3,
         "NaN or infinite values; give a smaller learning-rate",
     ),
     "diverged clients": (
-        {"learning-rate": 1e38, "num-server-rounds": 9, "strategy": "stc"}, DivergedError,
-        "diverged", 3, "the client's training diverged",
+        {
+            "task": "mnist-2nn", "learning-rate": 1e6, "num-server-rounds": 9, "strategy": "stc",
+        },
+        DivergedError, "diverged", 3, "the client's training diverged",
     ),
     "no replies": (
         {"round-timeout": 0.05, "num-server-rounds": 9, "tamper": everyone(lambda reply: None)},
@@ -266,13 +271,14 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_summary_says_how_and_why_a_run_failed(tmp_path, end):
     changes, error, status, rounds, reason = ENDS[end]
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         run_here(tmp_path, **changes)
     summary = read_summary(tmp_path)
     assert (summary["status"], summary["rounds"]) == (status, rounds)
     assert reason in summary["reason"]
     folder = only_folder(tmp_path)
-    assert not (folder / "model.safetensors").exists()
+    assert (folder / "model.safetensors").exists()  # as it was after the last round
+    assert type(caught.value).__name__ in (folder / "run.log").read_text()
     lines = (folder / "history.jsonl").read_text().splitlines()
     assert len(lines) == rounds + 1
 

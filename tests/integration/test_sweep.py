@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.__main__ import Reproduction
+from fedavg_app.command_line.main import run_command_line
+from reproduction.__main__ import app
 from reproduction.records import Record, by_run, read_all
 from reproduction.sweep import sweep
-from simulation import run_command_line
 from tests.support import blocking_mod
 from tests.support.blocking_mod import HELD_ROUND, rounds_seen
 from tests.support.fake_runs import FakeRunProcesses, FakeRuns, experiment
@@ -73,7 +73,7 @@ rows = [{ name = "a" }, { name = "b", central = true, run = { num-server-rounds 
 def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_path):
     def main(*arguments):
         monkeypatch.setattr(sys, "argv", ["reproduction", *arguments])
-        return run_command_line(Reproduction)
+        return run_command_line(app)
 
     (tmp_path / "tiny.toml").write_text(REAL_RUNS)
     command = ["sweep", str(tmp_path / "tiny.toml"), "--results", str(tmp_path), "--jobs", "2"]

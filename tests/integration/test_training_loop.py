@@ -13,6 +13,7 @@ from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning.cache import split_labels
 from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.training_plan import TrainingPlan
 from tasks.examples import Examples
 from tasks.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, same_model, train
@@ -234,9 +235,10 @@ def test_run_whose_replies_are_all_nan_ends_as_diverged(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc", "topk", "signsgd"])
-def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy):
+def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monkeypatch):
     """Compressed strategies' clients say so in their replies, others send what they have."""
-    error, _ = train_in_vain({}, DivergedError, strategy=strategy, learning_rate=1e38)
+    monkeypatch.setattr(TrainingPlan, "rate", lambda plan, server_round: 1e38)
+    error, _ = train_in_vain({}, DivergedError, strategy=strategy)
     assert ("infinite" if strategy == "fedavg" else "the client's training diverged") in error
 
 
@@ -297,6 +299,7 @@ def test_round_with_a_valid_reply_resets_the_count_of_empty_rounds():
 
 
 def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
+    caplog.set_level("DEBUG", "fedavg_app.strategies")
     first, second = (f"Traceback\n  in {name}\nKeyError: '{name}'" for name in "xy")
     tamper = everyone(failing_with(first)) | {cohort(1)[0]: failing_with(second)}
     with pytest.raises(NoRepliesError):
@@ -305,6 +308,14 @@ def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
     expected = [indent(traceback, "    ") for traceback in (first, second)]
     assert sorted(text.partition(":\n")[2] for text in logged) == expected
     assert caplog.text.count("rejected: error 2: KeyError") == 3 * 5
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_short_run_without_any_usable_reply_fails(rounds):
+    tamper = everyone(failing_with("KeyError: 'x'"))
+    where = "round 1" if rounds == 1 else "2 rounds in a row"
+    with pytest.raises(NoRepliesError, match=f"no usable reply in {where}: error 2: KeyError"):
+        train(tamper, num_server_rounds=rounds)
 
 
 def test_training_stops_at_the_target():

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.config import RunConfig, TrainingConfig, with_clients
 from fedavg_app.server.metrics import RoundMetrics
 from fedavg_app.server.training_plan import make_plan
 from tasks.mnist import MNIST_LOGISTIC
@@ -22,10 +22,13 @@ def training_run(
     **changes,
 ) -> TrainingRun:
     """Return a run of the config, by default a `RunConfig` with some keys changed."""
-    config = config or RunConfig(task="mnist-logistic", run_dir=str(folder), **changes)
+    config = config or with_clients(
+        RunConfig(task="mnist-logistic", run_dir=str(folder), **changes)
+    )
     data = labelled_dataset(np.arange(60) % 3)
     plan = make_plan(config, MNIST_LOGISTIC)
-    return TrainingRun(config, MNIST_LOGISTIC, plan, data, completed, folder)
+    work = config.local_work
+    return TrainingRun(config, MNIST_LOGISTIC, plan, data, completed, folder, work)
 
 
 def history(accuracies: list[float | None]) -> list[RoundMetrics]:

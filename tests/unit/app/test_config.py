@@ -22,8 +22,9 @@ NO_PART_OF_IDENTITY = {
 }  # fmt: skip
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
-    "num_server_rounds", "target_accuracy", "run_dir", "resume", "checkpoint_every", "data_dir",
-    "data_source", "device", "round_timeout", "min_nodes", "node_timeout", "clients_per_batch",
+    "num_server_rounds", "target_accuracy", "patience", "run_dir", "resume", "checkpoint_every",
+    "data_dir", "data_source", "device", "round_timeout", "min_nodes", "node_timeout",
+    "clients_per_batch",
 }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_every_key_has_a_description():
         ("batch-size", -10),
         ("batch-size", 2.5),
         ("batch-size", "ten"),
-        ("num-clients", 0),
+        ("num-clients", -1),
         ("num-server-rounds", 0),
         ("learning-rate", 0.0),
         ("learning-rate", -1.0),

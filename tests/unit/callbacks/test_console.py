@@ -108,7 +108,7 @@ def test_resumed_training_counts_the_traffic_of_the_completed_rounds(every_round
     [
         (0.0, None, "no target"),
         (0.45, 0.9, "0.9 rounds to 0.45"),
-        (0.9, None, "target 0.9 not reached in 200 rounds"),
+        (0.9, None, "target 0.9 not reached in 2 rounds"),
     ],
 )
 def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_after, expected):

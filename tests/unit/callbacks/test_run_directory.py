@@ -9,7 +9,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedavg_app.callbacks import run_directory
+from fedavg_app.callbacks import model_file
 from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
@@ -127,12 +127,12 @@ def test_folder_that_is_gone_at_the_end_ends_the_run_with_one_line(tmp_path):
 def full_disk(monkeypatch):
     """Make the folder's file system refuse the model's bytes, as one that is full does."""
 
-    def save_file(arrays, name):
-        del arrays
+    def save_file(arrays, name, metadata):
+        del arrays, metadata
         Path(name).write_bytes(b"the first bytes")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(run_directory, "save_file", save_file)
+    monkeypatch.setattr(model_file, "save_file", save_file)
 
 
 def test_full_disk_at_the_end_is_one_line_and_leaves_the_history(tmp_path, monkeypatch):

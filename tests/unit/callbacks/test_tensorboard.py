@@ -3,9 +3,9 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import simulation
 from fedavg_app.callbacks import tensorboard
 from fedavg_app.callbacks.tensorboard import TensorBoard
+from fedavg_app.command_line.main import main
 from fedavg_app.config import RunConfig
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
@@ -50,7 +50,7 @@ def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, wo
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     monkeypatch.setattr("fedavg_app.server.checkpointing.saved_config", lambda _: RunConfig())
     monkeypatch.setattr(sys, "argv", ["simulation.py", *words, "--tensorboard"])
-    assert simulation.run_command_line(simulation.Simulation) == 1
+    assert main() == 1
     error = capsys.readouterr().err
     assert error.startswith("error: tensorboard = True: needs the package tensorboard; run: pip")
     assert len(error.strip().splitlines()) == 1

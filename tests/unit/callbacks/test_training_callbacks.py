@@ -1,5 +1,6 @@
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_callbacks_get_the_folder_every_round_and_the_result(tmp_path, made, cap
     for callback in made:
         assert callback.run.folder == folder
         assert callback.rounds == ROUNDS
-        assert callback.result is result
+        assert callback.result == replace(result, folder=folder, best_model=MODEL)
+    assert training.result is made[0].result
     assert str(folder) in capsys.readouterr().out
 
 
@@ -128,7 +130,7 @@ def test_callbacks_get_the_error_that_ended_the_training_and_its_rounds(
         train(tmp_path, [make(made)], error)
     assert made[0].result.error is error
     assert made[0].result.history == ROUNDS
-    assert made[0].result.model is None
+    assert made[0].result.model is MODEL
     assert summary(tmp_path)["status"] == status
 
 

@@ -1,19 +1,17 @@
 """The command line of simulation.py, in this process."""
 
-import builtins
-import runpy
 import sys
 
 import pytest
 
-import simulation
+from fedavg_app.command_line.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 
 
 def command_line(monkeypatch, *arguments):
     """Run the command line; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["simulation.py", *arguments])
-    return simulation.run_command_line(simulation.Simulation)
+    return main()
 
 
 @pytest.mark.parametrize(
@@ -21,9 +19,7 @@ def command_line(monkeypatch, *arguments):
     [("run", RunConfig), ("central", CentralConfig), ("partition", RunConfig)],
 )
 def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config):
-    with pytest.raises(SystemExit) as exited:
-        command_line(monkeypatch, command, "--help")
-    assert exited.value.code == 0
+    assert command_line(monkeypatch, command, "--help") == 0
     shown = capsys.readouterr().out
     for name in config.model_fields:
         assert f"--{name.replace('_', '-')} " in shown
@@ -40,8 +36,21 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         (["run", "--task", "mnits"], "error: task = 'mnits': known tasks:"),
         (["run", "--strategy", "fedavgg"], "error: strategy = 'fedavgg': known strategies:"),
         (["run", "--local-epochs", "0"], "error: local-epochs = 0"),
-        (["run", "--num-workers=-2"], "error: num-workers = '-2'"),
-        (["run", "--state-memory=0"], "error: state-memory = '0'"),
+        (["run", "--num-workers=-2"], "error: Invalid value for '--num-workers': -2"),
+        (["run", "--state-memory=0"], "error: state-memory = 0.0"),
+        (["run", "--state-memory=inf"], "error: state-memory = inf"),
+        (["run", "--gpus-per-worker=x"], "error: gpus-per-worker = 'x'"),
+        (["run", "--learning-rate=inf"], "error: learning-rate = 'inf'"),
+        (["run", "--learning-rate=1e30"], "error: learning-rate = '1e30'"),
+        (["run", "--over-selection=inf"], "error: over-selection = 'inf'"),
+        (["run", "--round-timeout=inf"], "error: round-timeout = 'inf'"),
+        (["run", "--local-steps=2", "--local-epochs=5"], "error: local-epochs = 5: leave it at 1"),
+        (["run", "--callback=nowhere:Callback"], "error: callback = 'nowhere:Callback': there is"),
+        (["run", "--callback=json:dumps"], "error: callback = 'json:dumps': it is not a subclass"),
+        (["run", "--config=/nowhere.toml"], "error: config = '/nowhere.toml': give a TOML file"),
+        (["evaluate", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
+        (["compare", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
+        (["compare", "/nowhere", "--plot=x.html"], "error: plot = 'x.html': give a name that ends"),
         (["run", "--clients-per-batch=0"], "error: clients-per-batch = '0'"),
         (
             ["run", "--ray-address=127.0.0.1:1"],
@@ -69,11 +78,20 @@ def test_bad_input_is_one_line_and_a_nonzero_exit_status(monkeypatch, capsys, ar
     assert len(error.strip().splitlines()) == 1
 
 
-def test_unknown_flag_is_refused(monkeypatch, capsys):
-    with pytest.raises(SystemExit) as exited:
-        command_line(monkeypatch, "run", "--bach-size", "5")
-    assert exited.value.code == 2
-    assert "--bach-size" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [(["run", "--bach-size", "5"], "--batch-size"), (["partitoin"], "partition")],
+)
+def test_misspelt_word_is_refused_with_a_suggestion(monkeypatch, capsys, arguments, suggestion):
+    assert command_line(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert f"Did you mean {suggestion}" in error.replace("'", "")
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_version_is_printed(monkeypatch, capsys):
+    assert command_line(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.startswith("fedavg-app 0.1.0, flwr 1.41")
 
 
 def test_interrupted_command_says_so_and_exits_with_130(monkeypatch, capsys):
@@ -83,19 +101,3 @@ def test_interrupted_command_says_so_and_exits_with_130(monkeypatch, capsys):
     monkeypatch.setattr("fedavg_app.server.central_sgd.train_centrally", interrupt)
     assert command_line(monkeypatch, "central", "--task", "mnist-logistic") == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_missing_simulation_extra_is_one_line(monkeypatch):
-    original = builtins.__import__
-
-    def without_extra(name, *arguments, **keywords):
-        if name == "pydantic_settings":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return original(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_extra)
-    with pytest.raises(SystemExit) as exited:
-        runpy.run_path(simulation.__file__)
-    assert exited.value.code == (
-        "error: pydantic_settings is missing; run: pip install 'fedavg-app[simulation]'"
-    )

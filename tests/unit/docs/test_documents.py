@@ -4,10 +4,11 @@ import re
 from itertools import pairwise
 
 import pytest
+import typer
 
 from docs.generate_configuration import PAGE, page
-from reproduction.__main__ import Report, Sweep
-from simulation import Central, Partition, Resume, Run
+from fedavg_app.command_line import main
+from reproduction import __main__ as reproduction
 from tests.support.documents import DOCUMENTS, ROOT, commands, examples, spans
 
 PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
@@ -16,9 +17,11 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 KEYS = {
-    field.alias or name.replace("_", "-")
-    for command in (Run, Resume, Central, Partition, Sweep, Report)
-    for name, field in command.model_fields.items()
+    word.removeprefix("--")
+    for app in (main.app, reproduction.app)
+    for command in typer.main.get_command(app).commands.values()
+    for parameter in command.params
+    for word in [*parameter.opts, *parameter.secondary_opts]
 }
 
 documents = pytest.mark.parametrize(

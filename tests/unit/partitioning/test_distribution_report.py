@@ -8,7 +8,9 @@ from fedavg_app.partitioning.data_distribution import data_distribution
 from fedavg_app.partitioning.distribution_report import print_table, show
 from tests.support.labels import labelled_dataset
 
-EMBEDDED = RunConfig(task="mnist-logistic", data_source="embedded", partition="dirichlet")
+EMBEDDED = RunConfig(
+    task="mnist-logistic", data_source="embedded", partition="dirichlet", num_clients=100
+)
 
 
 def test_table_has_the_first_clients_and_a_summary_of_all(capsys):

@@ -54,6 +54,7 @@ def test_keys_of_row_override_those_of_column_and_these_those_of_table(tmp_path)
     ]  # fmt: skip
     (only,) = large_iid.runs
     assert only.config == RunConfig(
+        num_clients=100,
         task="mnist-logistic", target_accuracy=0.9, batch_size=20, partition="iid",
         learning_rate=0.5,
     )  # fmt: skip

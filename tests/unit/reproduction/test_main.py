@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.__main__ import Reproduction
-from simulation import run_command_line
+from fedavg_app.command_line.main import run_command_line
+from reproduction.__main__ import app
 
 ROOT = Path(__file__).parents[3]
 
 
 def main(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["reproduction", *arguments])
-    return run_command_line(Reproduction)
+    return run_command_line(app)
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "fragment"),
     [
         (["none.toml"], 1, "error: experiment = 'none.toml': cannot be read (No such file"),
-        (["experiments/stc-bits.toml", "--jobs=-1"], 2, "error: jobs = '-1': should be greater"),
+        (["experiments/stc-bits.toml", "--jobs=-1"], 2, "error: Invalid value for '--jobs': -1"),
         (["experiments/stc-bits.toml", "--adopt=/none"], 1, "error: adopt = '/none': is not a"),
         (["experiments/stc-bits.toml", "--results=/dev/null"], 1, "error: results = '/dev/null'"),
         (["experiments/stc-bits.toml", "--data-dir=/none"], 1, "error: data-dir = '/none': is not"),

@@ -11,8 +11,8 @@ import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid
-from fedavg_app.server.checkpoint_manifest import sealed
-from fedavg_app.server.checkpointing import Checkpointer, has_checkpoint, load_checkpoint
+from fedavg_app.server.checkpoint_manifest import has_checkpoint, sealed
+from fedavg_app.server.checkpointing import Checkpointer, load_checkpoint
 from fedavg_app.server.metrics import RoundMetrics
 
 

@@ -1,10 +1,14 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig
-from fedavg_app.server.training_plan import make_plan
+from fedavg_app.server.training_plan import make_plan, plan_for_data
+from tasks.data.dataset import DataOptions
 from tasks.mnist import MNIST_2NN
+from tests.support.labels import labelled_dataset
+from tests.support.training_runs import history
 
 
 def test_auto_learning_rate_is_the_tasks_for_the_strategy():
@@ -29,9 +33,45 @@ def test_learning_rate_decays_with_every_round():
 def test_target_is_the_tasks_unless_given_and_zero_means_none(given, expected):
     plan = make_plan(RunConfig(target_accuracy=given), MNIST_2NN)
     assert plan.target_accuracy == expected
-    assert not plan.reached(None)
-    assert not plan.reached(0.49)
-    assert plan.reached(1.0) == (expected is not None)
+    assert not plan.ends_after(history([0.1, None]))
+    assert not plan.ends_after(history([0.1, 0.49]))
+    assert plan.ends_after(history([0.1, 1.0])) == (expected is not None)
+    assert not plan.ends_after(history([1.0]))  # the initial model does not count
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "ends"),
+    [
+        ([0.5, 0.4, 0.4], False),  # two rounds
+        ([0.5, 0.4, 0.4, 0.5], True),  # an equal one is no better one
+        ([0.5, 0.4, 0.6, 0.5, 0.5], False),
+        ([0.5, 0.4, 0.6, 0.5, 0.5, 0.4], True),
+        ([0.5, 0.4, None, None, None], False),  # the last round was not tested
+        ([0.5, None, None, None, None, 0.6], False),
+        ([0.5, None, None, None, None, 0.4], True),
+    ],
+)
+def test_training_ends_after_patience_rounds_without_a_better_accuracy(accuracies, ends):
+    config = RunConfig(target_accuracy=0, patience=3)
+    assert make_plan(config, MNIST_2NN).ends_after(history(accuracies)) == ends
+    without = make_plan(RunConfig(target_accuracy=0), MNIST_2NN)
+    assert not without.ends_after(history(accuracies))
+
+
+def test_training_ends_after_the_last_round():
+    plan = make_plan(RunConfig(num_server_rounds=2, target_accuracy=0), MNIST_2NN)
+    assert [plan.ends_after(history([0.1] * count)) for count in (1, 2, 3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "expected"),
+    [("auto", "embedded", 0.93), ("auto", "mirror", 0.97), (0.95, "embedded", 0.95)],
+)
+def test_open_target_is_one_that_the_data_can_reach(given, source, expected):
+    config = RunConfig(target_accuracy=given)
+    data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
+    plan = plan_for_data(make_plan(config, MNIST_2NN), config, MNIST_2NN, data)
+    assert plan.target_accuracy == expected
 
 
 def test_zero_round_timeout_means_none():

@@ -402,7 +402,7 @@ def tracebacks(caplog, *errors, strategy=None):
     """Return the warnings that start "node", after a round of clients with these errors."""
     strategy = strategy or FedAvg()
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+    with caplog.at_level(logging.DEBUG, logger="fedavg_app.strategies"):
         strategy.aggregate_train(
             1, [reply_with(node, Error(0, text)) for node, text in enumerate(errors, 1)]
         )
@@ -470,6 +470,6 @@ def test_end_of_a_long_traceback_is_logged(caplog):
 
 
 def test_evaluation_logs_client_tracebacks_too(caplog):
-    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
+    with caplog.at_level(logging.DEBUG, logger="fedavg_app.strategies"):
         FedAvg().aggregate_evaluate(1, [reply_with(4, Error(0, TRACEBACK))])
     assert LOGGED.replace("1", "4", 1) in [entry.getMessage() for entry in caplog.records]

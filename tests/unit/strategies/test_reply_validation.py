@@ -460,11 +460,16 @@ def test_shorten_keeps_texts_that_fit():
     ("reason", "expected"),
     [
         ("Traceback\n  ...\nValueError: shape\n\n", "error 3: ValueError: shape"),
+        (
+            'Traceback\n  File "/a/flwr/app.py", line 7, in f\n    g()\n'
+            '  File "/home/me/fedavgm.py", line 20, in g\n    1 / 0\nZeroDivisionError: by zero',
+            "error 3: ZeroDivisionError: by zero (fedavgm.py, line 20)",
+        ),
         ("", "error 3: no reason given"),
         (None, "error 3: no reason given"),
     ],
 )
-def test_error_reason_is_the_last_line(reason, expected):
+def test_error_reason_is_the_last_line_and_the_place(reason, expected):
     assert error_reason(Error(3, reason)) == expected
 
 

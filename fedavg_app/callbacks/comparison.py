@@ -1,0 +1,64 @@
+"""A figure of several trainings: test accuracy by round, by bytes and by seconds."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, cycle
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from rich.filesize import decimal
+
+from fedavg_app.callbacks.plots import GREY, save_figure
+from fedavg_app.server.metrics import RoundMetrics
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":")
+
+
+def draw_comparison(
+    curves: Mapping[str, Sequence[RoundMetrics]], target: float | None, path: Path
+) -> None:
+    """Write a PNG with three panels, each with a line for every training.
+
+    Args:
+        curves: The rounds of each training, by its name.
+        target: An accuracy to draw as a line; None for none.
+        path: The file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    figure = Figure(figsize=(12, 3.8 + 0.2 * len(curves)), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    colors, styles = cycle(COLORS), cycle(STYLES)
+    for name, history in curves.items():
+        color, style = next(colors), next(styles)
+        seconds = list(accumulate(metrics.seconds for metrics in history))
+        tested = [place for place, one in enumerate(history) if one.accuracy is not None]
+        sent = [one.total.get("bytes_up", 0) for one in history]
+        rounds = [one.round for one in history]
+        against: list[Sequence[float]] = [rounds, sent, seconds]
+        for panel, places in zip(axes, against, strict=True):
+            # On a logarithmic axis the initial model, before anything was sent, has no place.
+            shown = [
+                place for place in tested if places is not sent or places[place] or not sent[-1]
+            ]
+            panel.plot(
+                [places[place] for place in shown],
+                [history[place].accuracy for place in shown],
+                color=color, linestyle=style, label=name,
+            )  # fmt: skip
+    axes[0].set(xlabel="round", ylabel="test accuracy")
+    axes[1].set(xlabel="bytes that all clients have sent")
+    if any(history[-1].total.get("bytes_up") for history in curves.values()):
+        axes[1].set_xscale("log")
+    axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: decimal(int(value))))
+    axes[2].set(xlabel="seconds")
+    for panel in axes:
+        panel.grid(alpha=0.3)
+        if target is not None:
+            panel.axhline(target, color=GREY, linestyle="--", linewidth=1)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
+    save_figure(figure, path)

@@ -1,0 +1,55 @@
+"""A model's arrays in a file of the safetensors format."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import ArrayRecord
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from fedavg_app.errors import RunError
+from strategies.flower_arrays import to_record
+from tasks.data.atomic_file import replacing
+
+
+def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the model's arrays under their names, atomically.
+
+    Args:
+        model: The model.
+        path: The file.
+        metadata: What else the file says.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    arrays = {name: array.numpy() for name, array in model.items()}
+    with reporting_write_errors(path.parent), replacing(path) as temporary:
+        save_file(arrays, temporary, dict(metadata or {}))
+
+
+def load_model(path: Path, names: Iterable[str]) -> ArrayRecord:
+    """Return the model in a file.
+
+    Args:
+        path: The file.
+        names: The arrays in the model's order, which the file does not keep.
+
+    Raises:
+        OSError: There is none.
+        SafetensorError: It is damaged.
+        KeyError: It is of another model.
+    """
+    arrays = load_file(path)
+    return to_record({name: arrays[name] for name in names})
+
+
+@contextmanager
+def reporting_write_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of writing to the folder into a `RunError`."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise RunError(f"cannot write to {folder}: {why}") from error

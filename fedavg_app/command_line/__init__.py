@@ -1,0 +1,1 @@
+"""The command line: `fedavg`, and `simulation.py`, which is the same."""

@@ -1,0 +1,121 @@
+"""The command `compare`: several runs in one table and one figure."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedavg_app.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedavg_app.server.metrics import RoundMetrics
+
+
+# Keys whose values need no name beside them.
+SAY_IT_ALL = ("strategy", "strategy-args", "task", "partition", "partition-args")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run's folder says of it."""
+
+    folder: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    history: "list[RoundMetrics]"
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs")],
+    *,
+    target: Annotated[
+        float, typer.Option(min=0, max=1, help="count rounds, bytes, seconds to this accuracy")
+    ] = 0,
+    plot: Annotated[Path, typer.Option(help="the PNG file of the figure")] = Path("compare.png"),
+) -> None:
+    """Compare runs by rounds, by bytes and by seconds: a table and a figure."""
+    from fedavg_app.callbacks.comparison import draw_comparison
+
+    if plot.suffix.lower() != ".png":
+        raise ConfigError("plot", str(plot), "give a name that ends in .png")
+    runs = [read_run(folder) for folder in folders]
+    names = labels([run.config for run in runs])
+    _print_table(dict(zip(names, runs, strict=True)), target)
+    curves = dict(zip(names, (run.history for run in runs), strict=True))
+    draw_comparison(curves, target or None, plot)
+    typer.echo(f"figure: {plot}")
+
+
+def read_run(folder: Path) -> FinishedRun:
+    """Return a run from its folder.
+
+    Raises:
+        ConfigError: It is not the folder of a run that has ended.
+    """
+    from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
+    from fedavg_app.server.metrics import read_history
+
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        history = read_history(folder / HISTORY_FILE)
+        summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError) as error:
+        fix = f"give the folder of a run that has ended ({error})"
+        raise ConfigError("RUN", str(folder), fix) from error
+    return FinishedRun(folder, config, summary, history)
+
+
+def labels(configs: list[dict[str, Any]]) -> list[str]:
+    """Return a name for each run: the keys in which the runs differ, with their values."""
+    keys = sorted({key for config in configs for key in config} - {"resume", "run-dir", "data-dir"})
+    differing = [key for key in keys if len({str(config.get(key)) for config in configs}) > 1]
+    found = [
+        ", ".join(_setting(key, config[key]) for key in differing if config.get(key, "") != "")
+        or str(config.get("strategy", "central"))
+        for config in configs
+    ]
+    return [
+        name if found.count(name) == 1 else f"{name} ({place + 1})"
+        for place, name in enumerate(found)
+    ]
+
+
+def _setting(key: str, value: object) -> str:
+    return str(value) if key in SAY_IT_ALL else f"{key} {value}"
+
+
+def _print_table(runs: dict[str, FinishedRun], target: float) -> None:
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
+
+    table = Table("run", "rounds", "best", "sent", "seconds")
+    if target:
+        table.add_column(f"to {target:g}")
+        table.add_column("sent")
+    table.columns[0].overflow = "fold"
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for name, run in runs.items():
+        total, best = run.history[-1].total, run.summary["best-accuracy"]
+        cells = [
+            str(run.summary["rounds"]),
+            "-" if best is None else f"{best:.4f}",
+            decimal(int(total.get("bytes_up", 0))),
+            f"{run.summary['seconds']:.0f}",
+        ]
+        if target:
+            reached = rounds_to_target(accuracy_curve(run.history), target)
+            cells.append("-" if reached is None else f"{reached:.1f}")
+            cells.append("-" if reached is None else decimal(_sent_until(run.history, reached)))
+        table.add_row(name, *cells)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _sent_until(history: "list[RoundMetrics]", reached: float) -> int:
+    """Return the bytes that clients had sent by the end of the round that reached the target."""
+    return int(next(m.total["bytes_up"] for m in history if m.round >= reached))

@@ -1,0 +1,97 @@
+"""The command `list`: what tasks, strategies, compressors and partitions there are."""
+
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    TASKS = "tasks"
+    STRATEGIES = "strategies"
+    COMPRESSORS = "compressors"
+    PARTITIONS = "partitions"
+
+
+def list_components(
+    kind: Annotated[
+        Kind | None, typer.Argument(help="only these", show_default=False)
+    ] = None,
+) -> None:  # fmt: skip
+    """List tasks, strategies, compressors and partitions with their arguments."""
+    console = Console(highlight=False, markup=False)
+    for one in Kind if kind is None else [kind]:
+        table = Table("name", "what it is", "arguments", title=one.value, title_justify="left")
+        for row in _ROWS[one]():
+            table.add_row(*row)
+        console.print(table)
+
+
+def _tasks() -> Iterator[tuple[str, str, str]]:
+    import tasks
+
+    for name in tasks.names():
+        task = tasks.load(name)
+        target = f", target {task.target_accuracy:g}" if task.target_accuracy else ""
+        parameters = sum(parameter.numel() for parameter in task.model().parameters())
+        what = f"{parameters:,} parameters, learning rate {task.learning_rate:g}{target}"
+        yield name, what, f"partitions: {', '.join(task.partitions)}"
+
+
+def _strategies() -> Iterator[tuple[str, str, str]]:
+    import strategies
+
+    for name in strategies.names():
+        cls = strategies.load(name)
+        yield name, _first_line(cls), _arguments(cls)
+
+
+def _compressors() -> Iterator[tuple[str, str, str]]:
+    from strategies import compression
+
+    for name, path in sorted(compression.BUILT_IN.items()):
+        cls = pkgutil.resolve_name(path)
+        yield name, _first_line(cls), _arguments(cls)
+
+
+def _partitions() -> Iterator[tuple[str, str, str]]:
+    from fedavg_app.config import kebab
+    from fedavg_app.partitioning.cache import PARTITIONERS
+
+    for name, cls in PARTITIONERS.items():
+        fields = cls.model_fields.items()
+        arguments = ", ".join(f"{kebab(key)} = {_toml(field.default)}" for key, field in fields)
+        yield name, _first_line(cls), arguments
+
+
+def _first_line(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+def _arguments(cls: Any) -> str:
+    parameters = inspect.signature(cls).parameters.values()
+    return ", ".join(
+        one.name.replace("_", "-")
+        + ("" if one.default is one.empty else f" = {_toml(one.default)}")
+        for one in parameters
+        if one.kind is not one.VAR_KEYWORD
+    )
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+_ROWS = {
+    Kind.TASKS: _tasks,
+    Kind.STRATEGIES: _strategies,
+    Kind.COMPRESSORS: _compressors,
+    Kind.PARTITIONS: _partitions,
+}

@@ -1,0 +1,111 @@
+"""The command `doctor`: what this machine has of what the app can use, and how to get the rest."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+PACKAGES = ("flwr", "torch", "torchvision", "numpy", "ray", "flwr-datasets", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        ok: Whether it is there; None where it need not be.
+        text: What was found.
+        fix: What to do, if anything.
+    """
+
+    ok: bool | None
+    text: str
+    fix: str = ""
+
+
+def doctor(
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="a SuperLink to look for", show_default=False)
+    ] = "",
+) -> None:
+    """Check what is installed and in reach: packages, data, Ray, a GPU, a SuperLink."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu]
+    if superlink:
+        looks.append(lambda: _superlink(superlink))
+    failed = False
+    for look in looks:
+        for finding in look():
+            mark = {True: "ok     ", False: "missing", None: "-      "}[finding.ok]
+            console.print(f"{mark} {finding.text}{f'; {finding.fix}' if finding.fix else ''}")
+            failed |= finding.ok is False
+    if failed:
+        raise typer.Exit(1)
+
+
+def _packages() -> Iterator[Finding]:
+    yield Finding(True, f"Python {platform.python_version()}, {os.cpu_count()} cores")
+    for name in PACKAGES:
+        try:
+            yield Finding(True, f"{name} {version(name)}")
+        except PackageNotFoundError:
+            yield Finding(False, name, "run: pip install 'fedavg-app[simulation]'")
+    if find_spec("tensorboard") is None:
+        yield Finding(None, "tensorboard", "for it run: pip install 'fedavg-app[tensorboard]'")
+
+
+def _data() -> Iterator[Finding]:
+    import tasks
+    from tasks.data.cache import cache_root
+    from tasks.data.sources import Sources
+
+    yield Finding(True, f"data cache {cache_root()}")
+    loaders = [getattr(tasks.load(name).dataset, "__self__", None) for name in tasks.names()]
+    sources = {one.label: one for one in loaders if isinstance(one, Sources)}
+    for one in sources.values():
+        where = one.within_reach()
+        fix = "" if where else one.ways()
+        yield Finding(
+            True if where else None, f"{one.label}: {where or 'not on this machine'}", fix
+        )
+
+
+def _ray() -> Iterator[Finding]:
+    if find_spec("ray") is None:
+        return
+    from fedavg_app.errors import USER_ERRORS
+    from fedavg_app.ray_engine.ray_cluster import ray_cluster
+
+    try:
+        with ray_cluster("", 1, 0, "cpu"):
+            yield Finding(True, "Ray starts")
+    except USER_ERRORS as error:
+        yield Finding(False, f"Ray: {error}", "give it time, memory and space in /tmp")
+
+
+def _gpu() -> Iterator[Finding]:
+    import torch
+
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            yield Finding(True, f"GPU {number}: {torch.cuda.get_device_name(number)}")
+    else:
+        yield Finding(None, "no GPU that torch can use; models are trained on the CPU")
+
+
+def _superlink(address: str) -> Iterator[Finding]:
+    import socket
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 5).close()
+        yield Finding(True, f"SuperLink {address} accepts connections")
+    except (OSError, ValueError) as error:
+        fix = "start it (docs/deployment.md), or give HOST:PORT"
+        yield Finding(False, f"SuperLink {address}: {error}", fix)

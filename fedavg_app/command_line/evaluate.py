@@ -1,0 +1,79 @@
+"""The command `evaluate`: tests the model that a run has saved."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedavg_app.config import CentralConfig, RunConfig, TrainingConfig
+from fedavg_app.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# With more classes than this a confusion table is not readable.
+MAX_CLASSES = 20
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    *,
+    best: Annotated[
+        bool, typer.Option("--best", help="the model with the best test accuracy, not the last")
+    ] = False,
+    data_dir: Annotated[
+        str, typer.Option(help="the data set's canonical files", show_default="as in the run")
+    ] = "",
+) -> None:
+    """Test a run's saved model: loss, accuracy, and which classes it takes for which."""
+    from safetensors import SafetensorError
+
+    from fedavg_app.callbacks.best_model import BEST_MODEL_FILE
+    from fedavg_app.callbacks.model_file import load_model
+    from fedavg_app.callbacks.run_directory import MODEL_FILE
+    from fedavg_app.server.evaluation import CentralEvaluation
+    from fedavg_app.server.run_components import load_task
+
+    config = _config(folder, data_dir)
+    path = folder / (BEST_MODEL_FILE if best else MODEL_FILE)
+    task = load_task(config)
+    try:
+        model = load_model(path, task.model().state_dict())
+    except (OSError, SafetensorError, KeyError) as error:
+        raise ConfigError("RUN", str(folder), f"{path.name} cannot be read: {error}") from error
+    evaluation = CentralEvaluation(task, task.dataset(config.data_options), config)
+    loss, accuracy = evaluation(model)
+    typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")
+    table = evaluation.confusion(model, MAX_CLASSES)
+    if table is not None:
+        _print_confusion(table)
+
+
+def _config(folder: Path, data_dir: str) -> TrainingConfig:
+    from fedavg_app.callbacks.run_directory import CONFIG_FILE
+
+    try:
+        values: dict[str, Any] = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        kind = RunConfig if "strategy" in values else CentralConfig
+        changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
+        return kind.model_validate({**values, **changes})
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError("RUN", str(folder), f"give the folder of a run ({reason})") from error
+
+
+def _print_confusion(table: "NDArray[np.int64]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title="test examples by class (rows) and prediction (columns)")
+    shown.add_column("class", justify="right")
+    for number in range(len(table)):
+        shown.add_column(str(number), justify="right")
+    shown.add_column("right", justify="right")
+    for number, row in enumerate(table):
+        right = f"{row[number] / max(row.sum(), 1):.1%}"
+        shown.add_row(str(number), *(str(count or "") for count in row), right)
+    Console(highlight=False).print(shown)

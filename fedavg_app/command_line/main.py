@@ -1,0 +1,121 @@
+"""The program: its commands, and what it prints of errors."""
+
+import logging
+import signal
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from fedavg_app.command_line.compare import compare
+from fedavg_app.command_line.components import list_components
+from fedavg_app.command_line.doctor import doctor
+from fedavg_app.command_line.evaluate import evaluate
+from fedavg_app.command_line.partition import show_partition
+from fedavg_app.command_line.training import central, resume, run
+from fedavg_app.errors import USER_ERRORS, error_place
+
+# The exit status of a program that SIGINT ended; typer returns it, too.
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="fedavg",
+    help="Communication-efficient federated learning on Flower.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(resume)
+app.command()(central)
+app.command("partition")(show_partition)
+app.command()(evaluate)
+app.command()(compare)
+app.command("list")(list_components)
+app.command()(doctor)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to the current stderr: the live display replaces it to keep lines apart."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)  # noqa: T201
+
+
+def _print_version(*, asked: bool) -> None:
+    if asked:
+        print(f"fedavg-app {version('fedavg-app')}, flwr {version('flwr')}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="print the tracebacks of errors, and debug messages")
+    ] = False,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="print the version", is_eager=True,
+            callback=lambda asked: _print_version(asked=asked),
+        ),
+    ] = False,
+) -> None:  # fmt: skip
+    """Communication-efficient federated learning on Flower."""
+    del show_version
+    if debug:
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(logging.DEBUG)
+        logging.getLogger("fedavg_app").setLevel(logging.DEBUG)
+
+
+def main() -> int:
+    """Run the program; return its exit status."""
+    return run_command_line(app)
+
+
+def run_command_line(program: typer.Typer) -> int:
+    """Parse the command line and run its command; return the exit status.
+
+    Errors that a user can act on are one line on stderr, and so are those of a user's own code,
+    with the file and the line that raised them.
+
+    Args:
+        program: The commands.
+    """
+    handler = _StderrHandler(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    # Ended by whatever signal, a run ends its processes.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        status = int(program(standalone_mode=False) or 0)
+    except click.UsageError as error:
+        return _failed(error.format_message(), 2)
+    except USER_ERRORS as error:
+        return _failed(str(error), 1)
+    except (KeyboardInterrupt, click.Abort):
+        status = INTERRUPTED
+    except ModuleNotFoundError as error:
+        return _failed(f"{error.name} is missing; run: pip install 'fedavg-app[simulation]'", 1)
+    except Exception as error:
+        logging.getLogger("fedavg_app").debug("%s", traceback.format_exc())
+        return _failed(f"{error_place(error)}; --debug shows the traceback", 1)
+    if status == INTERRUPTED:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+    return status
+
+
+def _failed(text: str, status: int) -> int:
+    print(f"error: {text}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Options of commands, from the fields of a config."""
+
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+import strategies
+import tasks
+from fedavg_app.config import (
+    CentralConfig,
+    RunConfig,
+    TrainingConfig,
+    kebab,
+    parse_central,
+    parse_config,
+)
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.cache import PARTITIONERS
+
+# The keys by what they concern, for people.
+GROUPS = {
+    "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
+    "Strategy": ["strategy", "strategy-args", "client-mods"],
+    "Clients and rounds": [
+        "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
+        "evaluate-every", "target-accuracy", "patience",
+    ],
+    "Local training": [
+        "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
+        "momentum", "device", "num-threads", "clients-per-batch",
+    ],
+    "Replies and nodes": [
+        "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",
+        "min-nodes", "node-timeout",
+    ],
+    "Output": ["run-dir", "checkpoint-every", "resume"],
+}  # fmt: skip
+NAMES: dict[str, Callable[[], list[str]]] = {
+    "task": tasks.names,
+    "strategy": strategies.names,
+    "partition": lambda: list(PARTITIONERS),
+}
+CONFIG_OPTION = "config_file"
+
+
+def with_config(
+    kind: type[TrainingConfig],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command an option for each key of a config.
+
+    The command is called with the checked config as its first argument. What the options do not say
+    is taken from the file that `--config` names, TOML or the ``config.json`` of a run's folder, and
+    else from the defaults.
+
+    Args:
+        kind: `RunConfig` or `CentralConfig`.
+    """
+    parse: Callable[[Mapping[str, Any]], TrainingConfig]
+    parse = parse_config if kind is RunConfig else parse_central
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            keys = {name: given.pop(name) for name in kind.model_fields}
+            file: Path | None = given.pop(CONFIG_OPTION)
+            options = {kebab(name): value for name, value in keys.items() if value is not None}
+            command(parse({**(read_config(file, kind) if file else {}), **options}), **given)
+
+        own = list(inspect.signature(command).parameters.values())[1:]
+        parameters = [*_options(kind), _config_file(), *own]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
+    """Return the keys in a config file that concern a kind of training.
+
+    Raises:
+        ConfigError: It cannot be read, or it has a key that no training has.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        fix = f"give a TOML file of keys, or a run's config.json ({error})"
+        raise ConfigError("config", str(path), fix) from error
+    known = {kebab(name) for config in (RunConfig, CentralConfig) for name in config.model_fields}
+    for key in values:
+        if key not in known:
+            raise ConfigError(key, values[key], f"unknown key in {path}")
+    return {name: value for name, value in values.items() if name in map(kebab, kind.model_fields)}
+
+
+def _options(kind: type[TrainingConfig]) -> list[inspect.Parameter]:
+    names = {kebab(name): name for name in kind.model_fields}
+    return [
+        _option(kind, names[key], group)
+        for group, keys in GROUPS.items()
+        for key in keys
+        if key in names
+    ]
+
+
+def _option(kind: type[TrainingConfig], name: str, group: str) -> inspect.Parameter:
+    # Its value stays text: the config checks it, in the same words for every way to give it.
+    field, key = kind.model_fields[name], kebab(name)
+    names = NAMES.get(key)
+    known = f" ({', '.join(names())})" if names else ""
+    default = "" if field.default == "" else f"; default {field.default}"
+    option = typer.Option(
+        f"--{key}",
+        help=f"{field.description}{known}{default}",
+        metavar=_metavar(field.annotation),
+        show_default=False,
+        rich_help_panel=group,
+        autocompletion=(lambda: names()) if names else None,
+    )
+    return _parameter(name, str | None, option)
+
+
+def _config_file() -> inspect.Parameter:
+    option = typer.Option(
+        "--config",
+        help="take what no option says from this file: TOML keys, or a run's config.json",
+        metavar="FILE",
+        show_default=False,
+        rich_help_panel="Output",
+    )
+    return _parameter(CONFIG_OPTION, Path | None, option)
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
+    )
+
+
+def _metavar(annotation: Any) -> str:
+    """Return "NUMBER|auto" for `float | Literal["auto"]`, and so on."""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    if get_origin(annotation) is Annotated:
+        return _metavar(get_args(annotation)[0])
+    members = get_args(annotation)
+    if members:
+        return "|".join(map(_metavar, members))
+    return {int: "INTEGER", float: "NUMBER"}.get(annotation, "TEXT")

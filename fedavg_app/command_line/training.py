@@ -1,0 +1,168 @@
+"""The commands that train: `run`, `resume` and `central`."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedavg_app.callbacks.base import MakeCallback
+from fedavg_app.command_line.options import with_config
+from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.errors import ConfigError
+
+logger = logging.getLogger("fedavg_app.command_line")
+
+ENGINE, OUTPUT = "Engine", "Output"
+
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Ray actors; 0 means one per CPU core", rich_help_panel=ENGINE,
+    ),
+]  # fmt: skip
+GpuShare = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER|auto", help="the share of a GPU each actor reserves; auto divides evenly",
+        rich_help_panel=ENGINE,
+    ),
+]  # fmt: skip
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="join this Ray cluster instead of starting Ray here",
+        rich_help_panel=ENGINE, show_default=False,
+    ),
+]  # fmt: skip
+StateMemory = Annotated[
+    float,
+    typer.Option(
+        help="MiB of clients' states a worker keeps in memory; more go to disk",
+        rich_help_panel=ENGINE,
+    ),
+]  # fmt: skip
+Callbacks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--callback", metavar="PACKAGE.MODULE:CLASS",
+        help="tell this callback of every round, too; may be repeated", rich_help_panel=OUTPUT,
+    ),
+]  # fmt: skip
+TensorBoardOption = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard", help="write a log for TensorBoard to the run's folder",
+        rich_help_panel=OUTPUT,
+    ),
+]  # fmt: skip
+
+
+@with_config(RunConfig)
+def run(
+    config: RunConfig,
+    *,
+    num_workers: Workers = 0,
+    gpus_per_worker: GpuShare = "auto",
+    ray_address: RayAddress = "",
+    state_memory: StateMemory = 1024,
+    callback: Callbacks = None,
+    tensorboard: TensorBoardOption = False,
+) -> None:
+    """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
+    from fedavg_app.plugins import check_names
+
+    check_names(config)  # before Ray starts
+    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="the run's folder")],
+    *,
+    num_server_rounds: Annotated[
+        int, typer.Option(min=0, help="rounds at the most; 0 means as before")
+    ] = 0,
+    num_workers: Workers = 0,
+    gpus_per_worker: GpuShare = "auto",
+    ray_address: RayAddress = "",
+    state_memory: StateMemory = 1024,
+    callback: Callbacks = None,
+    tensorboard: TensorBoardOption = False,
+) -> None:
+    """Continue a run from its last checkpoint, in the same folder."""
+    from fedavg_app.server.checkpointing import saved_config
+
+    changes: dict[str, str | int] = {"resume": str(folder)}
+    if num_server_rounds:
+        changes["num_server_rounds"] = num_server_rounds
+    config = saved_config(str(folder)).model_copy(update=changes)
+    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
+
+
+@with_config(CentralConfig)
+def central(
+    config: CentralConfig,
+    *,
+    callback: Callbacks = None,
+    tensorboard: TensorBoardOption = False,
+) -> None:
+    """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
+    from fedavg_app.server.central_sgd import train_centrally
+    from fedavg_app.server.run_components import load_task
+
+    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    train_centrally(config, load_task(config), callbacks)
+
+
+def train(
+    config: RunConfig,
+    num_workers: int,
+    gpus_per_worker: str,
+    ray_address: str,
+    state_memory: float,
+    callbacks: list[MakeCallback],
+) -> None:
+    """Run the config on these workers.
+
+    Raises:
+        ConfigError: One of the engine's options cannot be used.
+    """
+    if not 0 < state_memory < math.inf:
+        raise ConfigError("state-memory", state_memory, "give a number of MiB above 0")
+    share = _gpu_share(gpus_per_worker)
+    # The first line, since what follows takes seconds.
+    logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
+    from fedavg_app.ray_engine.simulation import simulate
+
+    simulate(config, num_workers, share, ray_address, state_memory, callbacks)
+
+
+def load_callbacks(names: list[str], *, tensorboard: bool) -> list[MakeCallback]:
+    """Return what makes the callbacks: plots, and what the options add.
+
+    Raises:
+        ConfigError: There is no such callback, or a library is missing.
+    """
+    from fedavg_app.callbacks.plots import Plots
+    from fedavg_app.callbacks.tensorboard import TensorBoard, check_installed
+    from fedavg_app.plugins import load_callback
+
+    if tensorboard:
+        check_installed()
+    added: list[MakeCallback] = [TensorBoard] if tensorboard else []
+    return [Plots, *added, *map(load_callback, names)]
+
+
+def _gpu_share(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < math.inf:
+        raise ConfigError("gpus-per-worker", text, "give a number from 0, or auto")
+    return share

@@ -1,0 +1,72 @@
+"""Options of commands, and config files."""
+
+import json
+import sys
+
+import pytest
+
+from fedavg_app.command_line.main import main
+from fedavg_app.command_line.options import GROUPS, read_config
+from fedavg_app.config import CentralConfig, RunConfig, kebab
+from fedavg_app.errors import ConfigError
+
+
+@pytest.fixture
+def configs(monkeypatch):
+    """Collect the configs that commands would train, instead of training them."""
+    found = []
+    monkeypatch.setattr(
+        "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: found.append(config)
+    )
+    monkeypatch.setattr(
+        "fedavg_app.server.central_sgd.train_centrally", lambda config, *_: found.append(config)
+    )
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["fedavg", *words])
+        assert main() == 0
+        return found.pop()
+
+    return run
+
+
+def test_every_key_is_in_one_group():
+    grouped = [key for keys in GROUPS.values() for key in keys]
+    fields = {*RunConfig.model_fields, *CentralConfig.model_fields}
+    assert sorted(grouped) == sorted(map(kebab, fields))
+
+
+def test_option_goes_before_the_file_and_the_file_before_the_default(configs, tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text('task = "mnist-cnn"\nbatch-size = 50\nlearning-rate = 0.2\n')
+    config = configs("run", "--config", str(file), "--batch-size", "20")
+    expected = {"task": "mnist-cnn", "batch_size": 20, "learning_rate": 0.2}
+    assert config == RunConfig(**expected)
+
+
+def test_config_of_a_run_is_given_back(configs, tmp_path):
+    config = RunConfig(strategy="stc", strategy_args="sparsity-up = 0.01", num_clients=7, seed=3)
+    (tmp_path / "config.json").write_text(json.dumps(config.model_dump(by_alias=True)))
+    assert configs("run", "--config", str(tmp_path / "config.json")) == config
+
+
+def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
+    saved = RunConfig(task="mnist-cnn", num_clients=7).model_dump(by_alias=True)
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    config = configs("central", "--config", str(tmp_path / "config.json"), "--seed", "9")
+    assert isinstance(config, CentralConfig)
+    assert (config.task, config.seed) == ("mnist-cnn", 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("job.toml", "bach-size = 5", r"bach-size = 5: unknown key in .*job\.toml"),
+        ("job.toml", "batch-size 5", "give a TOML file of keys"),
+        ("config.json", "{", "give a TOML file of keys"),
+    ],
+)
+def test_file_that_is_no_config_is_refused(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_config(tmp_path / name, RunConfig)

@@ -1,0 +1,81 @@
+"""`evaluate` and `compare`, on small real trainings."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedavg_app.command_line.compare import labels
+from fedavg_app.command_line.main import main
+
+TRAINING = (
+    "central", "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "40",
+    "--evaluate-every", "10",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return the folders of two trainings that differ in the learning rate."""
+    parent = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        for rate in ("0.04", "0.01"):
+            words = [*TRAINING, "--learning-rate", rate, "--run-dir", str(parent)]
+            patch.setattr(sys, "argv", ["fedavg", *words])
+            assert main() == 0
+    return sorted(parent.iterdir(), key=lambda path: rate_of(path), reverse=True)
+
+
+def rate_of(folder):
+    return json.loads((folder / "config.json").read_text())["learning-rate"]
+
+
+def command_line(monkeypatch, capsys, *words):
+    """Run a command; return what it printed."""
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["fedavg", *map(str, words)])
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main() == 0
+    return capsys.readouterr().out
+
+
+def test_saved_model_has_the_accuracy_of_its_run(monkeypatch, capsys, folders):
+    summary = json.loads((folders[0] / "summary.json").read_text())
+    shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
+    assert f"test accuracy {summary['final-accuracy']:.4f}" in shown
+    best = command_line(monkeypatch, capsys, "evaluate", folders[0], "--best")
+    assert f"test accuracy {summary['best-accuracy']:.4f}" in best
+
+
+def test_confusion_table_counts_every_test_example_once(monkeypatch, capsys, folders):
+    shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    counts = np.array([[int(cell.strip() or 0) for cell in row[1:-1]] for row in rows])
+    assert counts.shape == (10, 10)
+    assert counts.sum() == 1000
+    summary = json.loads((folders[0] / "summary.json").read_text())
+    assert np.trace(counts) / 1000 == pytest.approx(summary["final-accuracy"])
+    assert rows[3][-1].strip() == f"{counts[3, 3] / counts[3].sum():.1%}"
+
+
+def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp_path):
+    picture = tmp_path / "both.png"
+    words = ["compare", *folders, "--plot", picture, "--target", "0.5"]
+    shown = command_line(monkeypatch, capsys, *words)
+    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [row[1].strip() for row in rows] == ["learning-rate 0.04", "learning-rate 0.01"]
+    assert [row[2].strip() for row in rows] == ["40", "40"]
+    for row, folder in zip(rows, folders, strict=True):
+        best = json.loads((folder / "summary.json").read_text())["best-accuracy"]
+        assert row[3].strip() == f"{best:.4f}"
+    assert Image.open(picture).size == (1800, 630)
+
+
+def test_labels_of_equal_configs_are_numbered():
+    assert labels([{"strategy": "stc"}, {"strategy": "stc"}]) == ["stc (1)", "stc (2)"]
+    assert labels([{"strategy": "stc", "seed": 1}, {"strategy": "fedavg", "seed": 1}]) == [
+        "stc",
+        "fedavg",
+    ]

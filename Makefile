@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-slow test-all lint format bench gpu-check clean
+.PHONY: help run flwr-run test test-slow test-all lint format docs bench gpu-check clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -48,6 +48,16 @@ lint: $(READY)  ## check style and types
 format: $(READY)  ## reformat the code
 	$(BIN)/ruff format .
 
+# In an environment of its own: its packages and iambic's do not go together.
+.venv-docs/.ready: docs/requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+docs: .venv-docs/.ready  ## build the documentation's site into site/
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --strict
+	@echo "open site/index.html, or with search: python3 -m http.server --directory site"
+
 bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)
 
@@ -55,5 +65,5 @@ bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
 gpu-check: $(READY)  ## check the results on this machine's GPU, and time clients trained together
 	timeout 480 $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
-clean:  ## remove the virtual environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the virtual environment, caches and the site
+	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

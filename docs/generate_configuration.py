@@ -44,8 +44,8 @@ def page() -> str:
         "",
         *_table(own),
         "",
-        "The arguments of partitions are in `docs/tasks.md`, those of strategies in their modules "
-        "and in the README.",
+        "The arguments of partitions are in [Partitions](tasks.md#partitions), those of strategies "
+        "in [Methods](api/strategies.md#methods) and in the README.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The documents name only what exists: paths, links and keys of the run config."""
+"""The documents name only what exists: paths and keys of the run config."""
 
 import re
 from itertools import pairwise
@@ -13,7 +13,6 @@ from tests.support.documents import DOCUMENTS, ROOT, commands, examples, spans
 
 PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
 SUFFIXES = (".py", ".toml", ".md")
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 KEYS = {
@@ -95,12 +94,6 @@ def test_named_paths_exist(document):
         and path not in names  # a file name without its folder
     ]
     assert not missing
-
-
-@documents
-def test_linked_files_exist(document):
-    targets = [link for link in LINK.findall(document.read_text()) if "://" not in link]
-    assert not [link for link in targets if not (document.parent / link).exists()]
 
 
 @documents

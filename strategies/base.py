@@ -66,12 +66,15 @@ class RunSettings:
         seed: The run's seed, for random numbers of the server's end.
         min_replies: The valid replies that a round needs.
         bounds: Bounds on the numbers of a reply.
+        buffers: The names of the model's arrays that gradients do not train, such as batch
+            normalisation's running statistics and counters.
     """
 
     num_clients: int = 0
     seed: int = 0
     min_replies: int = 1
     bounds: ReplyBounds = field(default_factory=ReplyBounds)
+    buffers: tuple[str, ...] = ()
 
 
 class FederatedStrategy(Strategy, Generic[Content]):

@@ -22,7 +22,7 @@ from strategies.compression.sync_protocol import (
     encode_reply,
     missing_updates,
 )
-from strategies.compression.vector_layout import Layout
+from strategies.compression.vector_layout import Layout, without
 from strategies.flower_arrays import (
     array_record,
     find_record,
@@ -32,7 +32,7 @@ from strategies.flower_arrays import (
     raw_array,
     to_record,
 )
-from strategies.packed_records import pack_reply, unpack_message
+from strategies.packed_records import BUFFERS, pack_reply, unpack_message
 from strategies.reply_validation import ARRAYS, CONFIG
 
 # Records of the client's state, and the arrays of the last.
@@ -77,11 +77,12 @@ def train_compressed(
     have, last_round = _version_and_round(context)
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    arrays = _synced_model(message, updates, context, have, head.version, downlink)
+    arrays = _synced_model(message, config, updates, context, have, head.version, downlink)
     if arrays is None:
         return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
+    buffers = _buffer_names(config)
     model = from_record(arrays)
-    layout = Layout.of(model)
+    layout = Layout.of(without(model, buffers))
 
     # Records of its own: other clients in this process share the model.
     message.content = RecordDict({ARRAYS: array_record(arrays), CONFIG: config})
@@ -91,9 +92,9 @@ def train_compressed(
         return reply  # nothing to compress; the server rejects it
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in answer.items()
+        for name, array in without(answer, buffers).items()
     }
-    if Layout.of(trained) != layout:
+    if Layout.of(trained) != layout or len(answer) != len(model):
         raise ValueError("training returned arrays of other names or shapes than the model's")
     update = layout.flatten(trained) - layout.flatten(model)
     if error_feedback:
@@ -106,6 +107,8 @@ def train_compressed(
     except DivergedError:
         return _reply(message, ReplyStatus.DIVERGED, server_round)
     del reply.content[ARRAYS]
+    if buffers:
+        reply.content[BUFFERS] = array_record({name: answer[name] for name in buffers})
     pack_reply(reply.content, encode_reply(ReplyStatus.UPDATE, server_round, compressed.data))
 
     context.state[MODEL] = arrays
@@ -140,6 +143,7 @@ def _version_and_round(context: Context) -> tuple[Version | None, int]:
 
 def _synced_model(
     message: Message,
+    config: ConfigRecord,
     encoded_updates: bytes | None,
     context: Context,
     have: Version | None,
@@ -159,29 +163,40 @@ def _synced_model(
     if missing is None:
         return None
     arrays = get_record(context.state, MODEL, ArrayRecord)
-    if not missing:
-        return arrays
-    if version not in _last_built:
-        for built_version, built in _last_built.items():
-            from_built = missing_updates(built_version, updates, version)
-            if from_built is not None and len(from_built) < len(missing):
-                missing, arrays = from_built, built
-        arrays = _apply(missing, arrays, downlink)
-        _last_built.clear()
-        _last_built[version] = arrays
-    return _last_built[version]
+    if missing:
+        if version not in _last_built:
+            for built_version, built in _last_built.items():
+                from_built = missing_updates(built_version, updates, version)
+                if from_built is not None and len(from_built) < len(missing):
+                    missing, arrays = from_built, built
+            arrays = _apply(missing, arrays, downlink, _buffer_names(config))
+            _last_built.clear()
+            _last_built[version] = arrays
+        arrays = _last_built[version]
+    buffers = find_record(message.content, BUFFERS, ArrayRecord)
+    return arrays if buffers is None else array_record({**arrays, **buffers})
 
 
 def _apply(
-    updates: Sequence[ModelUpdate], arrays: ArrayRecord, downlink: Compressor
+    updates: Sequence[ModelUpdate],
+    arrays: ArrayRecord,
+    downlink: Compressor,
+    buffers: Sequence[str],
 ) -> ArrayRecord:
-    """Return the model that the updates turn ``arrays`` into."""
+    """Return the model that the updates turn ``arrays`` into; buffers stay as they are."""
     model = from_record(arrays)
-    layout = Layout.of(model)
+    layout = Layout.of(without(model, buffers))
     vector = layout.flatten(model)
     for update in updates:
         vector += downlink.decode(update.data, layout).to_dense()
-    return to_record(layout.unflatten(vector))
+    return to_record({**model, **layout.unflatten(vector)})
+
+
+def _buffer_names(config: ConfigRecord) -> list[str]:
+    """Return the names of the arrays that are not compressed."""
+    names = config.get(BUFFERS, [])
+    assert isinstance(names, list)
+    return [str(name) for name in names]
 
 
 def _residual(

@@ -17,7 +17,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, check_weights
+from strategies.aggregation import Arrays, WeightedMean, check_weights
 from strategies.base import FederatedStrategy, model_bits
 from strategies.compressed_client import train_compressed
 from strategies.compression.compressor import Compressor
@@ -29,9 +29,9 @@ from strategies.compression.sync_protocol import (
     UpdateHistory,
     decode_reply,
 )
-from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import from_record
-from strategies.packed_records import pack_message, unpack_reply
+from strategies.compression.vector_layout import Layout, without
+from strategies.flower_arrays import array_record, from_record
+from strategies.packed_records import BUFFERS, pack_message, unpack_reply
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -39,6 +39,7 @@ from strategies.reply_validation import (
     DivergedReplyError,
     ReplyError,
     check_norm,
+    read_arrays,
     report_of,
 )
 
@@ -55,10 +56,25 @@ class _SyncedClient:
     update_count: int
 
 
-class CompressedStrategy(FederatedStrategy[Update]):
+@dataclass(frozen=True)
+class CompressedReply:
+    """What a valid reply holds.
+
+    Attributes:
+        update: The decoded update of the trained arrays.
+        buffers: The arrays that are sent as they are (`RunSettings.buffers`).
+    """
+
+    update: Update
+    buffers: Arrays
+
+
+class CompressedStrategy(FederatedStrategy[CompressedReply]):
     """A strategy whose clients send compressed updates and are sent compressed updates.
 
-    Subclasses are compositions: they pass what follows, and may override `combine`.
+    Subclasses are compositions: they pass what follows, and may override `combine`. Buffers, such
+    as batch normalisation's statistics, travel beside the updates as they are, both ways, and the
+    server takes their weighted mean.
 
     Args:
         uplink: Compresses the clients' updates.
@@ -122,6 +138,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
         if _fingerprint(model) != self._model_fingerprint:
             self._start_from(model, server_round - 1)
         config["server-round"] = server_round
+        if self.settings.buffers:
+            config[BUFFERS] = list(self.settings.buffers)
         for key, value in self._client_settings.items():
             config[key] = value
         nodes = list(grid.get_node_ids())
@@ -130,8 +148,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
         return [self._message(node, configs) for node in nodes]
 
-    def validate(self, reply: Message) -> ClientUpdate[Update]:
-        """Return the decoded update.
+    def validate(self, reply: Message) -> ClientUpdate[CompressedReply]:
+        """Return the decoded update, and the buffers.
 
         Raises:
             ModelNeededError: The client asks for the full model.
@@ -160,14 +178,17 @@ class CompressedStrategy(FederatedStrategy[Update]):
             raise ReplyError(f"undecodable update: {error}") from error
         if self.settings.bounds.has_norm_bound:
             check_norm(update.norm(), self.settings.bounds)
-        return ClientUpdate(report, update)
+        buffers = self._buffers(self.model)
+        read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
+        return ClientUpdate(report, CompressedReply(update, read))
 
-    def accumulate(self, update: ClientUpdate[Update]) -> None:
+    def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the weighted update to the round's sum."""
         if not self._round_nodes:
             self._total = np.zeros(self._layout.size)
         weight = update.report.num_examples if self.weights == "samples" else 1.0
-        update.content.add_to(self._total, weight)
+        update.content.update.add_to(self._total, weight)
+        self._buffer_mean.add(update.content.buffers, weight)
         self._weight += weight
         self._round_nodes.append(update.report.node_id)
 
@@ -188,13 +209,15 @@ class CompressedStrategy(FederatedStrategy[Update]):
             self.residual = compressed.residual
         self._history.append(self.server_round, compressed.data)
         vector = self._layout.flatten(model) + compressed.update.to_dense()
-        changed = self._layout.unflatten(vector)
+        means = self._buffer_mean.result() if self.settings.buffers else {}
+        changed = {**model, **self._layout.unflatten(vector), **means}
         self._model_fingerprint = _fingerprint(changed)
         return changed
 
     def reset(self) -> None:
         """Begin with an empty sum."""
         self._total = np.empty(0)
+        self._buffer_mean = WeightedMean()
         self._weight = 0.0
         self._round_nodes: list[int] = []
 
@@ -218,7 +241,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
-        return self.uplink.expected_bits(self._layout.size)
+        buffers = model_bits(self._buffers(self.model))
+        return self.uplink.expected_bits(self._layout.size) + buffers
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
         """Return twice the uplink compressor's formula for one update, at most the model's bytes.
@@ -227,7 +251,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
         """
         size = sum(math.prod(array.shape) for array in model.values())
         most = math.ceil(2 * self.uplink.expected_bits(size) / 8)
-        return min(most, super().max_reply_bytes(model))
+        buffers = sum(len(array.data) for array in self._buffers(model).values())
+        return min(most + buffers, super().max_reply_bytes(model))
 
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
@@ -239,7 +264,7 @@ class CompressedStrategy(FederatedStrategy[Update]):
 
     def _start_from(self, model: Arrays, number: int) -> None:
         """Take over a model that this strategy did not make: no client has it yet."""
-        self._layout = Layout.of(model)
+        self._layout = Layout.of(without(model, self.settings.buffers))
         self._history = UpdateHistory(number, self._layout.flatten(model).tobytes())
         self._model_fingerprint = _fingerprint(model)
         self._synced.clear()
@@ -259,6 +284,8 @@ class CompressedStrategy(FederatedStrategy[Update]):
         content = RecordDict({CONFIG: configs[accepted, version]})
         if version is None:
             content[ARRAYS] = self.model
+        elif self.settings.buffers:
+            content[BUFFERS] = self._buffers(self.model)
         return Message(
             content,
             dst_node_id=node,
@@ -272,7 +299,12 @@ class CompressedStrategy(FederatedStrategy[Update]):
         if node not in self._synced:
             return full
         missed = self._history.count - self._synced[node].update_count
-        return min(self.missed_updates_bits(missed), full)
+        buffers = model_bits(self._buffers(self.model))
+        return min(self.missed_updates_bits(missed) + buffers, full)
+
+    def _buffers(self, model: ArrayRecord) -> ArrayRecord:
+        """Return the arrays that are not compressed."""
+        return array_record({name: model[name] for name in self.settings.buffers})
 
 
 def _fingerprint(model: Arrays) -> int:

@@ -51,5 +51,7 @@ class FedSGD(FedAvg):
         return validate_arrays(reply, self.model, self.settings.bounds, origin=None)
 
     def finalize(self, model: Arrays) -> Arrays:
-        """Return w - eta * sum_k (n_k / n) g_k."""
-        return gradient_step(model, self.mean.result(), self.learning_rate)
+        """Return w - eta * sum_k (n_k / n) g_k, and the clients' mean of buffers."""
+        mean = self.mean.result()
+        buffers = {name: mean[name] for name in self.settings.buffers}
+        return gradient_step(model, mean, self.learning_rate) | buffers

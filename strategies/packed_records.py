@@ -15,6 +15,9 @@ from strategies.reply_validation import CONFIG, METRICS
 HEAD, UPDATES = "head", "updates"
 # The reply's record, and its entry beside the metrics.
 UPDATE_RECORD, PAYLOAD = "update", "payload"
+# The record of the arrays that are not compressed, either way; the message's setting of that name
+# lists them. Only models that have some have it.
+BUFFERS = "buffers"
 
 
 def pack_message(settings: ConfigRecord, head: Head, updates: bytes | None) -> ConfigRecord:

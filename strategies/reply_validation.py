@@ -129,16 +129,21 @@ def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) 
     return ClientReport(node_id, float(examples), metrics)
 
 
-def read_arrays(reply: Message, expected: ArrayRecord) -> Arrays:
-    """Return the reply's record "arrays" as NumPy arrays, in the order of ``expected``.
+def read_arrays(reply: Message, expected: ArrayRecord, name: str = ARRAYS) -> Arrays:
+    """Return a reply's record of arrays as NumPy arrays, in the order of ``expected``.
+
+    Args:
+        reply: The client's reply.
+        expected: The names, shapes and dtypes that the arrays must have.
+        name: The record's name.
 
     Raises:
         ReplyError: The record is missing, or has other names, shapes or dtypes than ``expected``.
         DivergedReplyError: An array has NaN or infinite values.
     """
-    record = find_record(reply.content, ARRAYS, ArrayRecord)
+    record = find_record(reply.content, name, ArrayRecord)
     if record is None:
-        raise ReplyError(f"no ArrayRecord {ARRAYS!r} (has: {_record_names(reply)})")
+        raise ReplyError(f"no ArrayRecord {name!r} (has: {_record_names(reply)})")
     if set(record) != set(expected):
         difference = sorted(set(record) ^ set(expected))
         raise ReplyError(f"array names differ from the model's: {shorten(', '.join(difference))}")

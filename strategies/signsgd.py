@@ -5,12 +5,13 @@ Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et a
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.decoded_update import DenseUpdate, Update, Vector
+from strategies.compressed_server import CompressedReply, CompressedStrategy
+from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.sign import Sign, check_step
 from strategies.reply_validation import ClientUpdate
 
@@ -33,10 +34,11 @@ class SignSGD(CompressedStrategy):
         step = check_step("step-size", step_size)
         super().__init__(uplink=Sign(), downlink=Sign(step), error_feedback=False)
 
-    def accumulate(self, update: ClientUpdate[Update]) -> None:
+    def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the client's votes: signs, whatever the step size that it sent."""
-        signs: Vector = np.sign(update.content.to_dense())
-        super().accumulate(ClientUpdate(update.report, DenseUpdate(signs)))
+        signs: Vector = np.sign(update.content.update.to_dense())
+        votes = replace(update.content, update=DenseUpdate(signs))
+        super().accumulate(ClientUpdate(update.report, votes))
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return the direction that most clients voted for, entry by entry."""

@@ -141,8 +141,8 @@ class TaskClient(NumPyClient):
             momentum: As in `fit`.
 
         Returns:
-            The gradient's arrays, in the order of the model's state dict (zeros for buffers), n_k,
-            and {"train-loss": the loss at ``parameters``}.
+            The gradient's arrays, in the order of the model's state dict, with buffers as the pass
+            over the examples leaves them; n_k; and {"train-loss": the loss at ``parameters``}.
 
         Raises:
             ValueError: As for `fit`.
@@ -166,7 +166,7 @@ class TaskClient(NumPyClient):
         if factor := float(config.get("momentum", 0.0)):
             _add_momentum(gradients, factor, {} if momentum is None else momentum)
         ordered = [
-            gradients[name] if name in gradients else torch.zeros_like(array)
+            gradients.get(name, array)  # a buffer as the pass over the examples left it
             for name, array in state.items()
         ]
         return to_arrays(ordered), len(examples), {"train-loss": loss.item()}

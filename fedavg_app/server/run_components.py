@@ -39,7 +39,7 @@ def resolve(config: RunConfig) -> Components:
     check_names(config)
     task = load_task(config)
     arguments = parse_arguments("strategy-args", config.strategy_args)
-    strategy = strategies.build(config.strategy, arguments, run_settings(config))
+    strategy = strategies.build(config.strategy, arguments, run_settings(config, task))
     load_mods(config.client_mods)
     check_partition(config, task)
     return Components(task, strategy, make_plan(config, task))
@@ -58,7 +58,7 @@ def load_task(config: TrainingConfig) -> Task:
     return task
 
 
-def run_settings(config: RunConfig) -> RunSettings:
+def run_settings(config: RunConfig, task: Task) -> RunSettings:
     """Return what the strategy may know of the run.
 
     Raises:
@@ -69,7 +69,10 @@ def run_settings(config: RunConfig) -> RunSettings:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
-    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds)
+    model = task.model()
+    buffers = {name for name, _ in model.named_buffers()}
+    names = tuple(name for name in model.state_dict() if name in buffers)
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, names)
 
 
 def check_partition(config: RunConfig, task: Task) -> None:

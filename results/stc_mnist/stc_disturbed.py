@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 
+import tasks
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
@@ -124,7 +125,7 @@ def train(
     task = load_task(config)
     data = task.dataset(config.data_options)
     initial = ArrayRecord(task.initial_model(config.seed).state_dict())
-    strategy.settings = run_settings(config)
+    strategy.settings = run_settings(config, tasks.load(config.task))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start()
     result = TrainingLoop(

@@ -1,13 +1,16 @@
 """A model's arrays as one flat float32 vector, and back."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import Vector
+
+Entry = TypeVar("Entry")
 
 SCOPES = ("tensor", "model")
 
@@ -64,6 +67,11 @@ class Layout:
             name: part.reshape(shape)
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
+
+
+def without(arrays: Mapping[str, Entry], names: Collection[str]) -> dict[str, Entry]:
+    """Return the arrays but those of these names, in the same order."""
+    return {name: array for name, array in arrays.items() if name not in names}
 
 
 def check_scope(scope: str) -> str:

@@ -219,7 +219,11 @@ def assert_normal(noise, deviation):
             "strategy = 'stc': give one whose clients send models, as fedavg's do",
         ),
         (
-            {"min-replies": 8},
+            {
+                "min-replies": 8,
+                "arguments": "strategy = 'fedavg', noise-multiplier = 0.1, clipping-norm = 1.0, "
+                "num-sampled-clients = 7",
+            },
             "min-replies = 8: a round has 7 clients; give at most 7, or a larger fraction-train",
         ),
     ],

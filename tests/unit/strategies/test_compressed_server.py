@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import strategies
 from strategies.base import RunSettings
-from strategies.compressed_server import CompressedStrategy, ModelNeededError
+from strategies.compressed_server import CompressedReply, CompressedStrategy, ModelNeededError
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.sign import Sign
@@ -56,6 +56,11 @@ ARGUMENTS = {
 }
 every_strategy = pytest.mark.parametrize("name", ARGUMENTS)
 zeros = np.zeros(SIZE, np.float32)
+
+
+def content(update):
+    """Return the content of a reply without buffers."""
+    return CompressedReply(update, {})
 
 
 def stc(clients=1, **further):
@@ -641,7 +646,7 @@ def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(dr
         update = compressor.decode(compressor.encode(vector, layout, generator()), layout)
         stack.append(update.to_dense().astype(np.float64))
         counts.append(count if weights == "samples" else 1)
-        strategy.accumulate(ClientUpdate(ClientReport(node, float(count)), update))
+        strategy.accumulate(ClientUpdate(ClientReport(node, float(count)), content(update)))
     found = strategy.finalize(model)["array0"]
     expected = np.average(stack, axis=0, weights=counts)
     assert found.dtype == np.float32
@@ -656,10 +661,11 @@ def test_combined_update_by_hand():
     strategy.configure_train(1, record(model), ConfigRecord(), cohort())
     for node, (values, count) in enumerate([([1, 0, -4], 1), ([0, 0, 8], 3)]):
         report = ClientReport(node, float(count))
-        strategy.accumulate(ClientUpdate(report, DenseUpdate(float32(values))))
+        strategy.accumulate(ClientUpdate(report, content(DenseUpdate(float32(values)))))
     assert strategy.finalize(model)["w"].tolist() == [10.25, 20, 35]
     strategy.reset()
-    strategy.accumulate(ClientUpdate(ClientReport(0, 1.0), DenseUpdate(float32([1, 1, 1]))))
+    update = DenseUpdate(float32([1, 1, 1]))
+    strategy.accumulate(ClientUpdate(ClientReport(0, 1.0), content(update)))
     assert strategy.finalize(model)["w"].tolist() == [11, 21, 31]
 
 

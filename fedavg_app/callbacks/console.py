@@ -15,6 +15,8 @@ from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
 
 # Without a terminal, one line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
+# A terminal with so many columns has room for all figures of a round.
+WIDE_COLUMNS = 120
 
 
 class Console(Callback):
@@ -50,7 +52,9 @@ class Console(Callback):
         self._count(metrics)
         if self._console.is_terminal:
             bar = self._bar or self._start_bar()
-            bar.update(self._bar_task, completed=metrics.round, description=self._brief(metrics))
+            wide = self._console.width >= WIDE_COLUMNS
+            text = self._describe(metrics) if wide else self._brief(metrics)
+            bar.update(self._bar_task, completed=metrics.round, description=text)
             return
         now = time.monotonic()
         if now - self._last_line >= PLAIN_SECONDS or metrics.round == self._num_rounds:
@@ -105,11 +109,12 @@ class Console(Callback):
     def _start_bar(self) -> Progress:
         self._bar = Progress(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(bar_width=6),
+            BarColumn(bar_width=None),
             TextColumn("{task.description}"),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self._console,
+            expand=True,
         )
         self._bar_task = self._bar.add_task("", total=self._num_rounds)
         self._bar.start()

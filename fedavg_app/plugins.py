@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TypeVar
 
 import tasks
@@ -15,6 +16,12 @@ from fedavg_app.config import RunConfig, parse_arguments
 from fedavg_app.errors import ConfigError, error_place
 
 Component = TypeVar("Component")
+
+CALLBACKS = {
+    "mlflow": "fedavg_app.callbacks.mlflow:MLflow",
+    "tensorboard": "fedavg_app.callbacks.tensorboard:TensorBoard",
+    "wandb": "fedavg_app.callbacks.wandb:WandB",
+}
 
 
 def load_component(key: str, name: str, load: Callable[[str], Component]) -> Component:
@@ -55,18 +62,25 @@ def check_names(config: RunConfig) -> None:
 
 
 def load_callback(name: str) -> MakeCallback:
-    """Return the callback class "package.module:Class".
+    """Return the callback class of that name: one of `CALLBACKS`, or "package.module:Class".
 
     Raises:
-        ConfigError: There is none, or it is not a `Callback`.
+        ConfigError: There is none, it is not a `Callback`, or the package it needs is missing.
     """
-    return load_component("callback", name, _callback_class)
+    found = load_component("callback", name, _callback_class)
+    if found.requires and find_spec(found.requires) is None:
+        extra = found.requires if name in CALLBACKS else ""
+        package = f"'fedavg-app[{extra}]'" if extra else found.requires
+        fix = f"needs the package {found.requires}; run: pip install {package}"
+        raise ConfigError("callback", name, fix)
+    return found
 
 
 def _callback_class(name: str) -> type[Callback]:
-    if ":" not in name:
-        raise ValueError("give package.module:Class")
-    found = pkgutil.resolve_name(name)
+    path = CALLBACKS.get(name, name)
+    if ":" not in path:
+        raise ValueError(f"known are {', '.join(CALLBACKS)}; or package.module:Class")
+    found = pkgutil.resolve_name(path)
     if not (inspect.isclass(found) and issubclass(found, Callback)):
         raise ValueError("it is not a subclass of fedavg_app.callbacks.base.Callback")
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import ArrayRecord
 
@@ -47,7 +47,13 @@ class TrainingRun:
 
 
 class Callback:
-    """Is told of every round of a training, and of its end; by default it does nothing."""
+    """Is told of every round of a training, and of its end; by default it does nothing.
+
+    Attributes:
+        requires: A package that it needs beyond the project's own; empty for none.
+    """
+
+    requires: ClassVar[str] = ""
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Take in the metrics and the global model of a round; round 0 is the initial model."""

@@ -1,12 +1,11 @@
 """TensorBoard: a training's rounds while it goes; `tensorboard --logdir runs` shows them."""
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.errors import ConfigError
+from fedavg_app.callbacks.scalars import scalars
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 
 if TYPE_CHECKING:
@@ -16,23 +15,14 @@ FOLDER = "tensorboard"
 FLUSH_SECONDS = 2
 
 
-def check_installed() -> None:
-    """Check that the package is installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if find_spec("tensorboard") is None:
-        fix = "needs the package tensorboard; run: pip install 'fedavg-app[tensorboard]'"
-        raise ConfigError("tensorboard", True, fix)
-
-
 class TensorBoard(Callback):
     """A callback that logs every round to a folder in the run's.
 
     Args:
         run: The training.
     """
+
+    requires: ClassVar[str] = "tensorboard"
 
     def __init__(self, run: TrainingRun) -> None:
         self._folder = run.folder / FOLDER
@@ -49,17 +39,8 @@ class TensorBoard(Callback):
             self._writer = SummaryWriter(
                 str(self._folder), flush_secs=FLUSH_SECONDS, purge_step=metrics.round
             )
-        scalars = {
-            "accuracy": metrics.accuracy,
-            "loss/test": metrics.test_loss,
-            "loss/training": metrics.train_loss,
-            "bytes/up": metrics.bytes_up,
-            "bytes/down": metrics.bytes_down,
-            "rejected": len(metrics.rejected),
-        }
-        for name, value in scalars.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, metrics.round)
+        for name, value in scalars(metrics).items():
+            self._writer.add_scalar(name, value, metrics.round)
 
     def on_train_end(self, result: TrainingResult) -> None:
         """Write what is not written yet."""

@@ -46,15 +46,10 @@ StateMemory = Annotated[
 Callbacks = Annotated[
     list[str] | None,
     typer.Option(
-        "--callback", metavar="PACKAGE.MODULE:CLASS",
-        help="tell this callback of every round, too; may be repeated", rich_help_panel=OUTPUT,
-    ),
-]  # fmt: skip
-TensorBoardOption = Annotated[
-    bool,
-    typer.Option(
-        "--tensorboard", help="write a log for TensorBoard to the run's folder",
-        rich_help_panel=OUTPUT,
+        "--callback", metavar="NAME",
+        help="tell this callback of every round, too: tensorboard, wandb, mlflow, or "
+        "package.module:Class; may be repeated",
+        rich_help_panel=OUTPUT, show_default=False,
     ),
 ]  # fmt: skip
 
@@ -68,13 +63,12 @@ def run(
     ray_address: RayAddress = "",
     state_memory: StateMemory = 1024,
     callback: Callbacks = None,
-    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
     from fedavg_app.plugins import check_names
 
     check_names(config)  # before Ray starts
-    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    callbacks = load_callbacks(callback or [])
     train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
 
 
@@ -89,7 +83,6 @@ def resume(
     ray_address: RayAddress = "",
     state_memory: StateMemory = 1024,
     callback: Callbacks = None,
-    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Continue a run from its last checkpoint, in the same folder."""
     from fedavg_app.server.checkpointing import saved_config
@@ -98,7 +91,7 @@ def resume(
     if num_server_rounds:
         changes["num_server_rounds"] = num_server_rounds
     config = saved_config(str(folder)).model_copy(update=changes)
-    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    callbacks = load_callbacks(callback or [])
     train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
 
 
@@ -107,13 +100,12 @@ def central(
     config: CentralConfig,
     *,
     callback: Callbacks = None,
-    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
     from fedavg_app.server.central_sgd import train_centrally
     from fedavg_app.server.run_components import load_task
 
-    callbacks = load_callbacks(callback or [], tensorboard=tensorboard)
+    callbacks = load_callbacks(callback or [])
     train_centrally(config, load_task(config), callbacks)
 
 
@@ -140,20 +132,16 @@ def train(
     simulate(config, num_workers, share, ray_address, state_memory, callbacks)
 
 
-def load_callbacks(names: list[str], *, tensorboard: bool) -> list[MakeCallback]:
-    """Return what makes the callbacks: plots, and what the options add.
+def load_callbacks(names: list[str]) -> list[MakeCallback]:
+    """Return what makes the callbacks: plots, and those of these names.
 
     Raises:
         ConfigError: There is no such callback, or a library is missing.
     """
     from fedavg_app.callbacks.plots import Plots
-    from fedavg_app.callbacks.tensorboard import TensorBoard, check_installed
     from fedavg_app.plugins import load_callback
 
-    if tensorboard:
-        check_installed()
-    added: list[MakeCallback] = [TensorBoard] if tensorboard else []
-    return [Plots, *added, *map(load_callback, names)]
+    return [Plots, *map(load_callback, names)]
 
 
 def _gpu_share(text: str) -> float | Literal["auto"]:

@@ -1,12 +1,8 @@
-import sys
-
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedavg_app.callbacks import tensorboard
 from fedavg_app.callbacks.tensorboard import TensorBoard
-from fedavg_app.command_line.main import main
-from fedavg_app.config import RunConfig
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
@@ -43,14 +39,3 @@ def test_rounds_that_a_resumed_training_repeats_replace_the_earlier_ones(tmp_pat
         )
     expected = [(0, 0.004), (1, 0.104), (2, 0.203), (3, 0.303), (4, 0.403)]
     assert points(tmp_path, "accuracy") == expected
-
-
-@pytest.mark.parametrize("words", [["run"], ["central"], ["resume", "."]])
-def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, words):
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    monkeypatch.setattr("fedavg_app.server.checkpointing.saved_config", lambda _: RunConfig())
-    monkeypatch.setattr(sys, "argv", ["simulation.py", *words, "--tensorboard"])
-    assert main() == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: tensorboard = True: needs the package tensorboard; run: pip")
-    assert len(error.strip().splitlines()) == 1

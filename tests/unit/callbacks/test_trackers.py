@@ -1,0 +1,98 @@
+"""Weights & Biases and MLflow, as files on this machine; and callbacks by name."""
+
+import json
+import sys
+
+import pytest
+from mlflow import MlflowClient
+
+from fedavg_app import plugins
+from fedavg_app.callbacks.mlflow import EXPERIMENT, MLflow
+from fedavg_app.callbacks.wandb import WandB
+from fedavg_app.command_line.main import main
+from fedavg_app.config import RunConfig
+from fedavg_app.server.metrics import TrainingResult
+from tests.support.training_runs import MODEL, history, training_run
+
+ROUNDS = history([0.1, None, 0.5, 0.6])
+
+
+def log(callback, error=None):
+    for metrics in ROUNDS:
+        callback.on_round_end(metrics, MODEL)
+    callback.on_train_end(TrainingResult(list(ROUNDS), MODEL, error=error))
+
+
+@pytest.mark.parametrize(("error", "status"), [(None, "FINISHED"), (KeyError("x"), "FAILED")])
+def test_mlflow_has_every_round_the_config_and_the_end(tmp_path, monkeypatch, error, status):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    log(MLflow(training_run(tmp_path / "the-run")), error)
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("the-run", status)
+    assert run.data.params["task"] == "mnist-logistic"
+    points = client.get_metric_history(run.info.run_id, "accuracy")
+    assert [(point.step, point.value) for point in points] == [(0, 0.1), (2, 0.5), (3, 0.6)]
+    points = client.get_metric_history(run.info.run_id, "bytes/up")
+    assert [point.value for point in points] == [one.bytes_up for one in ROUNDS]
+
+
+def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = tmp_path / "the-run"
+    folder.mkdir()
+    log(WandB(training_run(folder)))
+    records = read_wandb(next(folder.glob("wandb/offline-run-*/*.wandb")))
+    config = {item.key: json.loads(item.value_json) for item in records["run"][0].config.update}
+    assert config["task"] == "mnist-logistic"
+    points = [
+        {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in one.item}
+        for one in records["history"]
+    ]
+    accuracy = [(one["_step"], one["accuracy"]) for one in points if "accuracy" in one]
+    assert accuracy == [(0, 0.1), (2, 0.5), (3, 0.6)]
+    assert [one["bytes/up"] for one in points] == [one.bytes_up for one in ROUNDS]
+    summary = {
+        item.key: json.loads(item.value_json) for one in records["summary"] for item in one.update
+    }
+    assert summary["best-accuracy"] == 0.6
+    assert [one.exit_code for one in records["exit"]] == [0]
+
+
+def read_wandb(path):
+    """Return the records of an offline log, by kind.
+
+    A head of 7 bytes, then records in LevelDB's log format: blocks of 32 KiB with chunks, each of
+    which has a checksum of 4 bytes, its length in 2 and its type in 1 (1 whole, 2 first, 3 middle,
+    4 last).
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, whole, records = path.read_bytes(), 7, b"", {}
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:  # no room for a chunk at the end of a block
+            at += 32768 - at % 32768
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            record, whole = Record.FromString(whole), b""
+            name = record.WhichOneof("record_type")
+            records.setdefault(name, []).append(getattr(record, name))
+    return records
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+@pytest.mark.parametrize("words", [["run"], ["central"], ["resume", "."]])
+def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, words, name):
+    monkeypatch.setattr(plugins, "find_spec", lambda name: None)
+    monkeypatch.setattr("fedavg_app.server.checkpointing.saved_config", lambda _: RunConfig())
+    monkeypatch.setattr(sys, "argv", ["fedavg", *words, "--callback", name])
+    assert main() == 1
+    error = capsys.readouterr().err
+    expected = f"error: callback = '{name}': needs the package {name}; run: pip install"
+    assert error == f"{expected} 'fedavg-app[{name}]'\n"

@@ -9,6 +9,9 @@ from reproduction.tables import Done, Result, measure
 
 # The papers' symbols of the keys that are grids.
 SYMBOLS = {"learning-rate": "\N{GREEK SMALL LETTER ETA}", "batch-size": "B", "local-epochs": "E"}
+# In the place of a number: nothing of the cell was run.
+NOT_RUN = "\N{EN DASH}"
+NOT_RUN_TITLE = "not run: the machine time went to other cells"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -52,18 +55,18 @@ def show(experiment: Experiment, result: Result) -> Shown:
         state,
         _notes(result, kind) if first else [],
         _anchor(experiment, first.run) if first else "",
-        first.record.command if first else "",
-        _times(result.speedup) or _more_than(result.speedup_above),
-        _entry(result.paper, kind),
-        _times(result.paper_speedup),
-        _entry(result.others, kind),
+        first.record.command if first else NOT_RUN_TITLE,
+        times(result.speedup) or _more_than(result.speedup_above),
+        entry(result.paper, kind),
+        times(result.paper_speedup),
+        entry(result.others, kind),
         _signed(result.difference, kind),
     )
 
 
 def _ours(result: Result, kind: Measure) -> tuple[str, str]:
     if not result.best:
-        return "not run", "absent"
+        return NOT_RUN, "absent"
     if result.value is not None:
         return number(result.value, kind), "measured"
     diverged = all(one.record.status == "diverged" for one in result.best)
@@ -116,20 +119,21 @@ def number(value: float, kind: Measure) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _entry(entry: Entry | None, kind: Measure) -> str:
+def entry(given: Entry | None, kind: Measure) -> str:
     """Return a paper's entry: a text as it is, a number with no more digits than it has."""
-    if entry is None or isinstance(entry, str):
-        return entry or ""
-    return f"{100 * entry:.4g} %" if kind == "best-accuracy" else f"{entry:,g}"
+    if given is None or isinstance(given, str):
+        return given or ""
+    return f"{100 * given:.4g} %" if kind == "best-accuracy" else f"{given:,g}"
 
 
-def _times(ratio: float | None) -> str:
+def times(ratio: float | None) -> str:
+    """Return a ratio as text; empty for none."""
     return "" if ratio is None else f"{ratio:.1f}{TIMES}"
 
 
 def _more_than(ratio: float | None) -> str:
     """Return a bound from below, which is not to be rounded up."""
-    return "" if ratio is None else f"> {_times(math.floor(10 * ratio) / 10)}"
+    return "" if ratio is None else f"> {times(math.floor(10 * ratio) / 10)}"
 
 
 def _signed(difference: float | None, kind: Measure) -> str:

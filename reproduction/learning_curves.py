@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import GREY, save_figure
@@ -23,6 +25,8 @@ STYLES = (
 )  # fmt: skip
 PANELS_IN_A_ROW = 2
 TARGET = "target"
+PAPER = "the paper's rounds to the target"
+PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
 # An axis that spans more than this factor is labelled at the powers of ten only.
 MANY_TICKS = 300
 
@@ -50,7 +54,10 @@ def draw_curves(
     axes[0].set_ylim(floor, top)
     for panel, place in enumerate(shown):
         axes[panel].set_title(experiment.columns[place].name, fontsize=10)
-        _draw_panel(axes[panel], [row[place] for row in table], against, floor)
+        column = [row[place] for row in table]
+        _draw_panel(axes[panel], column, against, floor)
+        if against == "rounds" and experiment.measure == "rounds-to-target":
+            _mark_papers_rounds(axes[panel], column)
         if panel % across == 0:
             axes[panel].set_ylabel("best test accuracy so far")
     for unused in axes[panels:]:
@@ -58,8 +65,10 @@ def draw_curves(
     handles: dict[str, Artist] = {}
     for panel in axes[:panels]:
         handles |= {str(line.get_label()): line for line in panel.lines}
+    if PAPER in handles:
+        handles[PAPER] = Line2D([], [], color=GREY, label=PAPER, **PAPER_STYLE)
     names = [row[0].cell.row.name for row in table]
-    ordered = [handles[name] for name in (*names, TARGET) if name in handles]
+    ordered = [handles[name] for name in (*names, PAPER, TARGET) if name in handles]
     if ordered:
         figure.legend(handles=ordered, loc="outside lower center", ncols=across)
     save_figure(figure, path)
@@ -79,6 +88,14 @@ def _limits(targets: Sequence[float]) -> tuple[float, float]:
     """
     floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
     return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
+
+
+def _mark_papers_rounds(axes: Axes, results: Sequence[Result]) -> None:
+    """Mark where the paper's runs reach the target, each in the colour of the row's curve."""
+    for result, color in zip(results, cycle(COLORS), strict=False):
+        target = _target(result)
+        if target is not None and isinstance(result.paper, int | float):
+            axes.plot([result.paper], [target], color=color, label=PAPER, **PAPER_STYLE)
 
 
 def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: float) -> None:

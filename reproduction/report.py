@@ -16,11 +16,18 @@ from fedavg_app.server.run_components import load_task
 from reproduction.cell_text import show, show_run
 from reproduction.experiments import Experiment, load
 from reproduction.figures import read_figures
+from reproduction.headlines import HEADLINES, headlines, read_claims
 from reproduction.learning_curves import draw_curves
 from reproduction.records import RECORDS, Record, Stored, by_run, read_all
 from reproduction.tables import Result, fill
 from tasks.data.atomic_file import replacing
 
+# A sign beside the word: the two are told apart without colours.
+MARKS = {
+    "better": "\N{UPWARDS ARROW}", "reproduced": "\N{CHECK MARK}", "worse": "\N{DOWNWARDS ARROW}",
+    "not reached": "\N{MULTIPLICATION SIGN}", "not run": "\N{EN DASH}",
+    "another model": "\N{ALMOST EQUAL TO}",
+}  # fmt: skip
 WHAT = {
     "rounds-to-target": "rounds to the target, the fewer the better",
     "best-accuracy": "best test accuracy",
@@ -57,7 +64,12 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
         output.parent.mkdir(parents=True, exist_ok=True)
         found = read_all(results / RECORDS)
         sections = [_section(load(path), found, results, output.parent) for path in files]
+        tables = {
+            one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections
+        }
         page = _template().render(
+            marks=MARKS,
+            headlines=headlines(read_claims(results / HEADLINES), tables),
             sections=sections,
             figures=[
                 {
@@ -106,6 +118,7 @@ def _section(
             pictures.append({"src": _inline(path), "alt": text})
     return {
         "experiment": experiment,
+        "table": table,
         "what": WHAT[experiment.measure],
         "columns": [_column(place, table) for place in range(len(experiment.columns))],
         "rows": [[show(experiment, result) for result in row] for row in table],

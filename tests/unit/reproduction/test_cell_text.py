@@ -62,7 +62,7 @@ def test_cell_without_number_says_why(results):
     )  # fmt: skip
     assert (missed.paper, missed.speedup, missed.difference) == ("not reached", "", "")
     assert (diverged.ours, diverged.state) == ("diverged", "missed")
-    assert (absent.ours, absent.state, absent.link, absent.notes) == ("not run", "absent", "", [])
+    assert (absent.ours, absent.state, absent.link, absent.notes) == ("\u2013", "absent", "", [])
 
 
 def test_run_that_diverged_after_reaching_the_target_is_noted(results):

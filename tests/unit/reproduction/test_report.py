@@ -109,7 +109,7 @@ def test_figure_is_shown_with_its_numbers_data_and_command(results, tmp_path):
 def test_page_without_records_shows_all_cells_as_not_run_and_is_repeatable(results, tmp_path):
     report(tmp_path)
     first = (tmp_path / "report.html").read_text()
-    assert len(re.findall(r"^not run$", first, re.MULTILINE)) == 4  # one in each cell
+    assert len(re.findall(r"^\u2013$", first, re.MULTILINE)) == 4  # one in each cell
     assert "Runs: 0 of 14" in first
     report(tmp_path, "again.html")
     assert (tmp_path / "again.html").read_text() == first

@@ -68,12 +68,15 @@ def report(
     data_dir: Annotated[
         str, typer.Option(help="MNIST's canonical files, for pictures of partitions")
     ] = "",
+    title: Annotated[
+        str, typer.Option(help="the page's title, without the text about the papers")
+    ] = "",
 ) -> None:  # fmt: skip
     """Write the page that shows all results next to the papers' numbers, and its pictures."""
     from reproduction.report import write_report
 
     output = output or results / "report.html"
-    write_report(experiments, results, output, data_dir)
+    write_report(experiments, results, output, data_dir, title)
     typer.echo(f"report: {output}")
 
 

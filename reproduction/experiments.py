@@ -142,12 +142,22 @@ class Experiment(_Part):
             ConfigError: A run has an unknown key or a value out of its range.
         """
         varying = self._varying()
-        return [
-            [Cell(row, column, tuple(self._runs(row, column, varying))) for column in self.columns]
+        problems: list[str] = []
+        cells = [
+            [
+                Cell(row, column, tuple(self._runs(row, column, varying, problems)))
+                for column in self.columns
+            ]
             for row in self.rows
         ]
+        if problems:
+            raise ConfigError("experiment", self.name, "; ".join(dict.fromkeys(problems)))
+        return cells
 
-    def _runs(self, row: Row, column: Column, varying: set[str]) -> Iterator[Run]:
+    def _runs(
+        self, row: Row, column: Column, varying: set[str], problems: list[str]
+    ) -> Iterator[Run]:
+        """Yield the runs of a cell; what cannot be used is added to ``problems``."""
         keys = self._keys(row, column)
         grid = {key: values for key, values in keys.items() if isinstance(values, list)}
         for places in product(*(range(len(values)) for values in grid.values())):
@@ -159,8 +169,8 @@ class Experiment(_Part):
                 else:
                     config = with_clients(parse_config(values))
             except ConfigError as error:
-                place = f"{self.name}, {row.name}, {column.name}"
-                raise ConfigError("experiment", place, str(error)) from error
+                problems.append(f"{row.name}, {column.name}: {error}")
+                continue
             slug = _slug({key: value for key, value in values.items() if key in varying})
             yield Run(config, chosen, sum(places), slug)
 
@@ -198,10 +208,12 @@ def load(path: Path) -> Experiment:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        fix = f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
-        raise ConfigError("experiment", str(path), fix) from error
+        problems = []
+        for one in error.errors():
+            place = ".".join(str(part) for part in one["loc"])
+            text = one["msg"].removeprefix("Value error, ")
+            problems.append(f"{place}: {text}" if place else text)
+        raise ConfigError("experiment", str(path), "; ".join(problems)) from error
 
 
 def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:

@@ -38,7 +38,9 @@ PARTITIONS = (("iid", ""), ("shards", ""), ("classes", "classes-per-client = 2")
               ("dirichlet", "alpha = 0.5"))  # fmt: skip
 
 
-def write_report(experiments: Path, results: Path, output: Path, data_dir: str = "") -> None:
+def write_report(
+    experiments: Path, results: Path, output: Path, data_dir: str = "", title: str = ""
+) -> None:
     """Write the page, and its pictures once more as files in results/plots/.
 
     The same records give the same page.
@@ -49,6 +51,7 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
         output: The HTML file.
         data_dir: A directory with MNIST's files for the pictures of partitions; empty takes what
             can be had.
+        title: The page's title; empty for that of the papers, with a text about them.
 
     Raises:
         ConfigError: An experiment or a record cannot be read, or the page cannot be written.
@@ -68,6 +71,7 @@ def write_report(experiments: Path, results: Path, output: Path, data_dir: str =
             one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections
         }
         page = _template().render(
+            title=title,
             marks=MARKS,
             headlines=headlines(read_claims(results / HEADLINES), tables),
             sections=sections,

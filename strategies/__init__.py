@@ -21,8 +21,10 @@ from strategies.flower_adapter import FlowerAdapter
 ENTRY_POINTS = "fedavg_app.strategies"
 BUILT_IN = {
     "compressed": "strategies.compressed:Compressed",
+    "eden": "strategies.eden:EDEN",
     "fedavg": "strategies.fedavg:FedAvg",
     "fedsgd": "strategies.fedsgd:FedSGD",
+    "qsgd": "strategies.qsgd:QSGD",
     "signsgd": "strategies.signsgd:SignSGD",
     "stc": "strategies.stc:STC",
     "topk": "strategies.topk:TopK",

@@ -1,6 +1,7 @@
 """What all tests share: a data cache of their own, and the identity that messages need."""
 
 import os
+import sys
 
 import pytest
 
@@ -17,3 +18,10 @@ def _cache(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def _identity():
     identify_server(1)
+
+
+@pytest.fixture(autouse=True)
+def _tracebacks():
+    """Undo what the ServerApp does to this process as it fails."""
+    yield
+    sys.__dict__.pop("tracebacklimit", None)

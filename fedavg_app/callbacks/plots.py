@@ -13,7 +13,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
@@ -84,11 +84,12 @@ def _accuracy_against_bits(
     """Draw the accuracy by what all clients together have sent and received."""
     figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
     axes = figure.axes[0]
-    for key, bits, label, color, style in (
-        ("bytes_up", 8, "up, as sent", BLUE, "-"),
-        ("theory_bits_up", 1, "up, by the formula", BLUE, ":"),
-        ("bytes_down", 8, "down, as sent", ORANGE, "-"),
-        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":"),
+    # Up and down may be the same, so up is broad and below.
+    for key, bits, label, color, style, width in (
+        ("bytes_up", 8, "up, as sent", BLUE, "-", 4.5),
+        ("theory_bits_up", 1, "up, by the formula", BLUE, ":", 4.5),
+        ("bytes_down", 8, "down, as sent", ORANGE, "-", 1.5),
+        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":", 1.5),
     ):
         points = [
             (metrics.total[key] * bits, metrics.accuracy)
@@ -96,9 +97,13 @@ def _accuracy_against_bits(
             if metrics.accuracy is not None and metrics.total.get(key)
         ]
         if points:
-            axes.plot(*zip(*points, strict=True), color=color, linestyle=style, label=label)
+            axes.plot(
+                *zip(*points, strict=True),
+                color=color, linestyle=style, linewidth=width, label=label,
+            )  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlabel("bits, summed over clients and rounds")
+    axes.xaxis.set_major_formatter(EngFormatter("bit"))
+    axes.set_xlabel("sent, summed over clients and rounds")
     _finish_accuracy(axes, target)
     return figure
 

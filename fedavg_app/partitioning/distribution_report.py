@@ -26,6 +26,8 @@ def show(config: RunConfig, picture: Path | None) -> None:
         ConfigError: A value that cannot be used.
         DataError: The data set is not available.
     """
+    if picture is not None and picture.suffix.lower() != ".png":
+        raise ConfigError("plot", str(picture), "give a name that ends in .png")
     if picture is not None and not picture.parent.is_dir():
         raise ConfigError("plot", str(picture), "its folder does not exist; make it first")
     task = load_task(config)

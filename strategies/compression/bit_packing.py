@@ -1,6 +1,7 @@
 """Bits in bytes, the most significant first, padded with zeros to whole bytes."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import Bits, DecodeError
 
@@ -31,3 +32,14 @@ def check_end(bits: Bits, used: int) -> None:
         raise DecodeError(f"{len(bits)} bits where {used} are needed")
     if len(bits) - used >= 8 or bits[used:].any():
         raise DecodeError(f"bits are left over after the {used} that were expected")
+
+
+def to_bits(numbers: NDArray[np.uint8], width: int) -> Bits:
+    """Return the lowest ``width`` bits of each number, the most significant first."""
+    return np.unpackbits(numbers[:, None], axis=1)[:, 8 - width :].reshape(-1)
+
+
+def from_bits(bits: Bits, count: int, width: int) -> NDArray[np.int64]:
+    """Return the numbers that `to_bits` wrote."""
+    weights = 1 << np.arange(width - 1, -1, -1)
+    return bits[: count * width].reshape(count, width).astype(np.int64) @ weights

@@ -45,8 +45,10 @@ def test_clients_train_the_servers_model_buffers_included(strategy):
     ("strategy", "arguments", "accuracy"),
     [
         ("compressed", "", 0.5),
+        ("eden", "", 0.5),
         ("fedavg", "", 0.7),
         ("fedsgd", "", 0.4),
+        ("qsgd", "bits = 3", 0.5),
         ("signsgd", "step-size = 0.005", 0.5),
         ("stc", "sparsity-up = 0.05, sparsity-down = 0.05", 0.5),
         ("topk", "sparsity-up = 0.05", 0.5),

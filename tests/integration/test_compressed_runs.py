@@ -12,7 +12,7 @@ from tests.support.local_grid import LocalGrid
 from tests.support.unreliable_grid import UnreliableGrid
 
 SIZE = 7850
-NAMES = ["stc", "topk", "signsgd"]
+NAMES = ["stc", "topk", "signsgd", "qsgd", "eden"]
 
 
 @pytest.mark.parametrize("name", NAMES)

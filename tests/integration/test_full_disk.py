@@ -36,7 +36,7 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
         run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
         directory = RunDirectory(run)
         saved = Checkpointer(tmp_path, run.config, "data", strategies.build("fedavg", {}))
-        resumed = RunConfig(task="mnist-logistic", resume=str(tmp_path))
+        resumed = RunConfig(task="mnist-logistic", num_clients=100, resume=str(tmp_path))
         directory.on_round_end(rounds[0], MODEL)
         saved.on_round_end(rounds[0], MODEL)
         filler = tmp_path / "filler"

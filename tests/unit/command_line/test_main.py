@@ -66,6 +66,7 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
             ["partition", "--num-clients=100000", "--data-source=embedded"],
             "error: num-clients = 100000: more clients",
         ),
+        (["partition", "--plot=clients.html"], "error: plot = 'clients.html': give a name that"),
         (["partition", "--plot=/nowhere/clients.png"], "error: plot = '/nowhere/clients.png'"),
         (["partition", "--plot=/dev/null/clients.png"], "error: plot = '/dev/null/clients.png'"),
         (["partition", "--partition-args=x"], "error: partition-args = 'x': write TOML"),

@@ -52,10 +52,9 @@ def test_others_are_refused_in_one_line_with_key_value_and_fix(changes, fragment
     assert len(line.splitlines()) == 1
 
 
-def test_flower_engines_refuse_it(monkeypatch):
+def test_flower_engines_refuse_it():
     """`flwr run` and deployments enter by the ServerApp's main function."""
     values = RunConfig(**{"clients-per-batch": 2}).model_dump(by_alias=True)
     context = Context(1, 1, {}, RecordDict(), values)
-    monkeypatch.setattr("sys.tracebacklimit", 1000, raising=False)  # put back afterwards
     with pytest.raises(ConfigError, match=r"clients-per-batch = 2: only simulation\.py .* give 1"):
         server_app.main(None, context)

@@ -143,14 +143,26 @@ def test_invalid_file_is_rejected_in_one_line(tmp_path, old, new, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("batch-size = 10", "bach-size = 10", "'table, small, IID': bach-size = 10: unknown key"),
-        ("learning-rate = 0.5", "learning-rate = -1", "'table, large, IID': learning-rate = -1:"),
+        ("batch-size = 10", "bach-size = 10", "'table': small, IID: bach-size = 10: unknown key"),
+        ("learning-rate = 0.5", "learning-rate = -1", "'table': large, IID: learning-rate = -1:"),
     ],
 )
 def test_invalid_run_is_reported_with_its_cell_and_key(tmp_path, old, new, message):
     with pytest.raises(ConfigError) as caught:
         experiment(tmp_path, TABLE.replace(old, new)).cells()
     assert message in str(caught.value)
+
+
+def test_all_problems_of_a_file_are_named_at_once(tmp_path):
+    text = TABLE.replace("batch-size = 10", "bach-size = 10")
+    text = text.replace("learning-rate = 0.5", "learning-rate = -1")
+    with pytest.raises(ConfigError) as caught:
+        experiment(tmp_path, text).cells()
+    assert "bach-size = 10: unknown key" in str(caught.value)
+    assert "learning-rate = -1:" in str(caught.value)
+    broken = TABLE.replace("measure", "mesure") + "remarks = 3\n"
+    with pytest.raises(ConfigError, match=r"measure: Field required.*mesure: Extra inputs"):
+        experiment(tmp_path, broken)
 
 
 def test_missing_file_is_reported(tmp_path):

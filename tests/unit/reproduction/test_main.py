@@ -64,5 +64,5 @@ def test_path_of_written_report_is_printed(results, monkeypatch, capsys):
     )
     assert main(monkeypatch, "report", f"--results={results.folder}", "--data-dir=/some") == 0
     page = results.folder / "report.html"
-    assert written == [(Path("experiments"), results.folder, page, "/some")]
+    assert written == [(Path("experiments"), results.folder, page, "/some", "")]
     assert capsys.readouterr().out == f"report: {page}\n"

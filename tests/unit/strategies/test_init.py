@@ -10,9 +10,11 @@ from flwr.serverapp import strategy as flower
 import strategies
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.compressed import Compressed
+from strategies.eden import EDEN
 from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 from strategies.flower_adapter import FlowerAdapter
+from strategies.qsgd import QSGD
 from strategies.reply_validation import ReplyBounds
 from strategies.signsgd import SignSGD
 from strategies.stc import STC
@@ -85,6 +87,8 @@ def installed(monkeypatch):
         ("compressed", Compressed),
         ("fedavg", FedAvg),
         ("fedsgd", FedSGD),
+        ("eden", EDEN),
+        ("qsgd", QSGD),
         ("signsgd", SignSGD),
         ("stc", STC),
         ("topk", TopK),
@@ -100,7 +104,9 @@ def test_strategy_is_loaded_by_its_path():
     assert strategies.load("strategies.fedavg:FedAvg") is FedAvg
 
 
-NAMES = ["broken", "compressed", "fedavg", "fedsgd", "other", "signsgd", "stc", "topk"]
+NAMES = [
+    "broken", "compressed", "eden", "fedavg", "fedsgd", "other", "qsgd", "signsgd", "stc", "topk",
+]  # fmt: skip
 
 
 def test_strategy_is_loaded_by_its_entry_point(installed):

@@ -40,7 +40,11 @@ class Case:
 
 
 COMPRESSORS = {
+    "float16": Case({}),
     "float32": Case({}),
+    "quantized": Case({"bits": 4}, idempotent=False, tolerance=0.02, deterministic=False),
+    "random": Case({"sparsity": 0.5}, idempotent=False, deterministic=False),
+    "rotated": Case({"bits": 2}, idempotent=False, deterministic=False),
     "sign": Case({"step": 0.5}),
     "sparse": Case({"sparsity": 0.05}),
     "ternary": Case({"sparsity": 0.05}),

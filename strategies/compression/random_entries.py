@@ -1,0 +1,80 @@
+"""Entries at random positions, which are sent as a seed (random-k sparsification).
+
+J. Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency. 2016,
+arXiv 1610.05492, section 2 ("random mask"). Bytes (little endian): the seed, 8 bytes; the k values,
+float32 each. The positions are those of the k smallest of n numbers that the seed's Philox stream
+gives; NumPy keeps the streams of bit generators the same in all its versions.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
+from strategies.compression.float32 import BITS
+from strategies.compression.largest_entries import check_sparsity
+from strategies.compression.vector_layout import Layout
+
+SEED_BYTES = 8
+
+
+@dataclass(frozen=True)
+class RandomEntries(Compressor):
+    """Sends k = max(p n, 1) entries, each as likely as any other.
+
+    Args:
+        sparsity: p, the share of the entries that is sent.
+        unbiased: Whether they are sent n/k times as large, so that the mean over seeds is the
+            update: E||Q(v) - v||^2 = (n/k - 1) ||v||^2. For error feedback they must not be.
+
+    Raises:
+        ValueError: ``sparsity`` is out of its range.
+    """
+
+    sparsity: float = 0.01
+    unbiased: bool = False
+
+    def __post_init__(self) -> None:
+        check_sparsity("sparsity", self.sparsity)
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes that the module's docstring describes."""
+        del layout
+        seed = int(rng.integers(2**64, dtype=np.uint64))
+        values = vector[self._positions(seed, len(vector))].astype(np.float64)
+        if self.unbiased:
+            values *= len(vector) / max(len(values), 1)
+        bound = np.finfo(np.float32).max
+        sent = np.clip(values, -bound, bound).astype("<f4")
+        return seed.to_bytes(SEED_BYTES, "little") + sent.tobytes()
+
+    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+        """Return the update.
+
+        Raises:
+            DecodeError: Another number of bytes, or a value that is NaN or infinite.
+        """
+        count = self._count(layout.size)
+        if len(data) != SEED_BYTES + 4 * count:
+            raise DecodeError(f"{len(data)} bytes, not {SEED_BYTES} and 4 for each of {count}")
+        values = np.frombuffer(data[SEED_BYTES:], "<f4").astype(np.float32)
+        if not np.isfinite(values).all():
+            raise DecodeError("a value is NaN or infinite")
+        seed = int.from_bytes(data[:SEED_BYTES], "little")
+        kept = values != 0
+        return SparseUpdate(layout.size, self._positions(seed, layout.size)[kept], values[kept])
+
+    def expected_bits(self, size: int) -> float:
+        """Return 32 bits for each of the k entries, and the seed's."""
+        return float(BITS * self._count(size) + 8 * SEED_BYTES)
+
+    def _count(self, size: int) -> int:
+        return min(max(round(self.sparsity * size), 1), size)
+
+    def _positions(self, seed: int, size: int) -> Positions:
+        count = self._count(size)
+        if count in (0, size):
+            return np.arange(count)
+        keys = np.random.Philox(key=seed).random_raw(size)
+        return np.sort(np.argpartition(keys, count - 1)[:count])

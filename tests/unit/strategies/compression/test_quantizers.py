@@ -1,0 +1,160 @@
+"""Quantised, rotated and randomly chosen entries: the papers' claims about them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from strategies import compression
+from strategies.compression.decoded_update import DecodeError
+from strategies.compression.hadamard import block_sizes, rotate, rotate_back
+from tests.support.compression_reference import generator, layout_of
+
+SIZE = 3000
+LAYOUT = layout_of(SIZE)
+
+
+def normal(size=SIZE):
+    return generator(11).standard_normal(size).astype(np.float32)
+
+
+def decoded(name, arguments, vector, seeds):
+    """Return what each seed's bytes decode to, (seeds, n)."""
+    compressor, layout = compression.build(name, arguments), layout_of(len(vector))
+    return np.stack(
+        [
+            compressor.decode(
+                compressor.encode(vector, layout, np.random.default_rng(seed)), layout
+            ).to_dense()
+            for seed in range(seeds)
+        ]
+    )
+
+
+def relative_error(found, vector):
+    """Return the mean of ||Q(v) - v||^2 / ||v||^2."""
+    difference = found.astype(np.float64) - vector
+    return float((difference**2).sum(axis=1).mean() / (vector.astype(np.float64) ** 2).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("quantized", {"bits": 2}),
+        ("quantized", {"bits": 4, "norm": "max"}),
+        ("quantized", {"bits": 8, "bucket": 100}),
+        ("random", {"sparsity": 0.1, "unbiased": True}),
+        ("rotated", {"bits": 1}),
+        ("rotated", {"bits": 3}),
+    ],
+    ids=str,
+)
+def test_mean_over_seeds_is_the_vector(name, arguments):
+    vector, seeds = normal(), 400
+    found = decoded(name, arguments, vector, seeds)
+    error = found.mean(axis=0) - vector
+    deviation = found.std(axis=0).mean() / math.sqrt(seeds)
+    assert abs(error.mean()) < 5 * deviation / math.sqrt(SIZE)
+    assert np.sqrt((error**2).mean()) < 1.6 * deviation + 1e-7
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("bucket", [64, 512])
+def test_variance_of_qsgd_is_within_the_papers_bound(bits, bucket):
+    """Lemma 3.1: min(d / s^2, sqrt(d) / s) ||v||^2 with s levels and d entries a bucket."""
+    vector = normal()
+    found = decoded("quantized", {"bits": bits, "bucket": bucket}, vector, 50)
+    s = 2 ** (bits - 1) - 1
+    assert 0 < relative_error(found, vector) < min(bucket / s**2, math.sqrt(bucket) / s)
+
+
+def test_variance_of_random_entries_is_that_of_the_formula():
+    vector = normal()
+    found = decoded("random", {"sparsity": 0.05, "unbiased": True}, vector, 400)
+    assert relative_error(found, vector) == pytest.approx(1 / 0.05 - 1, rel=0.05)
+
+
+@pytest.mark.parametrize(("bits", "loss"), [(1, 0.3634), (2, 0.1175), (3, 0.03454), (4, 0.009497)])
+def test_biased_error_of_rotated_is_the_distortion_of_max_quantizer(bits, loss):
+    """Max 1960, table I: the mean squared error of the best quantiser of a normal variable."""
+    vector = normal(2**13)
+    found = decoded("rotated", {"bits": bits, "unbiased": False}, vector, 20)
+    assert relative_error(found, vector) == pytest.approx(loss, rel=0.05)
+
+
+def test_unbiased_error_of_one_bit_is_drives():
+    """DRIVE, theorem 3: (pi / 2 - 1) ||v||^2 for many entries, whatever the vector."""
+    sparse = np.where(generator(1).random(2**13) < 0.01, 100 * normal(2**13), 0).astype(np.float32)
+    for vector in (normal(2**13), sparse):
+        found = decoded("rotated", {"bits": 1}, vector, 20)
+        assert relative_error(found, vector) == pytest.approx(math.pi / 2 - 1, rel=0.05)
+
+
+def test_one_bit_after_a_rotation_loses_less_than_qsgd_with_twice_the_bits():
+    vector = normal(2**13)
+    rotated = relative_error(decoded("rotated", {"bits": 1}, vector, 5), vector)
+    qsgd = relative_error(decoded("quantized", {"bits": 2, "norm": "max"}, vector, 5), vector)
+    assert rotated < 0.6 < qsgd
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 8192, 8193, 20_001])
+def test_rotation_keeps_lengths_and_turns_back(size):
+    vector = generator(2).standard_normal(size)
+    assert sum(count * block for count, block in block_sizes(size)) == size
+    blocks = rotate(vector, 12345)
+    total = sum(float((block**2).sum()) for block in blocks)
+    assert total == pytest.approx(float((vector**2).sum()))
+    np.testing.assert_allclose(rotate_back(blocks, 12345), vector, atol=1e-12)
+
+
+def test_rotation_spreads_one_entry_over_its_block():
+    vector = np.zeros(8192)
+    vector[77] = 1
+    (block,) = rotate(vector, 3)
+    np.testing.assert_allclose(np.abs(block), 8192**-0.5)
+
+
+def test_sparse_form_is_taken_where_it_is_smaller():
+    """With one level most entries are zero; with 127 hardly any is."""
+    vector = normal()
+    for bits, most in ((2, 0.4), (4, 2.1), (8, 8.2)):
+        compressor = compression.build("quantized", {"bits": bits})
+        data = compressor.encode(vector, LAYOUT, generator())
+        assert 8 * len(data) / SIZE < most
+
+
+def test_positions_follow_from_the_seed():
+    compressor = compression.build("random", {"sparsity": 0.01})
+    data = compressor.encode(normal(), LAYOUT, generator())
+    assert len(data) == 8 + 4 * 30
+    update = compressor.decode(data, LAYOUT)
+    np.testing.assert_array_equal(update.values, normal()[update.positions])
+    other = compressor.decode(bytes(8) + data[8:], LAYOUT)
+    assert not np.array_equal(other.positions, update.positions)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("quantized", {"bits": 1}, "bits = 1: give a whole number from 2 to 8"),
+        ("quantized", {"bits": 9}, "bits = 9"),
+        ("quantized", {"bucket": 0}, "bucket = 0: give a number of entries"),
+        ("quantized", {"norm": "l1"}, "norm = 'l1': give 'l2' or 'max'"),
+        ("rotated", {"bits": 5}, "bits = 5: give a whole number from 1 to 4"),
+        ("random", {"sparsity": 0}, "sparsity = 0"),
+    ],
+)
+def test_argument_out_of_its_range_is_refused(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compression.build(name, arguments)
+
+
+@pytest.mark.parametrize("name", ["float16", "quantized", "random", "rotated"])
+def test_values_that_are_not_finite_are_refused(name):
+    compressor = compression.build(name)
+    data = bytearray(compressor.encode(normal(), LAYOUT, generator()))
+    place = {"float16": 0, "quantized": 0, "random": 8, "rotated": 8}[name]
+    for bad in (b"\xff\xff", b"\x00\xfc") if name == "float16" else (b"\x00\x00\xc0\x7f",):
+        data[place : place + len(bad)] = bad
+        with pytest.raises(DecodeError, match="NaN or infinite"):
+            compressor.decode(bytes(data), LAYOUT)

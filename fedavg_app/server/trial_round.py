@@ -72,7 +72,7 @@ def krum_rule(strategy: MultiKrum, replies: int) -> str:
     malicious, selected = strategy.num_malicious_nodes, strategy.num_nodes_to_select
     most = max(replies - 3, 0)
     if not 0 <= malicious <= most:
-        return f"num-malicious-nodes = {malicious}: give 0 to {most}, so that n - f - 2 is above 0"
+        return f"num-malicious-nodes = {malicious}: give 0 to {most}, three less than replies"
     if not 1 <= selected <= replies:
         return f"num-nodes-to-select = {selected}: give 1 to {replies}"
     return ""

@@ -10,6 +10,8 @@ From Python, for example in a notebook:
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
+from fedavg_app.own_packages import claim
+
 if TYPE_CHECKING:
     from fedavg_app.config import CentralConfig, RunConfig
     from fedavg_app.ray_engine.simulation import simulate
@@ -23,6 +25,9 @@ _PATHS = {
     "TrainingResult": "fedavg_app.server.metrics:TrainingResult",
     "simulate": "fedavg_app.ray_engine.simulation:simulate",
 }
+
+
+claim()
 
 
 def __getattr__(name: str) -> Any:

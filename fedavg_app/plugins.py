@@ -14,6 +14,7 @@ import tasks
 from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.config import RunConfig, parse_arguments
 from fedavg_app.errors import ConfigError, error_place
+from fedavg_app.own_packages import OWN, own_folder
 
 Component = TypeVar("Component")
 
@@ -89,6 +90,10 @@ def _callback_class(name: str) -> type[Callback]:
 def _reason(error: Exception, name: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, ModuleNotFoundError) and _contains(error.name, name):
+        package = name.partition(".")[0]
+        if package in OWN:
+            fix = f"{package!r} is {own_folder()}/{package}; give a folder of yours another name"
+            return f"there is no module {error.name!r}: {fix}"
         return f"there is no module {error.name!r}; install it, or put it on PYTHONPATH"
     if not any("importlib._bootstrap" in frame.filename for frame in frames):
         return str(error)  # raised by the look-up itself

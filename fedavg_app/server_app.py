@@ -22,6 +22,7 @@ from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server.training_plan import plan_for_data
+from fedavg_app.server.trial_round import check_aggregation
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
@@ -77,6 +78,7 @@ def run(
     plan = plan_for_data(components.plan, config, task, data)
     check_split(grid, data, config)
     model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
+    check_aggregation(config, strategy, model)
     grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)

@@ -15,6 +15,7 @@ from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
+from strategies.argument_types import check_types
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 
@@ -124,9 +125,12 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         takes = ", ".join(accepted) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {', '.join(unknown)}; it takes: {takes}")
     try:
-        return cls(**{**defaults, **arguments})
+        made = cls(**{**defaults, **arguments})
     except TypeError as error:
+        check_types(cls, arguments)
         raise ValueError(f"{cls.__name__}: {error}") from error
+    check_types(cls, arguments)  # after the class's own checks, which say more
+    return made
 
 
 def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:

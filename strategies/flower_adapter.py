@@ -4,7 +4,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 `FlowerAdapter` they see valid replies only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+    QFedAvg,
     Strategy,
 )
 
@@ -19,6 +20,8 @@ from strategies.aggregation import Arrays, cast_like, l2_norm
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_metrics import accuracy_spread
 from strategies.flower_arrays import find_record, from_record
+from strategies.flower_log import as_debug_messages, logger
+from strategies.metric_keys import add_aliases, check_keys
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -60,7 +63,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
         self.start_round(server_round, arrays, config)
-        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        with as_debug_messages():
+            messages = list(self.inner.configure_train(server_round, arrays, config, grid))
         self.theory_bits_down = len(messages) * model_bits(arrays)
         return messages
 
@@ -71,7 +75,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             ReplyError: It does not, or the inner strategy cannot handle it (`REPLY_CHECKS`).
         """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        check_weight(update.report, self.inner)
+        check_keys(update.report, self.inner)
         for strategy_type, check in REPLY_CHECKS.items():
             if isinstance(self.inner, strategy_type):
                 check(update, from_record(self.model))
@@ -88,8 +92,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
         """
         reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
-        keep_shared(replies, reports)
-        arrays, self._metrics = self.inner.aggregate_train(self.server_round, replies)
+        aliases = keep_shared(replies, reports, self.inner)
+        with as_debug_messages():
+            arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
+        self._metrics = without(metrics, aliases)
         if arrays is None:
             return None
         return {name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()}
@@ -107,7 +113,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
-        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+        with as_debug_messages():
+            return list(self.inner.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -126,39 +133,47 @@ class FlowerAdapter(FederatedStrategy[Message]):
         reports = self.screen(server_round, replies, read)
         if not reports:
             return None
-        keep_shared(valid, reports)
-        metrics = self.inner.aggregate_evaluate(server_round, valid)
-        return MetricRecord({**(metrics or {}), **accuracy_spread(reports)})
+        aliases = keep_shared(valid, reports, self.inner)
+        with as_debug_messages():
+            metrics = self.inner.aggregate_evaluate(server_round, valid)
+        return MetricRecord({**(without(metrics, aliases) or {}), **accuracy_spread(reports)})
 
     def summary(self) -> None:
-        """Let the inner strategy log its settings."""
-        self.inner.summary()
+        """Log what the inner strategy is, and its settings as debug messages."""
+        first_line = (type(self.inner).__doc__ or "").strip().split("\n")[0]
+        logger.info("%s: %s", type(self.inner).__name__, first_line)
+        with as_debug_messages():
+            self.inner.summary()
 
 
-def keep_shared(replies: Sequence[Message], reports: Sequence[ClientReport]) -> None:
-    """Reduce the replies, in place, to their arrays and the metrics that all of them have."""
+def keep_shared(
+    replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
+) -> set[str]:
+    """Reduce the replies, in place, to their arrays and the metrics that all of them have.
+
+    Returns:
+        The names of the metrics that were added for the strategy, see `add_aliases`.
+    """
+    records: list[MetricRecord] = []
     shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
     for reply, report in zip(replies, reports, strict=True):
         metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
         for key in shared:
             metrics[key] = report.metrics[key]
+        records.append(metrics)
         content = RecordDict({METRICS: metrics})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
             content[ARRAYS] = arrays
         reply.content = content
+    return add_aliases(records, strategy)
 
 
-def check_weight(report: ClientReport, strategy: Strategy) -> None:
-    """Check the metric that the strategy, or the one that it wraps, weights replies by.
-
-    Raises:
-        ReplyError: It is missing or not above 0.
-    """
-    wrapped = getattr(strategy, "strategy", strategy)
-    key = getattr(wrapped, "weighted_by_key", NUM_EXAMPLES)
-    if key != NUM_EXAMPLES and report.metrics.get(key, 0) <= 0:
-        raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+def without(metrics: MetricRecord | None, names: Collection[str]) -> MetricRecord | None:
+    """Return the metrics but for those of these names."""
+    if metrics is None or not names:
+        return metrics
+    return MetricRecord({key: value for key, value in metrics.items() if key not in names})
 
 
 def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:
@@ -182,10 +197,23 @@ def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
         raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
 
 
+def check_losses(update: ClientUpdate[Arrays], model: Arrays) -> None:
+    """Check that no loss is negative, of which QFedAvg takes a power.
+
+    Raises:
+        ReplyError: One is.
+    """
+    del model
+    for name, value in update.report.metrics.items():
+        if name.endswith("loss") and value < 0:
+            raise ReplyError(f"metric {name!r} is {value:g}, which is no loss")
+
+
 # What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would
 # raise or return NaN, and one client could end the run. Other packages may add to this.
 REPLY_CHECKS: dict[type[Strategy], ReplyCheck] = {
     DifferentialPrivacyServerSideFixedClipping: check_update_can_be_clipped,
     DifferentialPrivacyServerSideAdaptiveClipping: check_update_can_be_clipped,
     DifferentialPrivacyClientSideAdaptiveClipping: check_norm_bit,
+    QFedAvg: check_losses,
 }

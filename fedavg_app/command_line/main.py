@@ -91,7 +91,9 @@ def run_command_line(program: typer.Typer) -> int:
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.WARNING)
+    flower.handlers.clear()  # its own would print every line again, through the live display
     # Ended by whatever signal, a run ends its processes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:

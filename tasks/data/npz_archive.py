@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.data.dataset import DataError, Split
 
@@ -60,6 +61,17 @@ def _read(path: Path, schema: Schema) -> Split:
         raise DataError(
             f"{path} is corrupt or has no arrays 'inputs' and 'targets' ({reason}); write it again"
         ) from error
+    return checked(path, inputs, targets, schema)
+
+
+def checked(
+    path: Path, inputs: NDArray[np.generic], targets: NDArray[np.generic], schema: Schema
+) -> Split:
+    """Return a device's own examples as a split.
+
+    Raises:
+        DataError: They do not fit the schema; ``path`` is named.
+    """
     wanted = f"{np.dtype(schema.dtype)} (n, {', '.join(map(str, schema.shape))})"
     if inputs.dtype != schema.dtype or inputs.ndim == 0 or inputs.shape[1:] != schema.shape:
         found = f"{inputs.dtype} {inputs.shape}"

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.data import npz_archive
+from tasks.data import npz_archive, saved_partition
 from tasks.data.cache import cache_root, is_cached, load_cached, reporting_write_errors
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 from tasks.data.file_digest import sha256
@@ -135,12 +135,17 @@ class Sources:
                 f"data-dir = {options.directory!r} is not a directory; give the folder that "
                 f"holds {self.files}"
             )
-        own = npz_archive.find(folder) if options.own else []
-        paths = own or self.find(folder)
+        archives = npz_archive.find(folder) if options.own else []
+        saved = saved_partition.find(folder) if options.own and self.read_hub else []
+        paths = archives or saved or self.find(folder)
 
         @self._naming_missing_packages
         def parse() -> Splits:
-            return npz_archive.read(paths, self.schema) if own else self.read(paths)
+            if archives:
+                return npz_archive.read(paths, self.schema)
+            if saved and self.read_hub:
+                return saved_partition.read(folder, self.read_hub, self.schema)
+            return self.read(paths)
 
         name = self._cache_name(f"local-{_digest(paths)[:16]}")
         return load_cached(name, parse, options, f"{self.label} in {folder}")

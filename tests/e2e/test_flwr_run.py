@@ -1,12 +1,18 @@
 """`flwr build` and `flwr run` with a real SuperLink, as the README shows them."""
 
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT
@@ -21,9 +27,11 @@ STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 
 PACKAGES = ("fedavg_app", "strategies", "tasks")
 # What only simulation.py uses, and what starts a SuperLink or a SuperNode.
 NOT_BUNDLED = (
+    "fedavg_app/command_line/",
     "fedavg_app/ray_engine/",
     "fedavg_app/superlink/",
     "fedavg_app/supernode/",
+    "fedavg_app/callbacks/comparison.py",
     "fedavg_app/callbacks/plots.py",
     "fedavg_app/callbacks/tensorboard.py",
     "fedavg_app/partitioning/distribution_report.py",
@@ -71,32 +79,104 @@ def test_too_few_supernodes_fail_the_run_with_the_flag_to_add(environment, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_bundle_has_the_app_and_nothing_else(environment, tmp_path):
-    copy = tmp_path / "app"
-    tracked = subprocess.run(
+@pytest.fixture(scope="module")
+def tracked():
+    """The paths of the tracked files."""
+    listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    )
+    return listed.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def app(tracked, tmp_path_factory):
+    """A copy of the tracked files, in a folder with the app's name, as a user would publish it."""
+    copy = tmp_path_factory.mktemp("published") / "fedavg-app"
     for name in tracked:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
-    flwr(environment, "build", "--app", str(copy))
-    (bundle,) = [*Path(ROOT).glob("*.fab"), *copy.glob("*.fab")]
-    try:
-        with zipfile.ZipFile(bundle) as packed:
-            names = set(packed.namelist())
-            packed.extractall(tmp_path / "unpacked")
-        size = bundle.stat().st_size
-    finally:
-        bundle.unlink()
+    return copy
+
+
+@pytest.fixture(scope="module")
+def bundle(environment, app, tmp_path_factory):
+    """What `flwr build` makes of the app, and the folder that it is unpacked in."""
+    flwr(environment, "build", "--app", str(app))
+    (built,) = [*Path(ROOT).glob("*.fab"), *app.glob("*.fab")]
+    moved = Path(shutil.move(built, tmp_path_factory.mktemp("bundle")))
+    with zipfile.ZipFile(moved) as packed:
+        packed.extractall(moved.parent / "unpacked")
+    return moved, moved.parent / "unpacked"
+
+
+def files_in(folder):
+    return {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+
+
+def test_bundle_has_the_app_and_nothing_else(environment, tracked, bundle):
+    built, unpacked = bundle
+    names = set(files_in(unpacked))
     packages = {name for name in tracked if name.split("/")[0] in PACKAGES and name.endswith(".py")}
     modules = {name for name in names if name.endswith(".py")}
     assert modules == {name for name in packages if not name.startswith(NOT_BUNDLED)}
-    assert not {name for name in names if name.startswith(("tests", "docs", "benchmarks"))}
-    assert size < 1_000_000
+    assert names - modules == {"pyproject.toml", "README.md", "LICENSE", ".info/CONTENT"}
+    assert built.stat().st_size < 1_000_000
     # All of it can be imported from the bundle alone.
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]];"
-    code += f"import fedavg_app as a; assert a.__file__.startswith({str(tmp_path / 'unpacked')!r})"
+    code += f"import fedavg_app as a; assert a.__file__.startswith({str(unpacked)!r})"
     subprocess.run(
         [sys.executable, "-P", "-c", code, *(name[:-3].replace("/", ".") for name in modules)],
-        cwd=tmp_path, env={**environment, "PYTHONPATH": str(tmp_path / "unpacked")}, check=True,
+        cwd=unpacked.parent, env={**environment, "PYTHONPATH": str(unpacked)}, check=True,
     )  # fmt: skip
+
+
+def test_bundle_declares_what_flower_hub_shows_and_checks(bundle):
+    """Format 1 of app bundles (flower.ai/docs/hub), and the metadata that the Hub asks for."""
+    _, unpacked = bundle
+    config = tomllib.loads((unpacked / "pyproject.toml").read_text())
+    project, app = config["project"], config["tool"]["flwr"]["app"]
+    assert app["fab-format-version"] == 1
+    target = Version(app["flwr-version-target"])
+    (required,) = [r for r in map(Requirement, project["dependencies"]) if r.name == "flwr"]
+    assert target in required.specifier
+    assert any(one.operator == ">=" for one in required.specifier)
+    assert target <= Version(version("flwr"))
+    assert project["license"] == {"file": "LICENSE"}
+    assert (unpacked / "LICENSE").read_text().lstrip().startswith("Apache License")
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,31}", project["name"])
+    assert 0 < len(project["description"]) <= 200
+    assert app["publisher"]
+    assert set(app["components"]) == {"serverapp", "clientapp"}
+    readme = (unpacked / "README.md").read_text()
+    assert "num-supernodes=100" in readme
+    assert "flwr-datasets create ylecun/mnist --num-partitions 3" in readme
+
+
+def test_files_keep_to_the_limits_of_flower_hub(app, bundle):
+    """Of the folder, `flwr app publish` takes what `.gitignore` and the types leave."""
+    _, unpacked = bundle
+    types = {".py", ".toml", ".md", ".yaml", ".yml", ".json", ".jsonl"}
+    bundled = {name: path for name, path in files_in(unpacked).items() if name != ".info/CONTENT"}
+    for name, path in bundled.items():
+        assert path.suffix in types or name == "LICENSE", name
+    published = {name: p for name, p in files_in(app).items() if p.suffix in types} | bundled
+    assert len(published) <= 1000
+    assert sum(path.stat().st_size for path in published.values()) <= 10 * 2**20
+    for name, path in published.items():
+        assert path.stat().st_size < 10**6, name
+        assert len(Path(name).parts) <= 10, name
+        path.read_text(encoding="utf-8")
+
+
+def test_bundle_can_be_installed_as_a_package(bundle, tmp_path):
+    """As `pip install .` does in the folder that `flwr new` makes of it."""
+    _, unpacked = bundle
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=unpacked, check=True, capture_output=True,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    assert "fedavg_app/server_app.py" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -1,11 +1,13 @@
 """The command line of simulation.py, in this process."""
 
+import subprocess
 import sys
 
 import pytest
 
 from fedavg_app.command_line.main import main
 from fedavg_app.config import CentralConfig, RunConfig
+from tests.support.documents import ROOT
 
 
 def command_line(monkeypatch, *arguments):
@@ -93,6 +95,26 @@ def test_misspelt_word_is_refused_with_a_suggestion(monkeypatch, capsys, argumen
 def test_version_is_printed(monkeypatch, capsys):
     assert command_line(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.startswith("fedavg-app 0.1.0, flwr 1.41")
+
+
+def test_lines_of_flowers_logger_are_printed_once_and_only_warnings():
+    """In a process of its own: Flower's logger has its handler from the import on."""
+    code = """
+import logging, sys
+from fedavg_app.command_line import main
+def listed():
+    log = logging.getLogger("flwr")
+    log.info("a line of Flower's"); log.warning("a warning of Flower's")
+main.app.command("probe")(listed)
+sys.argv = ["fedavg", "probe"]
+sys.exit(main.main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 
 
 def test_interrupted_command_says_so_and_exits_with_130(monkeypatch, capsys):

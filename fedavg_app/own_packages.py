@@ -1,0 +1,59 @@
+"""Makes `strategies` and `tasks` those beside this package, whatever the working directory has.
+
+They are common names of folders. Python takes the first on its path, and in the processes that Ray
+starts, with ``python -m`` and in a notebook that is the working directory's.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+OWN = ("strategies", "tasks")
+PACKAGE = "fedavg_app"
+
+
+class OwnPackages(MetaPathFinder):
+    """Finds the packages `OWN` in the folder of the `fedavg_app` that is imported.
+
+    A device forgets the installed one for that of a run: then the packages are the run's, too.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where the package is; None for all other modules."""
+        del path  # None for a package that is in no other
+        folder = own_folder()
+        if fullname not in OWN or folder is None:
+            return None
+        return PathFinder.find_spec(fullname, [str(folder)], target)
+
+
+def own_folder() -> Path | None:
+    """Return the folder that has the package `fedavg_app` of this process, or None."""
+    file = getattr(sys.modules.get(PACKAGE), "__file__", None)
+    return Path(file).parent.parent if file else None
+
+
+def claim() -> None:
+    """Make later imports of `OWN` find this project's packages.
+
+    Raises:
+        ImportError: Another package of such a name was imported before.
+    """
+    folder = own_folder()
+    for name in OWN:
+        found = [Path(place) for place in getattr(sys.modules.get(name), "__path__", ())]
+        if folder is None or not found or not (folder / name).is_dir():
+            continue
+        if not any(place.resolve() == (folder / name).resolve() for place in found):
+            raise ImportError(
+                f"{found[0]} was imported as {name!r}, which is the name of a package of "
+                f"{PACKAGE}: rename that folder, or import {PACKAGE} first"
+            )
+    # By name: a process may have had another copy of this module.
+    others = [one for one in sys.meta_path if type(one).__name__ != OwnPackages.__name__]
+    sys.meta_path[:] = [OwnPackages(), *others]

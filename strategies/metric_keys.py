@@ -1,0 +1,81 @@
+"""The metrics that a strategy written for Flower asks for by name.
+
+Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
+``weighted_by_key``, and QFedAvg has ``train_loss_key``. Where the name has underscores and the
+client's metric hyphens, as in "train_loss" and "train-loss", the strategy gets it under both names.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import Strategy
+
+from strategies.reply_validation import NUM_EXAMPLES, ClientReport, ReplyError
+
+# These name records, not metrics.
+RECORD_KEYS = {"arrayrecord_key", "configrecord_key"}
+
+
+def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
+    """Return the names of metrics of a strategy and of those that it wraps.
+
+    Returns:
+        Pairs of the attribute and the name that it holds.
+    """
+    return [
+        (attribute, name)
+        for one in wrapped(strategy)
+        for attribute, name in vars(one).items()
+        if attribute.endswith("_key") and attribute not in RECORD_KEYS and isinstance(name, str)
+    ]
+
+
+def wrapped(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy, the one that it wraps, and so on."""
+    one: object = strategy
+    while isinstance(one, Strategy):
+        yield one
+        one = getattr(one, "strategy", None)
+
+
+def check_keys(report: ClientReport, strategy: Strategy) -> None:
+    """Check that a training reply has the metrics that the strategy needs.
+
+    They are those by which it weights replies, and those with an attribute ``train_..._key``.
+
+    Raises:
+        ReplyError: One is missing, or the weight is not above 0.
+    """
+    for attribute, key in metric_keys(strategy):
+        value = _value(report, key)
+        if attribute == "weighted_by_key" and (value is None or value <= 0):
+            raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+        if attribute.startswith("train_") and value is None:
+            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+
+
+def add_aliases(metrics: Sequence[MetricRecord], strategy: Strategy) -> set[str]:
+    """Add to the records, in place, the metrics that the strategy knows under another spelling.
+
+    Args:
+        metrics: One record of each reply; all have the same names.
+        strategy: The strategy.
+
+    Returns:
+        The names that were added.
+    """
+    keys = {name for _, name in metric_keys(strategy)}
+    added = {key for key in keys if key not in metrics[0] and _hyphens(key) in metrics[0]}
+    for record in metrics:
+        for key in added:
+            record[key] = record[_hyphens(key)]
+    return added
+
+
+def _value(report: ClientReport, key: str) -> float | None:
+    values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
+    return values.get(key, values.get(_hyphens(key)))
+
+
+def _hyphens(key: str) -> str:
+    return key.replace("_", "-")

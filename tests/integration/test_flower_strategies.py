@@ -1,0 +1,157 @@
+"""Flower's own strategies in whole runs: the metrics they ask for, and arguments they refuse."""
+
+import logging
+import random
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+from flwr.serverapp import strategy as flower
+
+import tasks
+from fedavg_app.config import parse_config
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server.trial_round import check_aggregation
+from fedavg_app.server_app import run
+from tests.support.local_grid import LocalGrid
+
+CLIENTS = 7
+FLOWERS = "flwr.serverapp.strategy"
+HERE = __name__
+# By client: what it sent, as one vector, and its training loss.
+sent: dict[int, tuple[np.ndarray, float]] = {}
+
+
+def record_sent(message, context, call_next):
+    reply = call_next(message, context)
+    loss = reply.content["metrics"]["train-loss"]
+    sent[context.node_config["partition-id"]] = flat(reply.content["arrays"]), loss
+    return reply
+
+
+def flat(arrays):
+    return np.concatenate([array.numpy().astype(np.float64).ravel() for array in arrays.values()])
+
+
+def train(tmp_path, strategy, arguments="", rounds=1, **changes):
+    """Run all clients in this process; return the result."""
+    values = {
+        "task": "mnist-logistic", "data-source": "embedded", "num-clients": CLIENTS,
+        "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path / "runs"),
+        "strategy": strategy, "strategy-args": arguments, **changes,
+    }  # fmt: skip
+    config = parse_config(values)
+    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), config, resolve(config))
+
+
+def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path):
+    """Li et al. 2020, Algorithm 2, from what the clients sent; no key is renamed."""
+    q, learning_rate = 0.5, 0.1
+    arguments = f"q = {q}, client-learning-rate = {learning_rate}"
+    mods = {"client-mods": f"{HERE}:record_sent", "learning-rate": learning_rate}
+    result = train(tmp_path, f"{FLOWERS}:QFedAvg", arguments, **mods)
+    state = tasks.load("mnist-logistic").initial_model(1).state_dict()
+    model = np.concatenate([array.numpy().astype(np.float64).ravel() for array in state.values()])
+    vectors, losses = (np.array(values) for values in zip(*sent.values(), strict=True))
+    gradients = (model - vectors) / learning_rate
+    delta = (losses**q)[:, None] * gradients
+    h = q * losses ** (q - 1) * np.square(gradients).sum(axis=1) + losses**q / learning_rate
+    expected = model - delta.sum(axis=0) / h.sum()
+    assert not result.history[-1].rejected
+    np.testing.assert_allclose(flat(result.model), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("FedAdam", "eta = 'x'", "FedAdam: eta = 'x' is not of type float"),
+        ("Krum", "num-malicious-nodes = 1.5", "num_malicious_nodes = 1.5 is not of type int"),
+        ("Krum", "num-malicious-nodes = 20", "num-malicious-nodes = 20: give 0 to 4"),
+        ("Krum", "num-malicious-nodes = 5", "num-malicious-nodes = 5: give 0 to 4"),
+        ("Krum", "num-malicious-nodes = -1", "num-malicious-nodes = -1: give 0 to 4"),
+        ("MultiKrum", "num-nodes-to-select = 8", "num-nodes-to-select = 8: give 1 to 7"),
+        ("Bulyan", "num-malicious-nodes = 2", "the 7 replies of a round: it makes no model of"),
+        ("QFedAvg", "client-learning-rate = 0", "ZeroDivisionError"),
+        ("FedAdam", "eta = nan", "its model has NaN or infinite values"),
+        (
+            "DifferentialPrivacyServerSideFixedClipping",
+            "strategy = 'flwr.serverapp.strategy:Krum', num-malicious-nodes = 6, "
+            "noise-multiplier = 0.1, clipping-norm = 1.0, num-sampled-clients = 7",
+            "num-malicious-nodes = 6: give 0 to 4",
+        ),
+    ],
+)
+def test_arguments_that_cannot_work_are_one_line_before_round_1(tmp_path, name, arguments, reason):
+    with pytest.raises(ConfigError) as caught:
+        train(tmp_path, f"{FLOWERS}:{name}", arguments)
+    line = str(caught.value)
+    assert line.startswith(f"strategy-args = {arguments!r}: ")
+    assert reason in line
+    assert "\n" not in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("Krum", "num-malicious-nodes = 4"),
+        ("MultiKrum", "num-nodes-to-select = 7"),
+        ("Bulyan", "num-malicious-nodes = 1"),  # 4 f + 3 = 7
+    ],
+)
+def test_largest_arguments_that_can_work_are_taken(tmp_path, name, arguments):
+    result = train(tmp_path, f"{FLOWERS}:{name}", arguments)
+    assert not result.history[-1].rejected
+
+
+def test_strategy_for_other_models_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"strategy = '.*FedXgbBagging': .* cannot aggregate"):
+        train(tmp_path, f"{FLOWERS}:FedXgbBagging")
+
+
+class WaitsForMore(flower.FedAvg):
+    """A strategy that would wait for ever: the grid names the round's cohort only."""
+
+    def __init__(self) -> None:
+        super().__init__(min_available_nodes=100)
+
+
+class Counting(flower.FedAvg):
+    """A strategy with an aggregation of its own, which may have side effects."""
+
+    calls = 0
+
+    def aggregate_train(self, server_round, replies):
+        type(self).calls += 1
+        return super().aggregate_train(server_round, replies)
+
+
+def test_strategy_that_waits_for_more_nodes_than_a_round_has_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="waits for more nodes than a round has"):
+        train(tmp_path, f"{HERE}:WaitsForMore")
+
+
+def test_aggregation_of_another_package_is_not_tried(tmp_path):
+    train(tmp_path, f"{HERE}:Counting", rounds=2)
+    assert Counting.calls == 2
+
+
+def test_trial_leaves_no_traces(tmp_path, caplog):
+    """Neither in the global random states, from which Flower draws its noise, nor in the log."""
+    caplog.set_level(logging.DEBUG)
+    arguments = "strategy = 'fedavg', noise-multiplier = 1.0, clipping-norm = 1.0"
+    config = parse_config(
+        {
+            "task": "mnist-logistic", "num-clients": CLIENTS, "fraction-train": 1.0,
+            "strategy": f"{FLOWERS}:DifferentialPrivacyServerSideFixedClipping",
+            "strategy-args": f"{arguments}, num-sampled-clients = 7",
+        }
+    )  # fmt: skip
+    components = resolve(config)
+    model = ArrayRecord(components.task.initial_model(1).state_dict())
+    caplog.clear()
+    states = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    check_aggregation(config, components.strategy, model)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states  # noqa: NPY002
+    assert caplog.records == []

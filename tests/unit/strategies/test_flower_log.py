@@ -1,0 +1,87 @@
+"""What Flower's strategies log behind the adapter."""
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+import strategies
+from strategies.flower_log import as_debug_messages
+from tests.support.replies import cohort, record, reply
+
+FLOWER, OURS = logging.getLogger("flwr"), "fedavg_app.strategies"
+
+
+class Kept(logging.Handler):
+    """A handler that keeps its records."""
+
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append(record)
+
+
+@pytest.fixture(params=[logging.DEBUG, logging.WARNING], ids=["flwr run", "command line"])
+def flowers(request, monkeypatch):
+    """A handler in place of Flower's own, at the level that either way to run has."""
+    handler = Kept()
+    monkeypatch.setattr(FLOWER, "handlers", [handler])
+    level = FLOWER.level
+    FLOWER.setLevel(request.param)
+    yield handler
+    FLOWER.setLevel(level)
+
+
+def test_lines_of_a_strategy_are_our_debug_messages(flowers, caplog):
+    caplog.set_level(logging.DEBUG, logger=OURS)
+    adapter = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.5})
+    adapter.summary()
+    for server_round in (1, 2):
+        arrays = record({"w": np.ones(2, np.float32)})
+        adapter.configure_train(server_round, arrays, ConfigRecord(), cohort(1, 2))
+        adapter.aggregate_train(server_round, [reply(1, arrays), reply(2, arrays)])
+    assert flowers.records == []
+    assert {record.name for record in caplog.records} == {OURS}
+    shown = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]
+    assert len(shown) == 1
+    assert shown[0].startswith("FedAdam: ")
+    debug = [r.getMessage() for r in caplog.records if r.levelno == logging.DEBUG]
+    assert sum("Sampled 2 nodes" in line for line in debug) == 2
+    assert any("eta (0.5)" in line for line in debug)
+
+
+def test_warning_of_a_strategy_is_our_warning_once(flowers, caplog):
+    adapter = strategies.build("flwr.serverapp.strategy:Bulyan", {"num_malicious_nodes": 1})
+    arrays = record({"w": np.ones(2, np.float32)})
+    adapter.configure_train(1, arrays, ConfigRecord(), cohort(1))
+    assert adapter.aggregate_train(1, [reply(1, arrays)]) == (None, None)
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert [r.name for r in warnings] == [OURS]
+    assert "Insufficient replies" in warnings[0].getMessage()
+    assert flowers.records == []
+
+
+def test_lines_of_other_threads_and_later_ones_stay_flowers(flowers):
+    level = FLOWER.level
+    with as_debug_messages():
+        thread = threading.Thread(target=FLOWER.warning, args=["from another thread"])
+        thread.start()
+        thread.join()
+        quiet = threading.Thread(target=FLOWER.debug, args=["from another thread"])
+        quiet.start()
+        quiet.join()
+    assert FLOWER.level == level
+    assert len(flowers.records) == (2 if level == logging.DEBUG else 1)
+    FLOWER.error("later")
+    assert flowers.records[-1].getMessage() == "later"
+
+
+def test_log_is_restored_after_an_error(flowers):
+    level = FLOWER.level
+    with pytest.raises(ZeroDivisionError), as_debug_messages():
+        raise ZeroDivisionError
+    assert (FLOWER.level, FLOWER.filters) == (level, [])

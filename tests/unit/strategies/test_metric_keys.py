@@ -1,0 +1,87 @@
+"""Metrics that a strategy of Flower's asks for by a name of its own."""
+
+import math
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, MetricRecord
+from flwr.serverapp import strategy as flower
+
+import strategies
+from strategies.metric_keys import add_aliases, metric_keys
+from tests.support.replies import cohort, evaluated, reasons, record, reply
+
+FLOWERS = "flwr.serverapp.strategy"
+
+
+def weights(value):
+    return {"w": np.full(2, value, np.float32)}
+
+
+def qfedavg(**arguments):
+    arguments = {"client_learning_rate": 0.5, "q": 1.0, **arguments}
+    return strategies.build(f"{FLOWERS}:QFedAvg", arguments)
+
+
+def aggregated(adapter, replies):
+    nodes = range(1, len(replies) + 1)
+    adapter.configure_train(1, record(weights(1)), ConfigRecord(), cohort(*nodes))
+    return adapter.aggregate_train(1, replies)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"train_loss_key": "train-loss"}])
+def test_qfedavg_reads_the_clients_training_loss(arguments):
+    """Li et al. 2020: q = 1, L = 2, w = 1, w_k = 0 and 3, F_k = 0.5 and 2, each in two entries.
+
+    Delta_k = F_k L (w - w_k) = 1 and -8; h_k = |L (w - w_k)|^2 + L F_k = 8 + 1 and 32 + 4.
+    """
+    replies = [
+        reply(1, weights(0), **{"train-loss": 0.5}),
+        reply(2, weights(3), **{"train-loss": 2.0}),
+    ]
+    arrays, metrics = aggregated(qfedavg(**arguments), replies)
+    np.testing.assert_allclose(arrays["w"].numpy(), 1 - (1 - 8) / (9 + 36), rtol=1e-6)
+    assert dict(metrics) == {"train-loss": 1.25}
+
+
+def test_reply_without_the_training_loss_is_rejected_alone():
+    adapter = qfedavg()
+    replies = [
+        reply(1, weights(0), **{"train-loss": 0.5}),
+        reply(2, weights(0)),
+        reply(3, weights(0), **{"train-loss": math.nan}),
+        reply(4, weights(0), **{"train-loss": -1.0}),
+    ]
+    arrays, _ = aggregated(adapter, replies)
+    np.testing.assert_allclose(arrays["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
+    assert reasons(adapter) == {
+        2: "no finite metric 'train_loss', which the strategy needs",
+        3: "no finite metric 'train_loss', which the strategy needs",
+        4: "metric 'train-loss' is -1, which is no loss",
+    }
+
+
+def test_weight_may_be_spelled_with_underscores():
+    adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "num_examples"})
+    replies = [reply(1, weights(0), 1, other=2.0), reply(2, weights(4), 3, other=2.0)]
+    arrays, metrics = aggregated(adapter, replies)
+    assert arrays["w"].numpy().tolist() == [3.0, 3.0]
+    assert "num_examples" not in metrics
+    evaluation = [evaluated(1, 1, loss=1.0), evaluated(2, 3, loss=5.0)]
+    assert adapter.aggregate_evaluate(1, evaluation)["loss"] == 4.0
+
+
+def test_names_are_those_of_metrics_and_of_the_wrapped_strategy_too():
+    inner = flower.QFedAvg(client_learning_rate=0.1)
+    wrapper = flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, 3)
+    assert sorted(metric_keys(wrapper)) == [
+        ("train_loss_key", "train_loss"),
+        ("weighted_by_key", "num-examples"),
+    ]
+
+
+def test_name_that_a_client_uses_itself_is_not_replaced():
+    inner = flower.QFedAvg(client_learning_rate=0.1)
+    metrics = [MetricRecord({"train-loss": 1.0, "train_loss": 2.0})]
+    assert add_aliases(metrics, inner) == set()
+    assert dict(metrics[0]) == {"train-loss": 1.0, "train_loss": 2.0}

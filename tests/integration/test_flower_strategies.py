@@ -16,6 +16,8 @@ from fedavg_app.server.trial_round import check_aggregation
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = 7
 FLOWERS = "flwr.serverapp.strategy"
 HERE = __name__

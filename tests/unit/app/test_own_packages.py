@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.documents import ROOT
 
+pytestmark = pytest.mark.slow
+
 FIND = "import strategies.fedavg, tasks.base; print(strategies.__file__, tasks.__file__)"
 
 
@@ -60,7 +62,6 @@ def test_program_lists_our_tasks(folder, program):
     assert "foreign" not in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", [[str(Path(ROOT) / "simulation.py"), "run"], ["-c"]])
 def test_run_in_such_a_folder_trains(folder, program):
     """Ray puts the working directory first on the path of its workers."""

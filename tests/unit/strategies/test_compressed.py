@@ -95,7 +95,7 @@ def test_error_feedback_and_weights_are_arguments():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"uplink": "terntary"}, "compressor 'terntary': known are float32, sign, sparse, tern"),
+        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, quant"),
         ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
         ({"uplink": {"sparsity": 0.1}}, 'uplink = .*: give a name, or {name = "sparse"'),
         ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),

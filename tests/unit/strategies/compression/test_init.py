@@ -34,7 +34,9 @@ not_a_class = Float32()
 
 
 def test_names_of_the_built_in_compressors():
-    assert compression.names() == ["float32", "sign", "sparse", "ternary"]
+    assert compression.names() == [
+        "float16", "float32", "quantized", "random", "rotated", "sign", "sparse", "ternary",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_compressors_with_equal_arguments_are_equal():
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("terntary", {}, "compressor 'terntary': known are float32, sign, sparse, ternary; or"),
+        ("terntary", {}, "compressor 'terntary': known are float16, float32, quantized,"),
         ("builtins:dict", {}, "compressor 'builtins:dict' is not a subclass of Compressor"),
         (f"{__name__}:not_a_class", {}, "is not a subclass of Compressor"),
         (f"{__name__}:Abstract", {}, "compressor '.*Abstract': .*abstract"),

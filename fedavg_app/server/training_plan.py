@@ -90,5 +90,9 @@ def plan_for_data(
         return plan
     target = task.embedded_target_accuracy
     if target != plan.target_accuracy:
-        logger.info("target %s: %s is that of the full data", target, plan.target_accuracy)
+        logger.info(
+            "target accuracy %s, which the embedded part of the data allows (all of them: %s)",
+            target,
+            plan.target_accuracy,
+        )
     return replace(plan, target_accuracy=target)

@@ -86,9 +86,9 @@ def plan_for_data(
     plan: TrainingPlan, config: TrainingConfig, task: "Task", data: "Dataset"
 ) -> TrainingPlan:
     """Return the plan with a target that the data can reach, where the config leaves it open."""
-    if config.target_accuracy != "auto" or data.options.source != "embedded":
-        return plan
     target = task.embedded_target_accuracy
+    if config.target_accuracy != "auto" or data.options.source != "embedded" or target is None:
+        return plan
     if target != plan.target_accuracy:
         logger.info(
             "target accuracy %s, which the embedded part of the data allows (all of them: %s)",

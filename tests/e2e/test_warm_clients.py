@@ -56,7 +56,7 @@ def taken(flag):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", ["sleep", "compute"])
+@pytest.mark.parametrize("how", ["sleep", pytest.param("compute", marks=pytest.mark.long)])
 def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path, how):
     """The second case is another run on the devices of the first one."""
     flag = Path(deployment.environment[FLAG])
@@ -158,7 +158,10 @@ def restart(deployment, name):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL", "SIGKILL of the SuperExec"])
+@pytest.mark.parametrize(
+    "how",
+    ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.long), "SIGKILL of the SuperExec"],
+)
 def test_processes_of_a_device_end_together(deployment, hanging, how):
     name, client = hanging
     device = deployment.processes[name]

@@ -218,7 +218,7 @@ def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     failed = [metrics for metrics in result.history if metrics.rejected]
     assert len(failed) == 1
     assert list(failed[0].rejected.values()) == [
-        "error 2: ValueError: this client's disk is broken"
+        "error 2: ValueError: this client's disk is broken (faulty_task.py, line 33)"
     ]
     (error,) = [reply.error.reason for reply in replies if reply.has_error()]
     assert error.startswith("Traceback (most recent call last):\n")

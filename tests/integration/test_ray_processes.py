@@ -71,6 +71,7 @@ def test_two_ray_nodes_train_the_same_model_as_one(processes, tmp_path):
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.long
 def test_ray_encrypts_what_goes_between_nodes(processes, tmp_path):
     """With the variables of docs/engine.md; the processes that exchange messages speak TLS only."""
     host = ray.util.get_node_ip_address()

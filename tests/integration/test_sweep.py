@@ -103,7 +103,8 @@ LAST_CHECKPOINT = (HELD_ROUND - 1) // 3 * 3
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+    "number",
+    [pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL)],
 )
 def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_path, number):
     (tmp_path / "interrupted.toml").write_text(INTERRUPTED)

@@ -72,6 +72,8 @@ def test_open_target_is_one_that_the_data_can_reach(given, source, expected):
     data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
     plan = plan_for_data(make_plan(config, MNIST_2NN), config, MNIST_2NN, data)
     assert plan.target_accuracy == expected
+    own = replace(MNIST_2NN, embedded_target_accuracy=None)  # a task that has one kind of data
+    assert plan_for_data(make_plan(config, own), config, own, data).target_accuracy in (0.97, 0.95)
 
 
 def test_zero_round_timeout_means_none():

@@ -13,13 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedavg_app.callbacks.plots import GREY, save_figure
+from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
 from reproduction.experiments import Experiment
 from reproduction.tables import Result, megabytes_up, record_curve
 
-# Okabe and Ito's colours but yellow, which is hard to see on white. The first seven lines differ in
-# colour and style, all others of a table in one of the two.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# The first seven lines differ in colour and style, all others of a table in one of the two.
 STYLES = (
     "-", "--", "-.", ":", (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (3, 4)),
 )  # fmt: skip

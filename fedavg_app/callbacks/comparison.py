@@ -8,11 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from rich.filesize import decimal
 
-from fedavg_app.callbacks.plots import GREY, save_figure
+from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
 from fedavg_app.server.metrics import RoundMetrics
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":")
 
 

@@ -22,8 +22,11 @@ from fedavg_app.server.metrics import RoundMetrics, TrainingResult, read_history
 from fedavg_app.server.rounds_to_target import accuracy_curve
 from tasks.data.atomic_file import replacing
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+# Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow, which is
+# hard to see on white.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+BLUE, ORANGE = COLORS[:2]
+GREY = "#666666"
 
 
 class Plots(Callback):

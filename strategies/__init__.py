@@ -22,7 +22,9 @@ from strategies.flower_adapter import FlowerAdapter
 ENTRY_POINTS = "fedavg_app.strategies"
 BUILT_IN = {
     "compressed": "strategies.compressed:Compressed",
+    "dgc": "strategies.dgc:DGC",
     "eden": "strategies.eden:EDEN",
+    "ef21": "strategies.ef21:EF21",
     "fedavg": "strategies.fedavg:FedAvg",
     "fedsgd": "strategies.fedsgd:FedSGD",
     "qsgd": "strategies.qsgd:QSGD",

@@ -1,23 +1,28 @@
-"""A compressed strategy put together from compressors by name."""
+"""A compressed strategy put together from compressors, error feedback and a server optimiser."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from strategies import compression
+from strategies import server_optimizer as server_optimizers
+from strategies.by_name import read_part
 from strategies.compressed_server import CompressedStrategy
-from strategies.compression.compressor import Compressor
 
 
 class Compressed(CompressedStrategy):
-    """Compressed: any compressor up and any down, with or without error feedback.
+    """Compressed: any compressor up and any down, with any error feedback and server optimiser.
 
-    A compressor is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments
-    as a table, ``{name = "sparse", sparsity = 0.01}``.
+    Each is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments as a
+    table, ``{name = "sparse", sparsity = 0.01}``. The other compressed strategies are such
+    compositions, but for signsgd, whose server counts votes.
 
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update; "float32" sends clients the full model.
-        error_feedback: Whether both ends add what they did not send to their next update.
+        feedback: What clients do about what compression leaves out: "none", "residual" (add it to
+            the next update), "ef21" or "momentum".
+        warmup_rounds: The first rounds, in which the uplink's sparsity rises.
+        server_optimizer: "none", "sgd" (with momentum), "adam" or "yogi".
         weights: How clients count in the mean: "uniform" or "samples", n_k.
 
     Raises:
@@ -28,20 +33,16 @@ class Compressed(CompressedStrategy):
         self,
         uplink: str | Mapping[str, Any] = "sparse",
         downlink: str | Mapping[str, Any] = "float32",
-        error_feedback: bool = True,
+        feedback: str | Mapping[str, Any] = "residual",
+        warmup_rounds: int = 0,
+        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
         weights: str = "uniform",
     ) -> None:
         super().__init__(
-            _compressor("uplink", uplink),
-            _compressor("downlink", downlink),
-            error_feedback=error_feedback,
+            compression.build(*read_part("uplink", uplink)),
+            compression.build(*read_part("downlink", downlink)),
+            feedback=compression.build_feedback(*read_part("feedback", feedback)),
+            warmup_rounds=warmup_rounds,
+            server_optimizer=server_optimizer,
             weights=weights,
         )
-
-
-def _compressor(key: str, given: str | Mapping[str, Any]) -> Compressor:
-    arguments = {"name": given} if isinstance(given, str) else dict(given)
-    name = arguments.pop("name", None)
-    if not isinstance(name, str):
-        raise ValueError(f'{key} = {given!r}: give a name, or {{name = "sparse", sparsity = 0.01}}')
-    return compression.build(name, {k.replace("-", "_"): v for k, v in arguments.items()})

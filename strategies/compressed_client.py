@@ -5,15 +5,21 @@ train it, and sends the compressed change. What it keeps is in the client's `con
 is changed last and may be lost at any time: then the client asks for the full model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import Vector
-from strategies.compression.error_feedback import DivergedError, check_range, compress
+from strategies.compression.error_feedback import (
+    DivergedError,
+    ErrorFeedback,
+    Memory,
+    check_range,
+    compress,
+)
 from strategies.compression.sync_protocol import (
     ModelUpdate,
     ReplyStatus,
@@ -35,22 +41,47 @@ from strategies.flower_arrays import (
 from strategies.packed_records import BUFFERS, pack_reply, unpack_message
 from strategies.reply_validation import ARRAYS, CONFIG
 
-# Records of the client's state, and the arrays of the last.
+# Records of the client's state. The last has the memory's vectors, and the bytes sent last.
 MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"
-RESIDUAL, PENDING = "residual", "pending"
+PENDING = "pending"
 
 # The version built last in this process. It is the same model for every client that reaches it, so
 # clients that share a process build it once, and the next one from there.
 _last_built: dict[Version, ArrayRecord] = {}
 
 
+@dataclass(frozen=True)
+class _Progress:
+    """How far a client has come.
+
+    Attributes:
+        version: The version of the model that it has, None for none.
+        last_round: The round that it last answered with an update, 0 for none.
+        memory_since: The round whose update was the first made with its memory.
+    """
+
+    version: Version | None = None
+    last_round: int = 0
+    memory_since: int = 0
+
+    @classmethod
+    def of(cls, context: Context) -> "_Progress":
+        """Return what the client's state says."""
+        if VERSION not in context.state:
+            return cls()
+        stored = get_record(context.state, VERSION, ConfigRecord)
+        keys = ("number", "fingerprint", "round", "memory-since")
+        number, fingerprint, last_round, since = (int(str(stored[key])) for key in keys)
+        return cls(Version(number, fingerprint), last_round, since)
+
+
 def train_compressed(
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    uplink: Compressor,
+    uplink: Callable[[int], Compressor],
     downlink: Compressor,
-    error_feedback: bool,
+    feedback: ErrorFeedback,
 ) -> Message:
     """Handle a training message on the client; other messages pass through.
 
@@ -61,9 +92,9 @@ def train_compressed(
         message: The server's message.
         context: The client's context.
         call_next: The handler that trains.
-        uplink: Compresses the client's update.
+        uplink: Returns what compresses the client's update in a round.
         downlink: Decodes the server's updates.
-        error_feedback: Whether what was not sent is added to the next update.
+        feedback: What becomes of what compression leaves out.
 
     Raises:
         ValueError: The server's message cannot be read or is older than the last one handled, or
@@ -74,10 +105,10 @@ def train_compressed(
     config, head, updates = unpack_message(message.content)
     server_round = config["server-round"]
     assert isinstance(server_round, int)
-    have, last_round = _version_and_round(context)
-    if server_round <= last_round:
-        raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    arrays = _synced_model(message, config, updates, context, have, head.version, downlink)
+    done = _Progress.of(context)
+    if server_round <= done.last_round:
+        raise ValueError(f"a message of round {server_round}, after one of round {done.last_round}")
+    arrays = _synced_model(message, config, updates, context, done.version, head.version, downlink)
     if arrays is None:
         return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
     buffers = _buffer_names(config)
@@ -97,19 +128,23 @@ def train_compressed(
     if Layout.of(trained) != layout or len(answer) != len(model):
         raise ValueError("training returned arrays of other names or shapes than the model's")
     update = layout.flatten(trained) - layout.flatten(model)
-    if error_feedback:
-        residual = _residual(context, layout, head.accepted, last_round, uplink)
-    else:
-        residual = np.zeros(layout.size, np.float32)
+    memory = _memory(context, layout, head.accepted, done, uplink, feedback)
+    is_new = memory is None
+    if memory is None:
+        memory = {name: np.zeros(layout.size, np.float32) for name in feedback.memories}
+    to_send, memory = feedback.to_send(update, memory)
     try:
-        compressed = compress(update, residual, uplink, layout, _generator(config, context))
-        check_range(compressed.update)
+        generator = _generator(config, context)
+        data, sent = compress(to_send, uplink(server_round), layout, generator)
+        check_range(sent)
     except DivergedError:
         return _reply(message, ReplyStatus.DIVERGED, server_round)
     del reply.content[ARRAYS]
     if buffers:
         reply.content[BUFFERS] = array_record({name: answer[name] for name in buffers})
-    pack_reply(reply.content, encode_reply(ReplyStatus.UPDATE, server_round, compressed.data))
+    is_first = is_new and feedback.keeps_estimates
+    status = ReplyStatus.FIRST_UPDATE if is_first else ReplyStatus.UPDATE
+    pack_reply(reply.content, encode_reply(status, server_round, data))
 
     context.state[MODEL] = arrays
     context.state[VERSION] = ConfigRecord(
@@ -117,28 +152,13 @@ def train_compressed(
             "number": head.version.number,
             "fingerprint": head.version.fingerprint,
             "round": server_round,
+            "memory-since": server_round if is_new else done.memory_since,
         }
     )
-    if error_feedback:
-        context.state[FEEDBACK] = array_record(
-            {
-                RESIDUAL: raw_array(compressed.residual.tobytes()),
-                PENDING: raw_array(compressed.data),
-            }
-        )
+    if feedback.memories:
+        kept = {name: raw_array(memory[name].tobytes()) for name in feedback.memories}
+        context.state[FEEDBACK] = array_record({**kept, PENDING: raw_array(data)})
     return reply
-
-
-def _version_and_round(context: Context) -> tuple[Version | None, int]:
-    """Return the version that the client has, None for none, and the round it last answered."""
-    if VERSION not in context.state:
-        return None, 0
-    stored = get_record(context.state, VERSION, ConfigRecord)
-    number, fingerprint, last_round = (stored[key] for key in ("number", "fingerprint", "round"))
-    assert isinstance(number, int)
-    assert isinstance(fingerprint, int)
-    assert isinstance(last_round, int)
-    return Version(number, fingerprint), last_round
 
 
 def _synced_model(
@@ -199,25 +219,33 @@ def _buffer_names(config: ConfigRecord) -> list[str]:
     return [str(name) for name in names]
 
 
-def _residual(
-    context: Context, layout: Layout, accepted: int, last_round: int, uplink: Compressor
-) -> Vector:
-    """Return what was not sent so far, and what was sent but not accepted.
+def _memory(
+    context: Context,
+    layout: Layout,
+    accepted: int,
+    done: _Progress,
+    uplink: Callable[[int], Compressor],
+    feedback: ErrorFeedback,
+) -> Memory | None:
+    """Return the client's memory, None for an empty one.
 
     The update sent last is pending until the server names it as accepted. Otherwise its reply was
-    lost, late or rejected, and it is added to the residual again. Where the server has accepted a
-    later one than this state knows of, the state is an old copy: what it holds may have been
-    counted, so it is dropped.
+    lost, late or rejected, and the memory stays as it was before it. Where the server has accepted
+    a later one than this state knows of, the state is an old copy: what it holds may have been
+    counted, so it is dropped. So is an estimate that began with an update that was not accepted:
+    the server has an older one, or none.
     """
-    if FEEDBACK not in context.state or accepted > last_round:
-        return np.zeros(layout.size, np.float32)
+    is_unknown = feedback.keeps_estimates and accepted < done.memory_since
+    if FEEDBACK not in context.state or accepted > done.last_round or is_unknown:
+        return None
     stored = get_record(context.state, FEEDBACK, ArrayRecord)
-    residual = np.frombuffer(stored[RESIDUAL].data, np.float32)
-    if len(residual) != layout.size:
-        raise ValueError(f"the residual has {len(residual)} entries, the model {layout.size}")
-    if last_round == accepted:
-        return residual
-    return residual + uplink.decode(stored[PENDING].data, layout).to_dense()
+    memory = {name: np.frombuffer(stored[name].data, np.float32) for name in feedback.memories}
+    for name, vector in memory.items():
+        if len(vector) != layout.size:
+            raise ValueError(f"the {name} has {len(vector)} entries, the model {layout.size}")
+    if done.last_round != accepted:
+        return memory
+    return feedback.accepted(memory, uplink(done.last_round).decode(stored[PENDING].data, layout))
 
 
 def _generator(config: Mapping[str, object], context: Context) -> np.random.Generator:

@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -17,18 +18,25 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, WeightedMean, check_weights
 from strategies.base import FederatedStrategy, model_bits
+from strategies.client_versions import ClientVersions
 from strategies.compressed_client import train_compressed
+from strategies.compression import warm_up
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
-from strategies.compression.error_feedback import DivergedError, check_range, compress
-from strategies.compression.sync_protocol import (
-    Head,
-    ReplyStatus,
-    UpdateHistory,
-    decode_reply,
+from strategies.compression.error_feedback import (
+    DivergedError,
+    ErrorFeedback,
+    NoFeedback,
+    Residual,
+    add,
+    check_range,
+    compress,
 )
+from strategies.compression.sync_protocol import ReplyStatus, decode_reply
+from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout, without
 from strategies.flower_arrays import array_record, from_record
 from strategies.packed_records import BUFFERS, pack_message, unpack_reply
@@ -49,24 +57,18 @@ class ModelNeededError(ReplyError):
 
 
 @dataclass(frozen=True)
-class _SyncedClient:
-    """What a client last confirmed: its version, and how many updates there were by then."""
-
-    version: int
-    update_count: int
-
-
-@dataclass(frozen=True)
 class CompressedReply:
     """What a valid reply holds.
 
     Attributes:
         update: The decoded update of the trained arrays.
         buffers: The arrays that are sent as they are (`RunSettings.buffers`).
+        anew: Whether the client's memory was empty, so that an estimate of it begins at zero.
     """
 
     update: Update
     buffers: Arrays
+    anew: bool = False
 
 
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
@@ -79,7 +81,11 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
-        error_feedback: Whether both ends add what they did not send to their next update.
+        feedback: What clients do about what compression leaves out. Unless it is `NoFeedback`, the
+            server adds what it did not send to its next update.
+        warmup_rounds: The first rounds, in which the uplink's sparsity rises (`warm_up`).
+        server_optimizer: What makes the model's change of the mean update; see
+            `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
         client_settings: Further keys of the training config, for clients in other languages; ours
             build the strategy from the run config.
@@ -87,9 +93,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     Attributes:
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
+        update_sum: Of the clients' updates, or of estimates that these change.
 
     Raises:
-        ValueError: ``weights`` is neither.
+        ValueError: An argument cannot be used.
     """
 
     def __init__(
@@ -97,24 +104,30 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         uplink: Compressor,
         downlink: Compressor,
         *,
-        error_feedback: bool = True,
+        feedback: ErrorFeedback | None = None,
+        warmup_rounds: int = 0,
+        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
         weights: str = "uniform",
         client_settings: Mapping[str, float | str] | None = None,
     ) -> None:
         super().__init__()
         self.uplink, self.downlink = uplink, downlink
-        self.error_feedback, self.weights = error_feedback, check_weights(weights)
+        self.feedback = Residual() if feedback is None else feedback
+        self.warmup_rounds = warm_up.check_warm_up(uplink, warmup_rounds)
+        self.server_optimizer = server_optimizers.build(server_optimizer)
+        self.weights = check_weights(weights)
         self.residual: Vector | None = None
+        self.update_sum = EstimateSum() if self.feedback.keeps_estimates else UpdateSum()
         self._client_settings = dict(client_settings or {})
         self._layout = Layout((), ())
-        self._history = UpdateHistory(0, b"")
+        self._versions = ClientVersions()
         self._model_fingerprint: int | None = None
-        self._synced: dict[int, _SyncedClient] = {}
-        # The round of each node's last accepted update. Kept for nodes that lost their model, too:
-        # they may still hold the update that this settles.
-        self._accepted: dict[int, int] = {}
         self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
         self.reset()
+
+    def uplink_in(self, server_round: int) -> Compressor:
+        """Return the clients' compressor for a round, which differs in warm-up rounds."""
+        return warm_up.in_round(self.uplink, server_round, self.warmup_rounds)
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the clients' updates amount to: their weighted mean, as float32.
@@ -144,7 +157,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             config[key] = value
         nodes = list(grid.get_node_ids())
         self.theory_bits_down = sum(map(self._download_bits, nodes))
-        self._sent_updates = {node for node in nodes if self._has_recent_version(node)}
+        self._sent_updates = {node for node in nodes if self._versions.can_follow(node)}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
         return [self._message(node, configs) for node in nodes]
 
@@ -169,7 +182,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
         report = report_of(reply.metadata.src_node_id, metrics, self.settings.bounds)
         try:
-            update = self.uplink.decode(data, self._layout)
+            update = self.uplink_in(server_round).decode(data, self._layout)
             update.check(self._layout.size)
             check_range(update)
         except DivergedError as error:
@@ -178,19 +191,20 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             raise ReplyError(f"undecodable update: {error}") from error
         if self.settings.bounds.has_norm_bound:
             check_norm(update.norm(), self.settings.bounds)
+        anew = status == ReplyStatus.FIRST_UPDATE
+        if not anew and report.node_id not in self.update_sum:
+            raise ReplyError("the update changes an estimate that the server does not have")
         buffers = self._buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
-        return ClientUpdate(report, CompressedReply(update, read))
+        return ClientUpdate(report, CompressedReply(update, read, anew))
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the weighted update to the round's sum."""
-        if not self._round_nodes:
-            self._total = np.zeros(self._layout.size)
+        node, content = update.report.node_id, update.content
         weight = update.report.num_examples if self.weights == "samples" else 1.0
-        update.content.update.add_to(self._total, weight)
-        self._buffer_mean.add(update.content.buffers, weight)
-        self._weight += weight
-        self._round_nodes.append(update.report.node_id)
+        self.update_sum.add(node, content.update, weight, anew=content.anew)
+        self._buffer_mean.add(content.buffers, weight)
+        self._round_nodes.append(node)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return the model changed by exactly what clients will be sent.
@@ -198,17 +212,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         Only now are the updates acknowledged: those of a round with too few are not used, and their
         clients take them back.
         """
-        for node in self._round_nodes:
-            self._synced[node] = _SyncedClient(self._history.version.number, self._history.count)
-            self._accepted[node] = self.server_round
-        update = self.combine(self._total, self._weight)
-        residual = np.zeros_like(update) if self.residual is None else self.residual
-        rng = np.random.default_rng([self.settings.seed, self.server_round])
-        compressed = compress(update, residual, self.downlink, self._layout, rng)
-        if self.error_feedback:
-            self.residual = compressed.residual
-        self._history.append(self.server_round, compressed.data)
-        vector = self._layout.flatten(model) + compressed.update.to_dense()
+        self._versions.confirm(self._round_nodes, self.server_round)
+        data, sent = self._compress(self._server_update())
+        self._versions.append(self.server_round, data)
+        vector = self._layout.flatten(model) + sent.to_dense()
         means = self._buffer_mean.result() if self.settings.buffers else {}
         changed = {**model, **self._layout.unflatten(vector), **means}
         self._model_fingerprint = _fingerprint(changed)
@@ -216,9 +223,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def reset(self) -> None:
         """Begin with an empty sum."""
-        self._total = np.empty(0)
+        self.update_sum.reset()
         self._buffer_mean = WeightedMean()
-        self._weight = 0.0
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
@@ -228,7 +234,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         would be no different.
         """
         if isinstance(error, ModelNeededError):
-            self._synced.pop(node_id, None)
+            self._versions.forget_model(node_id)
             self.num_resyncing += node_id in self._sent_updates
 
     def client_mod(
@@ -236,13 +242,13 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     ) -> Message:
         """Keep the client's copy of the model in step, and send its compressed update."""
         return train_compressed(
-            message, context, call_next, self.uplink, self.downlink, self.error_feedback
+            message, context, call_next, self.uplink_in, self.downlink, self.feedback
         )
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
         buffers = model_bits(self._buffers(self.model))
-        return self.uplink.expected_bits(self._layout.size) + buffers
+        return self.uplink_in(self.server_round).expected_bits(self._layout.size) + buffers
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
         """Return twice the uplink compressor's formula for one update, at most the model's bytes.
@@ -250,38 +256,53 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         Golomb codes of unlucky positions take half as much again as the mean.
         """
         size = sum(math.prod(array.shape) for array in model.values())
-        most = math.ceil(2 * self.uplink.expected_bits(size) / 8)
+        densest = self.uplink_in(1)
+        most = math.ceil(2 * densest.expected_bits(size) / 8)
         buffers = sum(len(array.data) for array in self._buffers(model).values())
         return min(most + buffers, super().max_reply_bytes(model))
 
     def forget_clients(self) -> None:
-        """Send every client the full model next time."""
-        self._synced.clear()
+        """Send every client the full model next time, and let estimates begin anew."""
+        self._versions.forget_models()
+        self.update_sum.forget_clients()
+        if self.feedback.keeps_estimates:
+            self._versions.forget_accepted()
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
         return count * self.downlink.expected_bits(self._layout.size)
 
+    def _server_update(self) -> Vector:
+        """Return what the round's updates amount to: the change of the model, float32 (n,)."""
+        update = self.combine(*self.update_sum.finish())
+        if self.server_optimizer is None:
+            return update
+        changes = self.server_optimizer.step({"update": update.astype(np.float64)})
+        return changes["update"].astype(np.float32)
+
+    def _compress(self, update: Vector) -> tuple[bytes, Update]:
+        """Return the server's update with its residual as bytes, and what they decode to."""
+        total = update if self.residual is None else add(update, self.residual)
+        rng = np.random.default_rng([self.settings.seed, self.server_round])
+        data, sent = compress(total, self.downlink, self._layout, rng)
+        if not isinstance(self.feedback, NoFeedback):
+            self.residual = total - sent.to_dense()
+        return data, sent
+
     def _start_from(self, model: Arrays, number: int) -> None:
         """Take over a model that this strategy did not make: no client has it yet."""
         self._layout = Layout.of(without(model, self.settings.buffers))
-        self._history = UpdateHistory(number, self._layout.flatten(model).tobytes())
+        self._versions.start_from(number, self._layout.flatten(model).tobytes())
         self._model_fingerprint = _fingerprint(model)
-        self._synced.clear()
-
-    def _has_recent_version(self, node: int) -> bool:
-        """Return whether the updates that the node's client missed are all kept."""
-        return node in self._synced and self._history.reaches(self._synced[node].version)
 
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
-        accepted = self._accepted.get(node, 0)
-        version = self._synced[node].version if node in self._sent_updates else None
-        if (accepted, version) not in configs:
-            head = Head(accepted, self._history.version)
-            updates = None if version is None else self._history.since(version)
-            configs[accepted, version] = pack_message(self.config, head, updates)
-        content = RecordDict({CONFIG: configs[accepted, version]})
+        head = self._versions.head(node)
+        version = self._versions.version(node) if node in self._sent_updates else None
+        if (head.accepted, version) not in configs:
+            updates = None if version is None else self._versions.updates_since(version)
+            configs[head.accepted, version] = pack_message(self.config, head, updates)
+        content = RecordDict({CONFIG: configs[head.accepted, version]})
         if version is None:
             content[ARRAYS] = self.model
         elif self.settings.buffers:
@@ -296,9 +317,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def _download_bits(self, node: int) -> float:
         """Return the formula's bits of the updates that a client lacks, at most the model's."""
         full = model_bits(self.model)
-        if node not in self._synced:
+        missed = self._versions.num_missed(node)
+        if missed is None:
             return full
-        missed = self._history.count - self._synced[node].update_count
         buffers = model_bits(self._buffers(self.model))
         return min(self.missed_updates_bits(missed) + buffers, full)
 

@@ -4,9 +4,14 @@ S. Vargaftik et al.: EDEN: Communication-Efficient and Robust Distributed Mean E
 Federated Learning. ICML 2022, arXiv 2108.08842. The server's updates are sent as they are.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from strategies.compressed_server import CompressedStrategy
+from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.rotated import Rotated
+from strategies.server_optimizer import NONE
 
 
 class EDEN(CompressedStrategy):
@@ -17,10 +22,23 @@ class EDEN(CompressedStrategy):
     Args:
         bits: Of an entry, from 1 (DRIVE) to 4.
         weights: How clients count in the mean: "uniform" or "samples", n_k.
+        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
+            "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.
     """
 
-    def __init__(self, bits: int = 1, weights: str = "uniform") -> None:
-        super().__init__(Rotated(bits), Float32(), error_feedback=False, weights=weights)
+    def __init__(
+        self,
+        bits: int = 1,
+        weights: str = "uniform",
+        server_optimizer: str | Mapping[str, Any] = NONE,
+    ) -> None:
+        super().__init__(
+            Rotated(bits),
+            Float32(),
+            feedback=NoFeedback(),
+            weights=weights,
+            server_optimizer=server_optimizer,
+        )

@@ -4,10 +4,16 @@ H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communicatio
 of Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629v4, Algorithm 1.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 from flwr.app import Message
 
+from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, WeightedMean, check_weights
 from strategies.base import FederatedStrategy
+from strategies.compression.vector_layout import without
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
 
@@ -16,14 +22,21 @@ class FedAvg(FederatedStrategy[Arrays]):
 
     Args:
         weights: "samples" weights clients by n_k, "uniform" equally.
+        server_optimizer: What makes the model's change of the mean's difference from it: "none",
+            "sgd", "adam" or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
-        ValueError: ``weights`` is neither.
+        ValueError: An argument cannot be used.
     """
 
-    def __init__(self, weights: str = "samples") -> None:
+    def __init__(
+        self,
+        weights: str = "samples",
+        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
+    ) -> None:
         super().__init__()
         self.weights = check_weights(weights)
+        self.server_optimizer = server_optimizers.build(server_optimizer)
         self.reset()
 
     def validate(self, reply: Message) -> ClientUpdate[Arrays]:
@@ -36,9 +49,13 @@ class FedAvg(FederatedStrategy[Arrays]):
         self.mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
-        """Return sum_k (n_k / n) w_k."""
-        del model
-        return self.mean.result()
+        """Return sum_k (n_k / n) w_k, or where the server optimiser steps instead."""
+        mean = self.mean.result()
+        if self.server_optimizer is None:
+            return mean
+        trained = without(model, self.settings.buffers)
+        updates = {name: np.subtract(mean[name], w, dtype=float) for name, w in trained.items()}
+        return {**mean, **server_optimizers.move(trained, updates, self.server_optimizer)}
 
     def reset(self) -> None:
         """Begin with an empty sum."""

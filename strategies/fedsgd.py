@@ -10,7 +10,9 @@ from typing import ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, gradient_step
+from strategies.compression.vector_layout import without
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
@@ -24,9 +26,11 @@ class FedSGD(FedAvg):
 
     Args:
         weights: "samples" weights clients by n_k, "uniform" equally.
+        server_optimizer: What makes the model's change of the step: "none", "sgd", "adam" or
+            "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
-        ValueError: ``weights`` is neither.
+        ValueError: An argument cannot be used.
     """
 
     train_type: ClassVar[str] = "train.gradient"
@@ -51,7 +55,14 @@ class FedSGD(FedAvg):
         return validate_arrays(reply, self.model, self.settings.bounds, origin=None)
 
     def finalize(self, model: Arrays) -> Arrays:
-        """Return w - eta * sum_k (n_k / n) g_k, and the clients' mean of buffers."""
+        """Return w - eta * sum_k (n_k / n) g_k, and the clients' mean of buffers.
+
+        A server optimiser steps by -eta times the mean gradient instead.
+        """
         mean = self.mean.result()
         buffers = {name: mean[name] for name in self.settings.buffers}
-        return gradient_step(model, mean, self.learning_rate) | buffers
+        if self.server_optimizer is None:
+            return gradient_step(model, mean, self.learning_rate) | buffers
+        trained = without(model, self.settings.buffers)
+        updates = {name: -self.learning_rate * mean[name].astype(float) for name in trained}
+        return {**server_optimizers.move(trained, updates, self.server_optimizer), **buffers}

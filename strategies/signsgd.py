@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from strategies.compressed_server import CompressedReply, CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
+from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, check_step
 from strategies.reply_validation import ClientUpdate
 
@@ -32,7 +33,7 @@ class SignSGD(CompressedStrategy):
 
     def __init__(self, step_size: float = 0.0002) -> None:
         step = check_step("step-size", step_size)
-        super().__init__(uplink=Sign(), downlink=Sign(step), error_feedback=False)
+        super().__init__(uplink=Sign(), downlink=Sign(step), feedback=NoFeedback())
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the client's votes: signs, whatever the step size that it sent."""

@@ -4,10 +4,14 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 1704.05021; as in Sattler et al. 2020, without momentum correction, clipping or warm-up.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
+from strategies.server_optimizer import NONE
 
 
 class TopK(CompressedStrategy):
@@ -21,6 +25,8 @@ class TopK(CompressedStrategy):
         sparsity_down: p of the server's.
         scope: What entries are chosen from: every "tensor", or the whole "model".
         weights: How clients count in the mean: "uniform" or "samples", n_k.
+        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
+            "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.
@@ -32,11 +38,13 @@ class TopK(CompressedStrategy):
         sparsity_down: float = 1.0,
         scope: str = "tensor",
         weights: str = "uniform",
+        server_optimizer: str | Mapping[str, Any] = NONE,
     ) -> None:
         down = check_sparsity("sparsity-down", sparsity_down)
         super().__init__(
             uplink=Sparse(check_sparsity("sparsity-up", sparsity_up), scope),
             downlink=Float32() if down == 1 else Sparse(down, scope),
             weights=weights,
+            server_optimizer=server_optimizer,
             client_settings={"sparsity-up": sparsity_up, "scope": scope},
         )

@@ -1,8 +1,8 @@
-"""The command `list`: what tasks, strategies, compressors and partitions there are."""
+"""The command `list`: the tasks, strategies, partitions and so on that there are."""
 
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -17,6 +17,8 @@ class Kind(StrEnum):
     TASKS = "tasks"
     STRATEGIES = "strategies"
     COMPRESSORS = "compressors"
+    FEEDBACK = "feedback"
+    SERVER_OPTIMIZERS = "server-optimizers"
     PARTITIONS = "partitions"
 
 
@@ -25,7 +27,7 @@ def list_components(
         Kind | None, typer.Argument(help="only these", show_default=False)
     ] = None,
 ) -> None:  # fmt: skip
-    """List tasks, strategies, compressors and partitions with their arguments."""
+    """List tasks, strategies and their parts, and partitions, with their arguments."""
     console = Console(highlight=False, markup=False)
     for one in Kind if kind is None else [kind]:
         table = Table("name", "what it is", "arguments", title=one.value, title_justify="left")
@@ -56,7 +58,23 @@ def _strategies() -> Iterator[tuple[str, str, str]]:
 def _compressors() -> Iterator[tuple[str, str, str]]:
     from strategies import compression
 
-    for name, path in sorted(compression.BUILT_IN.items()):
+    return _parts(compression.BUILT_IN)
+
+
+def _feedback() -> Iterator[tuple[str, str, str]]:
+    from strategies import compression
+
+    return _parts(compression.FEEDBACK)
+
+
+def _server_optimizers() -> Iterator[tuple[str, str, str]]:
+    from strategies import server_optimizer
+
+    return _parts(server_optimizer.BUILT_IN)
+
+
+def _parts(paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name, path in sorted(paths.items()):
         cls = pkgutil.resolve_name(path)
         yield name, _first_line(cls), _arguments(cls)
 
@@ -93,5 +111,7 @@ _ROWS = {
     Kind.TASKS: _tasks,
     Kind.STRATEGIES: _strategies,
     Kind.COMPRESSORS: _compressors,
+    Kind.FEEDBACK: _feedback,
+    Kind.SERVER_OPTIMIZERS: _server_optimizers,
     Kind.PARTITIONS: _partitions,
 }

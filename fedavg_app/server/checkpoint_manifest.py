@@ -18,7 +18,7 @@ from fedavg_app.config import Effect, RunConfig, fields_with, kebab
 FOLDER = "checkpoint"
 MANIFEST = "manifest.json"
 # Of the checkpoints' format.
-VERSION = 3
+VERSION = 4
 
 
 def has_checkpoint(run_folder: Path) -> bool:

@@ -6,11 +6,12 @@ are made of `largest_entries` (the k largest entries), `golomb` (positions as bi
 random rotation) and `bit_packing`, for vectors described by a `vector_layout`.
 """
 
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+from strategies.by_name import build_part
 from strategies.compression.compressor import Compressor
+from strategies.compression.error_feedback import ErrorFeedback
 
 BUILT_IN = {
     "float16": "strategies.compression.float16:Float16",
@@ -21,6 +22,14 @@ BUILT_IN = {
     "sign": "strategies.compression.sign:Sign",
     "sparse": "strategies.compression.sparse:Sparse",
     "ternary": "strategies.compression.ternary:Ternary",
+}
+
+
+FEEDBACK = {
+    "ef21": "strategies.compression.ef21:EF21",
+    "momentum": "strategies.compression.momentum_correction:MomentumCorrection",
+    "none": "strategies.compression.error_feedback:NoFeedback",
+    "residual": "strategies.compression.error_feedback:Residual",
 }
 
 
@@ -37,17 +46,19 @@ def build(name: str, arguments: Mapping[str, Any] | None = None) -> Compressor:
         arguments: What the class is called with.
 
     Raises:
-        ValueError: An unknown name, not a compressor, or arguments that it does not take.
-        ImportError: There is no such module.
-        AttributeError: The module has no such attribute.
+        ValueError, ImportError, AttributeError: As for `build_part`.
     """
-    path = BUILT_IN.get(name, name)
-    if ":" not in path:
-        raise ValueError(f"compressor {name!r}: known are {', '.join(names())}; or module:Class")
-    cls = pkgutil.resolve_name(path)
-    if not (isinstance(cls, type) and issubclass(cls, Compressor)):
-        raise ValueError(f"compressor {name!r} is not a subclass of {Compressor.__name__}")
-    try:
-        return cls(**(arguments or {}))
-    except TypeError as error:
-        raise ValueError(f"compressor {name!r}: {error}") from error
+    return build_part(Compressor, "compressor", BUILT_IN, name, arguments)  # type: ignore[type-abstract]
+
+
+def build_feedback(name: str, arguments: Mapping[str, Any] | None = None) -> ErrorFeedback:
+    """Return the error feedback of that name.
+
+    Args:
+        name: One of `FEEDBACK`, or "package.module:Class" for any importable `ErrorFeedback`.
+        arguments: What the class is called with.
+
+    Raises:
+        ValueError, ImportError, AttributeError: As for `build_part`.
+    """
+    return build_part(ErrorFeedback, "error feedback", FEEDBACK, name, arguments)  # type: ignore[type-abstract]

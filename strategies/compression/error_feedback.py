@@ -1,16 +1,24 @@
-"""Error feedback: what compression leaves out is added to the next update.
+"""Error feedback: what a client keeps of its updates, so that what compression loses comes later.
 
-Sattler et al. 2020, Algorithm 2, for the residual A and the update dW: what is sent is
-compress(A + dW), and the next A is A + dW minus what was sent.
+A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
+becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
+reply that was lost or rejected leaves the memory as it was before it.
+
+`NoFeedback` and `Residual` are here, `ef21` and `momentum_correction` have modules of their own.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.vector_layout import Layout
+
+Memory = Mapping[str, Vector]
 
 # No training that converges comes near; below it, sums over any number of rounds stay finite.
 MAX_CHANGE = 2.0**64
@@ -20,50 +28,90 @@ class DivergedError(ValueError):
     """An update with NaN or infinite values, or values beyond `MAX_CHANGE`."""
 
 
-@dataclass(frozen=True)
-class Compressed:
-    """What `compress` returns.
+class ErrorFeedback(ABC):
+    """A rule for a client's memory. It is a value, as compressors are.
 
     Attributes:
-        data: The bytes to send.
-        update: What they decode to.
-        residual: What they leave out: float32 (n,).
+        memories: The names of the vectors that a client keeps; empty for none.
+        keeps_estimates: Whether what is sent changes an estimate of the client's update that the
+            server keeps (`update_sum`); else it is the update itself.
     """
 
-    data: bytes
-    update: Update
-    residual: Vector
+    memories: ClassVar[tuple[str, ...]] = ()
+    keeps_estimates: ClassVar[bool] = False
+
+    @abstractmethod
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return what to compress and send, and the memory for as long as it is not accepted.
+
+        Args:
+            update: What training changed, float32 (n,).
+            memory: The client's, by name; not changed.
+        """
+
+    @abstractmethod
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the memory once the server has accepted ``sent``.
+
+        Args:
+            memory: What `to_send` returned, not changed.
+            sent: What the compressed bytes decode to.
+        """
+
+
+@dataclass(frozen=True)
+class NoFeedback(ErrorFeedback):
+    """Sends every update for itself; what compression leaves out is lost."""
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return the update."""
+        return update, memory
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the memory, which is empty."""
+        del sent
+        return memory
+
+
+@dataclass(frozen=True)
+class Residual(ErrorFeedback):
+    """Adds what was not sent to the next update.
+
+    Sattler et al. 2020, Algorithm 2, for the residual A and the update dW: compress(A + dW) is
+    sent, and the next A is A + dW minus what was sent. Sent updates and residual sum to all updates
+    up to float32 rounding.
+    """
+
+    memories: ClassVar[tuple[str, ...]] = ("residual",)
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return A + dW, twice."""
+        total = add(memory["residual"], update)
+        return total, {"residual": total}
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return A + dW minus what was sent."""
+        return {"residual": memory["residual"] - sent.to_dense()}
+
+
+def add(first: Vector, second: Vector) -> Vector:
+    """Return the sum; where it overflows it is infinite, which `compress` refuses."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return first + second
 
 
 def compress(
-    update: Vector,
-    residual: Vector,
-    compressor: Compressor,
-    layout: Layout,
-    rng: np.random.Generator,
-) -> Compressed:
-    """Compress ``residual + update``.
-
-    What is sent and the new residual sum to it, exactly where nothing is sent and up to one float32
-    rounding elsewhere.
-
-    Args:
-        update: float32 (n,).
-        residual: float32 (n,), not changed; zeros for no error feedback.
-        compressor: The compressor.
-        layout: The layout of the vector.
-        rng: Random numbers for the compressor.
+    vector: Vector, compressor: Compressor, layout: Layout, rng: np.random.Generator
+) -> tuple[bytes, Update]:
+    """Return the bytes of a vector, and the update that the receiver decodes from them.
 
     Raises:
-        DivergedError: The sum has NaN or infinite values.
+        DivergedError: The vector has NaN or infinite values.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        accumulated = residual + update
-    if not np.isfinite(accumulated).all():
+    if not np.isfinite(vector).all():
         raise DivergedError("the update has NaN or infinite values")
-    data = compressor.encode(accumulated, layout, rng)
-    sent = compressor.decode(data, layout)
-    return Compressed(data, sent, accumulated - sent.to_dense())
+    data = compressor.encode(vector, layout, rng)
+    return data, compressor.decode(data, layout)
 
 
 def check_range(update: Update) -> None:

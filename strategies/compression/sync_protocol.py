@@ -28,11 +28,14 @@ class ReplyStatus(IntEnum):
         UPDATE: An update follows.
         NEEDS_MODEL: The client has no model that the message's updates lead on from.
         DIVERGED: Its training gave NaN, infinite or enormous values; nothing is sent.
+        FIRST_UPDATE: An update follows, made with an empty memory: what the server keeps of the
+            client's earlier ones (`update_sum`) does not count any more.
     """
 
     UPDATE = 0
     NEEDS_MODEL = 1
     DIVERGED = 2
+    FIRST_UPDATE = 3
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def decode_reply(data: bytes) -> tuple[ReplyStatus, int, bytes]:
     if status not in list(ReplyStatus):
         raise DecodeError(f"unknown status {status}")
     update = data[_REPLY.size :]
-    if update and status != ReplyStatus.UPDATE:
+    if update and status not in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE):
         raise DecodeError(f"{len(update)} bytes follow a status without an update")
     return ReplyStatus(status), server_round, update
 

@@ -12,7 +12,7 @@ from tests.support.local_grid import LocalGrid
 from tests.support.unreliable_grid import UnreliableGrid
 
 SIZE = 7850
-NAMES = ["stc", "topk", "signsgd", "qsgd", "eden"]
+NAMES = ["stc", "topk", "signsgd", "qsgd", "eden", "ef21", "dgc"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -90,6 +90,9 @@ STC = {"strategy": "stc", **COMPRESSED}
         (9, STC),
         (6, {"strategy": "signsgd", **COMPRESSED}),
         (4, {"strategy": "flwr.serverapp.strategy:FedAdam"}),
+        (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
+        (6, {"strategy": "ef21", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),
+        (6, {"strategy": "dgc", "local-steps": 1}),
     ],
     ids=lambda value: value.get("strategy", "fedavg") if isinstance(value, dict) else str(value),
 )

@@ -4,6 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 import strategies
+from strategies.compression.vector_layout import Layout
 from tests.support.replies import cohort
 
 SHAPES = {"weight": (9, 13), "bias": (13,), "scale": ()}
@@ -102,9 +103,19 @@ class Network:
     def random_change(self):
         return self.rng.normal(size=SIZE).astype(np.float32)
 
+    def memory(self, client):
+        """Return the client's memory as if the update sent last had been accepted."""
+        stored = dict(self.contexts[client].state["error-feedback"])
+        pending = stored.pop("pending").data
+        memory = {name: np.frombuffer(array.data, np.float32) for name, array in stored.items()}
+        strategy, layout = self.strategy, Layout(tuple(SHAPES), tuple(SHAPES.values()))
+        last_round = self.contexts[client].state["synced-version"]["round"]
+        return strategy.feedback.accepted(
+            memory, strategy.uplink_in(last_round).decode(pending, layout)
+        )
+
     def residual(self, client):
-        stored = self.contexts[client].state["error-feedback"]["residual"]
-        return np.frombuffer(stored.data, np.float32)
+        return self.memory(client)["residual"]
 
 
 def state_bytes(context):

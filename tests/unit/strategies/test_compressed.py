@@ -10,10 +10,14 @@ import strategies
 from strategies.base import RunSettings
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate
+from strategies.compression.ef21 import EF21
+from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.float32 import Float32
+from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
+from strategies.server_optimizer import Adam
 from tests.support.compressed_network import SIZE, Network, flatten
 
 
@@ -48,6 +52,11 @@ class WithTwoWords(Float32):
     two_words: int = 0
 
 
+@dataclass(frozen=True)
+class Halved(NoFeedback):
+    """Error feedback of another package."""
+
+
 OTHER = f"{__name__}:RandomMask"
 
 
@@ -73,7 +82,7 @@ OTHER = f"{__name__}:RandomMask"
 def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink):
     strategy = strategies.build("compressed", arguments)
     assert (strategy.uplink, strategy.downlink) == (uplink, downlink)
-    assert (strategy.error_feedback, strategy.weights) == (True, "uniform")
+    assert (strategy.feedback, strategy.weights) == (Residual(), "uniform")
 
 
 def test_hyphens_in_a_table_are_underscores_of_the_argument():
@@ -87,9 +96,30 @@ def test_table_is_not_changed():
     assert table == {"name": "sparse", "sparsity": 0.25}
 
 
-def test_error_feedback_and_weights_are_arguments():
-    strategy = strategies.build("compressed", {"error_feedback": False, "weights": "samples"})
-    assert (strategy.error_feedback, strategy.weights) == (False, "samples")
+@pytest.mark.parametrize(
+    ("given", "feedback"),
+    [
+        ("none", NoFeedback()),
+        ("residual", Residual()),
+        ({"name": "ef21"}, EF21()),
+        ("momentum", MomentumCorrection()),
+        ({"name": "momentum", "momentum": 0.5, "clip-norm": 2.0}, MomentumCorrection(0.5, 2.0)),
+        (f"{__name__}:Halved", Halved()),
+    ],
+)
+def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
+    assert strategies.build("compressed", {"feedback": given}).feedback == feedback
+
+
+def test_weights_warm_up_and_server_optimizer_are_arguments():
+    arguments = {
+        "weights": "samples",
+        "warmup_rounds": 3,
+        "server_optimizer": {"name": "adam", "learning-rate": 0.5},
+    }
+    strategy = strategies.build("compressed", arguments)
+    assert (strategy.weights, strategy.warmup_rounds) == ("samples", 3)
+    assert strategy.server_optimizer == Adam(0.5)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +127,28 @@ def test_error_feedback_and_weights_are_arguments():
     [
         ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, quant"),
         ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
-        ({"uplink": {"sparsity": 0.1}}, 'uplink = .*: give a name, or {name = "sparse"'),
+        (
+            {"uplink": {"sparsity": 0.1}},
+            "uplink = .*: give a name, or a table such as {n",
+        ),
         ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),
         ({"uplink": {"name": "sparse", "sparsty": 1}}, "compressor 'sparse': .*'sparsty'"),
         ({"uplink": {"name": "sparse", "sparsity": 0}}, "sparsity = 0: give a share above 0"),
         ({"uplink": {"name": "sign", "step": -1}}, "step = -1: give a positive number"),
         ({"weights": "none"}, "weights = 'none'"),
+        (
+            {"feedback": "residuals"},
+            "error feedback 'residuals': known are ef21, momentum, ",
+        ),
+        ({"feedback": "strategies.stc:STC"}, "is not a subclass of ErrorFeedback"),
+        ({"feedback": {"momentum": 1}}, "feedback = .*: give a name, or a table"),
+        ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: give a number from 0"),
+        ({"feedback": {"name": "momentum", "clip-norm": 0}}, "clip-norm = 0: give a number above"),
+        ({"warmup_rounds": -1}, "warmup-rounds = -1: give a whole number"),
+        ({"warmup_rounds": 2, "uplink": "sign"}, "warmup-rounds = 2: Sign has no sparsity"),
+        ({"server_optimizer": "sdg"}, "server optimizer 'sdg': known are adam, sgd, yogi; or"),
+        ({"server_optimizer": {"name": "sgd", "momentum": 1}}, "momentum = 1: give a number"),
+        ({"server_optimizer": {"name": "adam", "tau": 0}}, "tau = 0: give a number above 0"),
         ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],
 )

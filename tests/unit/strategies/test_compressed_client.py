@@ -189,7 +189,9 @@ def test_state_holds_model_version_and_error_feedback():
     network = after_rounds(1)
     state = network.contexts[0].state
     assert set(state) == {"synced-model", "synced-version", "error-feedback"}
-    assert set(state["synced-version"]) == {"number", "fingerprint", "round"}
+    assert set(state["synced-version"]) == {
+        "number", "fingerprint", "round", "memory-since",
+    }  # fmt: skip
     assert set(state["error-feedback"]) == {"residual", "pending"}
     assert np.array_equal(flatten(state["synced-model"]), network.trained_from[0])
 

@@ -10,6 +10,7 @@ import strategies
 from strategies.base import RunSettings
 from strategies.compressed_server import CompressedReply, CompressedStrategy, ModelNeededError
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
+from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
@@ -638,7 +639,7 @@ def test_random_numbers_come_from_seed_round_and_client():
 def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(drawn, weights):
     size = len(drawn[0][0])
     layout = layout_of(size)
-    strategy = CompressedStrategy(Float32(), Float32(), error_feedback=False, weights=weights)
+    strategy = CompressedStrategy(Float32(), Float32(), feedback=NoFeedback(), weights=weights)
     model = {"array0": np.zeros(size, np.float32)}
     strategy.configure_train(1, record(model), ConfigRecord(), cohort())
     stack, counts = [], []
@@ -686,17 +687,15 @@ def test_clients_are_weighted_uniformly_or_by_their_examples(name, arguments, we
     np.testing.assert_allclose(flatten(network.model) - before, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("error_feedback", [True, False])
-def test_residuals_are_kept_with_error_feedback_only(error_feedback):
+@pytest.mark.parametrize("feedback", ["residual", "none"])
+def test_residuals_are_kept_with_error_feedback_only(feedback):
     sparse = {"name": "sparse", "sparsity": 0.1}
-    network = Network(
-        "compressed", clients=2, uplink=sparse, downlink=sparse, error_feedback=error_feedback
-    )
+    network = Network("compressed", clients=2, uplink=sparse, downlink=sparse, feedback=feedback)
     before = flatten(network.model).astype(np.float64)
     changes = [network.random_change() for _ in range(2)]
     network.run_round(dict(enumerate(changes)))
     moved = flatten(network.model) - before
-    if error_feedback:
+    if feedback == "residual":
         kept = np.mean([network.residual(client) for client in range(2)], axis=0)
         total = moved + network.strategy.residual + kept
         np.testing.assert_allclose(total, np.mean(changes, axis=0), atol=1e-5)

@@ -105,7 +105,8 @@ def test_strategy_is_loaded_by_its_path():
 
 
 NAMES = [
-    "broken", "compressed", "eden", "fedavg", "fedsgd", "other", "qsgd", "signsgd", "stc", "topk",
+    "broken", "compressed", "dgc", "eden", "ef21", "fedavg", "fedsgd", "other", "qsgd", "signsgd",
+    "stc", "topk",
 ]  # fmt: skip
 
 

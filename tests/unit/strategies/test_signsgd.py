@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import strategies
+from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign
 from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload
 
@@ -64,7 +65,7 @@ def test_theory_bits_of_missed_rounds_are_those_of_a_sum_of_signs():
 def test_compressors_are_made_of_the_arguments():
     strategy = strategies.build("signsgd", {})
     assert (strategy.uplink, strategy.downlink) == (Sign(1.0), Sign(0.0002))
-    assert (strategy.error_feedback, strategy.weights) == (False, "uniform")
+    assert (strategy.feedback, strategy.weights) == (NoFeedback(), "uniform")
     assert strategies.build("signsgd", {"step_size": 1}).downlink == Sign(1.0)
 
 

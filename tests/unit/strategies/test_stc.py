@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import strategies
+from strategies.compression.error_feedback import Residual
 from strategies.compression.ternary import Ternary
 from strategies.stc import STC
 from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
@@ -35,12 +36,12 @@ def test_scope_model_follows_algorithm_2_with_one_block():
 def test_defaults_are_the_papers():
     strategy = strategies.build("stc", {})
     assert strategy.uplink == strategy.downlink == Ternary(1 / 400, "tensor")
-    assert (strategy.weights, strategy.error_feedback) == ("uniform", True)
+    assert (strategy.weights, strategy.feedback) == ("uniform", Residual())
 
 
 def test_arguments_are_those_of_the_compressors():
     arguments = {"sparsity_up": 0.1, "sparsity_down": 0.2, "scope": "model", "weights": "samples"}
-    assert list(inspect.signature(STC).parameters) == list(arguments)
+    assert list(inspect.signature(STC).parameters) == [*arguments, "server_optimizer"]
     strategy = strategies.build("stc", arguments)
     assert (strategy.uplink, strategy.downlink) == (Ternary(0.1, "model"), Ternary(0.2, "model"))
     assert strategy.weights == "samples"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import strategies
+from strategies.compression.error_feedback import Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SIZE, Network, flatten
@@ -38,7 +39,7 @@ def test_sparse_downlink_sends_updates():
 def test_compressors_are_made_of_the_arguments():
     strategy = strategies.build("topk", {})
     assert (strategy.uplink, strategy.downlink) == (Sparse(0.01, "tensor"), Float32())
-    assert (strategy.weights, strategy.error_feedback) == ("uniform", True)
+    assert (strategy.weights, strategy.feedback) == ("uniform", Residual())
     strategy = strategies.build(
         "topk", {"sparsity_up": 0.1, "sparsity_down": 0.2, "scope": "model", "weights": "samples"}
     )

@@ -252,7 +252,7 @@ def test_vector_that_is_not_finite_never_becomes_such_an_update(built, case, val
     vector = vectors()["normal"]
     vector[[3, 120]] = value
     with pytest.raises(DivergedError, match="NaN or infinite"):
-        compress(vector, np.zeros_like(vector), compressor, LAYOUT, generator())
+        compress(vector, compressor, LAYOUT, generator())
     with np.errstate(all="ignore"):
         data = compressor.encode(vector, LAYOUT, generator())
     decode_or_reject(

@@ -9,6 +9,8 @@ from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import (
     MAX_CHANGE,
     DivergedError,
+    NoFeedback,
+    Residual,
     check_range,
     compress,
 )
@@ -28,6 +30,14 @@ from tests.support.compression_reference import (
 )
 
 COMPRESSORS = {"ternary": Ternary, "sparse": Sparse}
+RESIDUAL = Residual()
+
+
+def send(update, residual, compressor, layout, rng):
+    """Return the bytes, the update that they decode to, and the residual once it is accepted."""
+    total, memory = RESIDUAL.to_send(update, {"residual": residual})
+    data, sent = compress(total, compressor, layout, rng)
+    return data, sent, RESIDUAL.accepted(memory, sent)["residual"]
 
 
 @no_deadline
@@ -43,19 +53,19 @@ def test_sent_update_and_new_residual_sum_to_update_and_old_residual(
     update_before, residual_before = update.copy(), residual.copy()
 
     made, layout = COMPRESSORS[compressor](sparsity), layout_of(*blocks)
-    found = compress(update, residual, made, layout, generator())
+    data, sent, left = send(update, residual, made, layout, generator())
     np.testing.assert_array_equal(update, update_before)
     np.testing.assert_array_equal(residual, residual_before)
-    assert found.residual.dtype == np.float32
-    assert np.isfinite(found.residual).all()
-    dense = found.update.to_dense()
+    assert left.dtype == np.float32
+    assert np.isfinite(left).all()
+    dense = sent.to_dense()
     not_sent = dense == 0
-    np.testing.assert_array_equal(found.residual[not_sent], accumulated[not_sent])
+    np.testing.assert_array_equal(left[not_sent], accumulated[not_sent])
     exact = accumulated.astype(np.float64) - dense
     rounding = np.maximum(np.abs(exact) * 2.0**-24, SMALLEST)
-    assert (np.abs(found.residual - exact) <= rounding).all()
-    assert found.data == made.encode(accumulated, layout, generator())
-    assert made.decode(found.data, layout).to_dense().tobytes() == dense.tobytes()
+    assert (np.abs(left - exact) <= rounding).all()
+    assert data == made.encode(accumulated, layout, generator())
+    assert made.decode(data, layout).to_dense().tobytes() == dense.tobytes()
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS)
@@ -69,9 +79,8 @@ def test_over_many_rounds_every_update_is_sent_or_in_the_residual(compressor, sp
     for _ in range(rounds):
         update = rng.normal(size=size).astype(np.float32)
         updates += update
-        found = compress(update, residual, made, layout, rng)
-        residual = found.residual
-        sent += found.update.to_dense()
+        _, of_round, residual = send(update, residual, made, layout, rng)
+        sent += of_round.to_dense()
     np.testing.assert_allclose(sent + residual, updates, atol=rounds * 1e-5)
     assert np.abs(sent).max() > 1
 
@@ -80,9 +89,9 @@ def test_over_many_rounds_every_update_is_sent_or_in_the_residual(compressor, sp
 @given(vectors(min_size=1))
 def test_residual_is_zero_where_everything_is_sent(update):
     zero = np.zeros_like(update)
-    found = compress(update, zero, Float32(), layout_of(len(update)), generator())
-    np.testing.assert_array_equal(found.update.to_dense(), update)
-    assert not found.residual.any()
+    _, sent, left = send(update, zero, Float32(), layout_of(len(update)), generator())
+    np.testing.assert_array_equal(sent.to_dense(), update)
+    assert not left.any()
 
 
 @pytest.mark.parametrize(
@@ -93,9 +102,23 @@ def test_sum_that_is_not_finite_raises_diverged_error(update, residual, recwarn)
     residual = float32([1, residual, 3])
     before = residual.copy()
     with pytest.raises(DivergedError, match="NaN or infinite"):
-        compress(float32([0, update, 0]), residual, Float32(), layout_of(3), generator())
+        send(float32([0, update, 0]), residual, Float32(), layout_of(3), generator())
     np.testing.assert_array_equal(residual, before)
     assert not recwarn
+
+
+def test_memory_stays_as_it_was_with_the_update_until_that_is_accepted():
+    update, residual = float32([1, -4]), float32([0.5, 0])
+    total, memory = RESIDUAL.to_send(update, {"residual": residual})
+    assert total.tolist() == memory["residual"].tolist() == [1.5, -4]
+    sent = SparseUpdate(2, np.array([1]), float32([-3]))
+    assert RESIDUAL.accepted(memory, sent)["residual"].tolist() == [1.5, -1]
+
+
+def test_no_feedback_sends_every_update_as_it_is():
+    update = float32([1, -4])
+    assert NoFeedback().to_send(update, {}) == (update, {})
+    assert NoFeedback().accepted({}, DenseUpdate(update)) == {}
 
 
 def test_values_up_to_the_bound_are_in_range():

@@ -160,10 +160,11 @@ def test_another_protocol_is_rejected(protocol):
 
 
 def test_status_numbers_are_those_of_the_protocol():
-    assert [status.value for status in ReplyStatus] == [0, 1, 2]
+    assert [status.value for status in ReplyStatus] == [0, 1, 2, 3]
     assert ReplyStatus.UPDATE == 0
     assert ReplyStatus.NEEDS_MODEL == 1
     assert ReplyStatus.DIVERGED == 2
+    assert ReplyStatus.FIRST_UPDATE == 3
 
 
 @no_deadline
@@ -181,7 +182,7 @@ def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     [
         (b"", "the payload has 0 bytes"),
         (b"\x03\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
-        (b"\x03\x03\0\0\0\0", "unknown status 3"),
+        (b"\x03\x04\0\0\0\0", "unknown status 4"),
         (b"\x03\xff\0\0\0\0", "unknown status 255"),
         (b"\x03\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
         (b"\x03\x02\0\0\0\0a", "1 bytes follow a status without an update"),

@@ -1,0 +1,75 @@
+"""Which version of the global model each client has, and the updates that lead on from it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strategies.compression.sync_protocol import Head, UpdateHistory
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """What a client last confirmed: its version, and how many updates there were by then."""
+
+    version: int
+    update_count: int
+
+
+class ClientVersions:
+    """The server's side of the protocol by which clients' models follow (docs/protocol.md)."""
+
+    def __init__(self) -> None:
+        self._history = UpdateHistory(0, b"")
+        self._confirmed: dict[int, _Confirmed] = {}
+        # The round of each node's last accepted update. Kept for nodes that lost their model, too:
+        # they may still hold the update that this settles.
+        self._accepted: dict[int, int] = {}
+
+    def start_from(self, number: int, model: bytes) -> None:
+        """Begin with a model that no client has yet."""
+        self._history = UpdateHistory(number, model)
+        self._confirmed.clear()
+
+    def confirm(self, nodes: Iterable[int], server_round: int) -> None:
+        """Note that these clients trained from the current version, and that it was accepted."""
+        confirmed = _Confirmed(self._history.version.number, self._history.count)
+        for node in nodes:
+            self._confirmed[node] = confirmed
+            self._accepted[node] = server_round
+
+    def append(self, server_round: int, update: bytes) -> None:
+        """Add the update that leads to the round's model."""
+        self._history.append(server_round, update)
+
+    def forget_model(self, node: int) -> None:
+        """Note that the client does not have a model any more."""
+        self._confirmed.pop(node, None)
+
+    def forget_models(self) -> None:
+        """Note that no client has a model any more."""
+        self._confirmed.clear()
+
+    def forget_accepted(self) -> None:
+        """Tell all clients that no update of theirs was accepted."""
+        self._accepted.clear()
+
+    def can_follow(self, node: int) -> bool:
+        """Return whether the updates that the client missed are all kept."""
+        return node in self._confirmed and self._history.reaches(self._confirmed[node].version)
+
+    def version(self, node: int) -> int:
+        """Return the number of the version that the client confirmed."""
+        return self._confirmed[node].version
+
+    def num_missed(self, node: int) -> int | None:
+        """Return how many updates the client missed; None where it has no model."""
+        if node not in self._confirmed:
+            return None
+        return self._history.count - self._confirmed[node].update_count
+
+    def head(self, node: int) -> Head:
+        """Return the head of a message to the client."""
+        return Head(self._accepted.get(node, 0), self._history.version)
+
+    def updates_since(self, number: int) -> bytes:
+        """Return the encoded updates since the version of that number."""
+        return self._history.since(number)

@@ -1,0 +1,50 @@
+"""EF21: error feedback by estimates instead of residuals.
+
+P. Richtarik, I. Sokolov, I. Fatkhullin: EF21: A New, Simpler, Theoretically Better, and Practically
+Faster Error Feedback. NeurIPS 2021, arXiv 2106.05203; with few clients a round as in EF21-PP, arXiv
+2110.03294. The paper compresses gradients by top-k; here it is the change by the local training.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategies.compressed_server import CompressedStrategy
+from strategies.compression import ef21
+from strategies.compression.float32 import Float32
+from strategies.compression.largest_entries import check_sparsity
+from strategies.compression.sparse import Sparse
+from strategies.server_optimizer import NONE
+
+
+class EF21(CompressedStrategy):
+    """EF21: clients send the largest changes of an estimate of their update.
+
+    The server keeps every client's estimate, a model's size each, and steps by their mean in each
+    round: a client that is absent counts with its last one, so that it takes part in more rounds
+    than it trains in. The server's updates are sent as they are.
+
+    Args:
+        sparsity_up: p of what clients send: the share of entries.
+        scope: What entries are chosen from: every "tensor", or the whole "model".
+        weights: How clients count in the mean: "uniform" or "samples", n_k.
+        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
+            "yogi", or a table with arguments (`strategies.server_optimizer`).
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        sparsity_up: float = 1 / 100,
+        scope: str = "tensor",
+        weights: str = "uniform",
+        server_optimizer: str | Mapping[str, Any] = NONE,
+    ) -> None:
+        super().__init__(
+            Sparse(check_sparsity("sparsity-up", sparsity_up), scope),
+            Float32(),
+            feedback=ef21.EF21(),
+            weights=weights,
+            server_optimizer=server_optimizer,
+        )

@@ -1,0 +1,204 @@
+"""Server optimisers: what the server makes of the clients' mean update.
+
+S. Reddi et al.: Adaptive Federated Optimization. ICLR 2021, arXiv 2003.00295, Algorithm 2; FedAvgM:
+T. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335. The mean update Delta takes the place of the negative
+gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.aggregation import Arrays, cast_like
+from strategies.by_name import build_part, read_part
+
+Updates = Mapping[str, NDArray[np.float64]]
+Vectors = dict[str, NDArray[np.float64]]
+
+BUILT_IN = {
+    "adam": "strategies.server_optimizer:Adam",
+    "sgd": "strategies.server_optimizer:SGD",
+    "yogi": "strategies.server_optimizer:Yogi",
+}
+NONE = "none"
+
+
+class ServerOptimizer(ABC):
+    """Turns the round's mean update into the change of the global model.
+
+    It keeps what it needs between rounds, and is pickled with the strategy.
+    """
+
+    @abstractmethod
+    def step(self, update: Updates) -> Vectors:
+        """Return the change of the model.
+
+        Args:
+            update: The mean update by array name, float64; the same names and shapes every time.
+        """
+
+
+@dataclass
+class SGD(ServerOptimizer):
+    """FedAvgM: m <- momentum m + Delta; the model changes by learning_rate m.
+
+    Args:
+        learning_rate: Of the server; 1 with no momentum is plain averaging.
+        momentum: From 0 to below 1.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    learning_rate: float = 1.0
+    momentum: float = 0.9
+    _momenta: Vectors = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_positive("learning-rate", self.learning_rate)
+        _check_share("momentum", self.momentum)
+
+    def step(self, update: Updates) -> Vectors:
+        """Return learning_rate m."""
+        for name, delta in update.items():
+            self._momenta[name] = self.momentum * self._momenta.get(name, 0.0) + delta
+        return {name: self.learning_rate * self._momenta[name] for name in update}
+
+
+@dataclass
+class Adaptive(ServerOptimizer):
+    """The part that Adam and Yogi share.
+
+    m <- beta_1 m + (1 - beta_1) Delta; the model changes by learning_rate m / (sqrt(v) + tau). They
+    differ in v, a running square of Delta, zero at first.
+
+    Args:
+        learning_rate: Of the server.
+        beta_1: Of the first moment m, from 0 to below 1.
+        beta_2: Of the second moment v, from 0 to below 1.
+        tau: Added to the root: the smaller, the more adaptive.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    learning_rate: float = 0.1
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 1e-3
+    _first: Vectors = field(default_factory=dict, init=False, repr=False)
+    _second: Vectors = field(default_factory=dict, init=False, repr=False)
+    _steps: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_positive("learning-rate", self.learning_rate)
+        _check_share("beta-1", self.beta_1)
+        _check_share("beta-2", self.beta_2)
+        _check_positive("tau", self.tau)
+
+    @abstractmethod
+    def second_moment(
+        self, v: NDArray[np.float64], square: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the next v from the square of Delta."""
+
+    def rate(self) -> float:
+        """Return the learning rate of this step."""
+        return self.learning_rate
+
+    def step(self, update: Updates) -> Vectors:
+        """Return learning_rate m / (sqrt(v) + tau)."""
+        self._steps += 1
+        for name, delta in update.items():
+            m = self._first.get(name, np.zeros_like(delta))
+            v = self._second.get(name, np.zeros_like(delta))
+            self._first[name] = self.beta_1 * m + (1 - self.beta_1) * delta
+            self._second[name] = self.second_moment(v, delta**2)
+        rate = self.rate()
+        return {
+            name: rate * self._first[name] / (np.sqrt(self._second[name]) + self.tau)
+            for name in update
+        }
+
+
+@dataclass
+class Adam(Adaptive):
+    """FedAdam: v <- beta_2 v + (1 - beta_2) Delta^2.
+
+    The learning rate is corrected for the moments' start at zero as in Flower's FedAdam, which
+    takes t + 1 for the number t of the step.
+    """
+
+    def second_moment(
+        self, v: NDArray[np.float64], square: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return beta_2 v + (1 - beta_2) Delta^2."""
+        return self.beta_2 * v + (1 - self.beta_2) * square
+
+    def rate(self) -> float:
+        """Return the corrected learning rate."""
+        power = self._steps + 1
+        return self.learning_rate * math.sqrt(1 - self.beta_2**power) / (1 - self.beta_1**power)
+
+
+@dataclass
+class Yogi(Adaptive):
+    """FedYogi: v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2)."""
+
+    learning_rate: float = 0.01
+
+    def second_moment(
+        self, v: NDArray[np.float64], square: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return v - (1 - beta_2) Delta^2 sign(v - Delta^2)."""
+        return v - (1 - self.beta_2) * square * np.sign(v - square)
+
+
+def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
+    """Return the server optimiser that a strategy's argument names; None for "none".
+
+    Args:
+        given: "none", "sgd", "adam", "yogi" or "package.module:Class", or a table with that
+            name and arguments, ``{name = "adam", learning-rate = 0.01}``.
+
+    Raises:
+        ValueError, ImportError, AttributeError: As for `build_part`.
+    """
+    if given == NONE:
+        return None
+    name, arguments = read_part("server-optimizer", given)
+    return build_part(ServerOptimizer, "server optimizer", BUILT_IN, name, arguments)  # type: ignore[type-abstract]
+
+
+def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
+    """Return the model after the optimiser's step, in the dtypes of the model.
+
+    Args:
+        model: The arrays that are trained.
+        updates: The mean update of each, float64.
+        optimizer: The optimiser, which takes note of the step.
+    """
+    changes = optimizer.step(updates)
+    return {
+        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
+        for name, array in model.items()
+    }
+
+
+def _check_positive(key: str, value: float) -> None:
+    if not (_is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"{key} = {value!r}: give a number above 0")
+
+
+def _check_share(key: str, value: float) -> None:
+    if not (_is_number(value) and 0 <= value < 1):
+        raise ValueError(f"{key} = {value!r}: give a number from 0 to below 1")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,86 @@
+"""Sums of updates over a round, and of estimates over all rounds."""
+
+import numpy as np
+import pytest
+
+from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
+from strategies.compression.update_sum import EstimateSum, UpdateSum
+from tests.support.compression_reference import float32
+
+
+def dense(*values):
+    return DenseUpdate(float32(values))
+
+
+def test_update_sum_is_the_weighted_sum_of_the_round():
+    found = UpdateSum()
+    for _ in range(2):
+        found.add(1, dense(1, 2), 3.0, anew=False)
+        found.add(2, SparseUpdate(2, np.array([1]), float32([-4])), 2.0, anew=True)
+        total, weight = found.finish()
+        assert (total.tolist(), weight) == ([3, -2], 5)
+        found.reset()
+
+
+def test_estimates_are_changed_and_those_of_absent_clients_count():
+    found = EstimateSum()
+    found.add(1, dense(1, 2), 1.0, anew=True)
+    found.add(2, dense(10, 0), 3.0, anew=True)
+    total, weight = found.finish()
+    assert (total.tolist(), weight) == ([31, 2], 4)
+    found.reset()
+    found.add(1, SparseUpdate(2, np.array([0]), float32([5])), 2.0, anew=False)
+    total, weight = found.finish()  # 2 * (6, 2) + 3 * (10, 0)
+    assert (total.tolist(), weight) == ([42, 4], 5)
+    assert found[1].tolist() == [6, 2]
+
+
+def test_client_that_begins_anew_replaces_its_estimate():
+    found = EstimateSum()
+    found.add(1, dense(1, 2), 1.0, anew=True)
+    found.finish()
+    found.reset()
+    found.add(1, dense(0, 7), 1.0, anew=True)
+    total, weight = found.finish()
+    assert (total.tolist(), weight) == ([0, 7], 1)
+
+
+def test_dropped_round_changes_no_estimate():
+    found = EstimateSum()
+    found.add(1, dense(1, 2), 1.0, anew=True)
+    found.finish()
+    found.reset()
+    found.add(1, dense(5, 5), 1.0, anew=False)
+    found.reset()
+    assert found.finish()[0].tolist() == [1, 2]
+    assert found[1].dtype == np.float32
+
+
+def test_only_clients_with_an_estimate_can_change_it():
+    found = EstimateSum()
+    assert 1 not in found
+    found.add(1, dense(1), 1.0, anew=True)
+    assert 1 not in found, "the round may still fail"
+    found.finish()
+    assert 1 in found
+    found.reset()
+    found.forget_clients()
+    assert 1 not in found
+    assert found.finish()[1] == 0
+    assert 1 in UpdateSum()
+
+
+def test_sum_stays_that_of_the_estimates_over_many_rounds():
+    rng = np.random.default_rng(1)
+    found = EstimateSum()
+    for _ in range(300):
+        for node in rng.choice(9, 3, replace=False).tolist():
+            anew = node not in found or bool(rng.random() < 0.1)
+            update = DenseUpdate(rng.normal(size=20).astype(np.float32))
+            found.add(node, update, float(rng.integers(1, 50)), anew=anew)
+        total, weight = found.finish()
+        found.reset()
+    estimates = np.stack([found[node] for node in range(9)]).astype(np.float64)
+    weights = np.array([found._estimates[node][1] for node in range(9)])
+    assert weight == pytest.approx(weights.sum())
+    np.testing.assert_allclose(total, weights @ estimates, atol=1e-6)

@@ -1,0 +1,182 @@
+"""EF21: the algorithm, and estimates that both ends share through every fault."""
+
+import numpy as np
+import pytest
+
+import strategies
+from strategies.base import RunSettings
+from strategies.compression.ef21 import EF21 as Estimates
+from strategies.compression.float32 import Float32
+from strategies.compression.sparse import Sparse
+from tests.support.compressed_network import FIRST_NODE, SIZE, Network, flatten, payload
+
+P = 0.05
+
+
+def ef21(clients=4, **arguments):
+    return Network("ef21", clients, **{"sparsity_up": P, "scope": "model", **arguments})
+
+
+def server_estimate(network, client):
+    return network.strategy.update_sum[FIRST_NODE + client]
+
+
+def estimate(network, client):
+    return network.memory(client)["estimate"]
+
+
+def largest(vector, count):
+    """Return the vector with its ``count`` largest entries, the others 0."""
+    kept = np.zeros_like(vector)
+    places = np.argsort(-np.abs(vector), kind="stable")[:count]
+    kept[places] = vector[places]
+    return kept
+
+
+def test_defaults():
+    strategy = strategies.build("ef21", {})
+    assert (strategy.uplink, strategy.downlink) == (Sparse(0.01), Float32())
+    assert (strategy.feedback, strategy.weights) == (Estimates(), "uniform")
+
+
+def quadratics(clients):
+    """Return the slopes and minima of as many quadratic losses, and where their mean is least."""
+    rng = np.random.default_rng(2)
+    slopes = rng.uniform(0.5, 2, size=(clients, SIZE))
+    minima = rng.normal(scale=3, size=(clients, SIZE))
+    return slopes, minima, (slopes * minima).sum(axis=0) / slopes.sum(axis=0)
+
+
+def test_all_clients_in_every_round_is_algorithm_2_of_the_paper():
+    """x <- x - g, g_i <- g_i + C(gamma grad f_i(x) - g_i), g the mean of the g_i."""
+    network = ef21()
+    slopes, minima, optimum = quadratics(4)
+    step, count = 0.05, int(np.ceil(P * SIZE))
+    x = flatten(network.model).astype(np.float64)
+    estimates = np.zeros((4, SIZE))
+    for _ in range(60):
+        model = flatten(network.model)
+        changes = {c: -step * slopes[c] * (model - minima[c]) for c in range(4)}
+        network.run_round({c: change.astype(np.float32) for c, change in changes.items()})
+        for c in range(4):
+            wanted = -step * slopes[c] * (x - minima[c])
+            estimates[c] += largest(wanted - estimates[c], count)
+        x += estimates.mean(axis=0)
+    np.testing.assert_allclose(flatten(network.model), x, atol=2e-3)
+    for _ in range(1500):
+        model = flatten(network.model)
+        network.run_round(
+            {c: (-step * slopes[c] * (model - minima[c])).astype(np.float32) for c in range(4)}
+        )
+    assert np.abs(flatten(network.model) - optimum).max() < 1e-3
+
+
+def test_without_feedback_the_same_clients_do_not_reach_the_minimum():
+    """What EF21 is for: the largest entries of opposed gradients cancel each other."""
+    sparse = {"name": "sparse", "sparsity": P, "scope": "model"}
+    network = Network("compressed", 4, uplink=sparse, feedback="none")
+    slopes, minima, optimum = quadratics(4)
+    for _ in range(1500):
+        model = flatten(network.model)
+        network.run_round(
+            {c: (-0.05 * slopes[c] * (model - minima[c])).astype(np.float32) for c in range(4)}
+        )
+    assert np.abs(flatten(network.model) - optimum).max() > 0.1
+
+
+def test_absent_clients_count_with_their_last_estimate():
+    network = ef21(sparsity_up=1.0)
+    ones = np.ones(SIZE, np.float32)
+    before = flatten(network.model)
+    network.run_round({0: 1 * ones, 1: 3 * ones})
+    np.testing.assert_allclose(flatten(network.model) - before, 2, rtol=1e-5)
+    before = flatten(network.model)
+    network.run_round({0: 5 * ones})
+    np.testing.assert_allclose(flatten(network.model) - before, 4, rtol=1e-5)
+
+
+def test_estimates_weigh_by_examples_where_asked():
+    network = ef21(sparsity_up=1.0, weights="samples")
+    ones = np.ones(SIZE, np.float32)
+    before = flatten(network.model)
+    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
+    np.testing.assert_allclose(flatten(network.model) - before, 2.5, rtol=1e-5)
+
+
+def test_first_update_says_so():
+    network = ef21()
+    statuses = [payload(network.run_round({0: network.random_change()})[0])[1] for _ in range(2)]
+    assert statuses == [3, 0]
+
+
+def test_update_of_an_estimate_that_the_server_lacks_is_rejected():
+    network = ef21(clients=1)
+    (message,) = network.configure(0)
+    reply = network.train(message, network.random_change())
+    changed = bytearray(payload(reply))
+    changed[1] = 0  # no first update, it claims
+    reply.content["update"]["payload"] = bytes(changed)
+    network.aggregate([reply])
+    assert "an estimate that the server does not have" in str(network.strategy.rejected[FIRST_NODE])
+    network.run_round({0: network.random_change()})
+    assert not network.strategy.rejected, "it is told so, and begins anew"
+    assert np.array_equal(server_estimate(network, 0), estimate(network, 0))
+
+
+def test_both_ends_have_the_same_estimates_through_lost_replies_and_lost_states():
+    network = ef21(clients=5)
+    rng = np.random.default_rng(4)
+    settled = set()
+    lost = restarted = 0
+    for _ in range(150):
+        clients = sorted(rng.choice(5, 3, replace=False).tolist())
+        arriving = []
+        for client, message in zip(clients, network.configure(*clients), strict=True):
+            if rng.random() < 0.1:
+                network.lose_state(client)
+                settled.discard(client)
+                restarted += 1
+            reply = network.train(message, network.random_change())
+            if rng.random() < 0.2:
+                lost += 1
+                settled.discard(client)
+            else:
+                arriving.append((client, reply))
+        network.aggregate([reply for _, reply in arriving])
+        for client, _ in arriving:
+            if FIRST_NODE + client not in network.strategy.rejected:
+                settled.add(client)
+        for client in settled:
+            assert np.array_equal(server_estimate(network, client), estimate(network, client))
+    assert lost > 50
+    assert restarted > 20
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_round_with_too_few_replies_changes_no_estimate(fails):
+    network = ef21(clients=3, settings=RunSettings(min_replies=2))
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    before = [server_estimate(network, client).copy() for client in range(2)]
+    network.run_round({0: network.random_change()} if fails else dict.fromkeys(range(2), 1.0))
+    for client in range(2):
+        assert np.array_equal(server_estimate(network, client), before[client]) == fails
+        if not fails:
+            assert np.array_equal(server_estimate(network, client), estimate(network, client))
+    changes = {client: network.random_change() for client in range(2)}
+    network.run_round(changes)
+    assert not network.strategy.rejected
+    for client in range(2):
+        assert np.array_equal(server_estimate(network, client), estimate(network, client))
+
+
+def test_forgotten_clients_begin_anew():
+    """A resumed run whose clients' states are gone; one client kept its own all the same."""
+    network = ef21(clients=2)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    network.strategy.forget_clients()
+    network.lose_state(0)
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    assert not network.strategy.rejected
+    for client in range(2):
+        assert np.array_equal(server_estimate(network, client), estimate(network, client))
+        assert np.count_nonzero(estimate(network, client)) <= np.ceil(P * SIZE)

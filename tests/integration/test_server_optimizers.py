@@ -1,0 +1,48 @@
+"""Server optimisers on real data, against Flower's strategies."""
+
+import numpy as np
+import pytest
+
+from tests.support.in_process import model_arrays, train
+
+FLOWER = "flwr.serverapp.strategy"
+RUN = {"num_server_rounds": 6, "local_epochs": 1, "evaluate_every": 6}
+
+
+@pytest.mark.parametrize(
+    ("ours", "flowers", "arguments"),
+    [
+        (
+            "{name = 'adam', learning-rate = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01}",
+            "FedAdam",
+            "eta = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01",
+        ),
+        ("'adam'", "FedAdam", ""),
+        ("'yogi'", "FedYogi", ""),
+        (
+            "{name = 'sgd', learning-rate = 0.5, momentum = 0.9}",
+            "FedAvgM",
+            "server-learning-rate = 0.5, server-momentum = 0.9",
+        ),
+    ],
+    ids=["adam", "adam's defaults", "yogi's defaults", "momentum"],
+)
+def test_fedavg_with_a_server_optimizer_is_flowers_strategy(ours, flowers, arguments):
+    _, found = train(strategy="fedavg", strategy_args=f"server-optimizer = {ours}", **RUN)
+    _, expected = train(strategy=f"{FLOWER}:{flowers}", strategy_args=arguments, **RUN)
+    for array, other in zip(model_arrays(found), model_arrays(expected), strict=True):
+        np.testing.assert_allclose(array, other, atol=1e-6)
+    assert found.history[-1].accuracy == expected.history[-1].accuracy
+
+
+def test_server_momentum_speeds_up_stc():
+    """Both have the same clients and the same rounds; momentum 0.9 takes longer steps."""
+    run = {
+        "strategy": "stc", "num_server_rounds": 40, "local_steps": 1, "evaluate_every": 40, "learning_rate": 0.005,
+        "partition": "iid",
+    }  # fmt: skip
+    sparse = "sparsity-up = 0.05, sparsity-down = 0.05"
+    _, plain = train(strategy_args=sparse, **run)
+    momentum = f"{sparse}, server-optimizer = {{name = 'sgd', momentum = 0.9}}"
+    _, stepped = train(strategy_args=momentum, **run)
+    assert stepped.history[-1].test_loss < 0.8 * plain.history[-1].test_loss

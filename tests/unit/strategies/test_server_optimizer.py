@@ -1,0 +1,141 @@
+"""Server optimisers against formulas by hand; tests/integration compares them with Flower's."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from strategies import server_optimizer
+from strategies.base import RunSettings
+from strategies.fedavg import FedAvg
+from strategies.fedsgd import FedSGD
+from strategies.server_optimizer import SGD, Adam, Yogi
+from tests.support.compressed_network import SIZE, Network, flatten
+
+
+def steps(optimizer, *deltas):
+    return [optimizer.step({"w": np.array(delta, float)})["w"] for delta in deltas]
+
+
+def test_sgd_with_momentum_by_hand():
+    found = steps(SGD(learning_rate=0.5, momentum=0.9), [1.0, -2.0], [1.0, 0.0], [0.0, 0.0])
+    np.testing.assert_allclose(found, [[0.5, -1], [0.95, -0.9], [0.855, -0.81]])
+
+
+def test_sgd_of_rate_1_without_momentum_is_plain_averaging():
+    assert steps(SGD(1.0, 0.0), [3.0, -1.0], [0.5, 0.0])[1].tolist() == [0.5, 0.0]
+
+
+def test_adam_by_hand():
+    optimizer = Adam(learning_rate=0.1, beta_1=0.9, beta_2=0.99, tau=0.001)
+    found = steps(optimizer, [2.0], [-1.0])
+    m, v, expected = 0.0, 0.0, []
+    for power, delta in ((2, 2.0), (3, -1.0)):
+        m, v = 0.9 * m + 0.1 * delta, 0.99 * v + 0.01 * delta**2
+        rate = 0.1 * np.sqrt(1 - 0.99**power) / (1 - 0.9**power)
+        expected.append([rate * m / (np.sqrt(v) + 0.001)])
+    np.testing.assert_allclose(found, expected)
+
+
+def test_yogi_by_hand():
+    found = steps(Yogi(learning_rate=0.1, beta_1=0.5, beta_2=0.9, tau=0.01), [1.0], [0.1])
+    first = 0.1 * 0.5 / (np.sqrt(0.1) + 0.01)  # v = 0 - 0.1 * 1 * sign(0 - 1)
+    second = 0.1 * (0.25 + 0.05) / (np.sqrt(0.1 - 0.1 * 0.01) + 0.01)
+    np.testing.assert_allclose(found, [[first], [second]])
+
+
+def test_state_is_pickled_with_the_strategy():
+    strategy = FedAvg(server_optimizer={"name": "adam", "learning-rate": 0.5})
+    twin = FedAvg(server_optimizer={"name": "adam", "learning-rate": 0.5})
+    steps(strategy.server_optimizer, [1.0]), steps(twin.server_optimizer, [1.0])
+    restored = pickle.loads(pickle.dumps(strategy))
+    assert restored.server_optimizer == strategy.server_optimizer == twin.server_optimizer
+    assert steps(restored.server_optimizer, [3.0]) == steps(twin.server_optimizer, [3.0])
+
+
+def run(strategy, model, *means):
+    """Return the model after rounds in which the clients' mean was each of the means."""
+    for mean in means:
+        strategy.reset()
+        strategy.mean.add({**mean, "b": model["b"]} if "b" not in mean else mean, 1.0)
+        model = strategy.finalize(model)
+    return model
+
+
+def test_fedavg_with_momentum_is_the_formula_of_fedavgm():
+    strategy = FedAvg(server_optimizer={"name": "sgd", "learning-rate": 0.7, "momentum": 0.9})
+    rng = np.random.default_rng(0)
+    model = {"w": rng.normal(size=(3, 2)).astype(np.float32), "b": np.zeros(1, np.float32)}
+    w, m = model["w"].astype(np.float64), np.zeros((3, 2))
+    for _ in range(8):
+        mean = rng.normal(size=(3, 2)).astype(np.float32)
+        m = 0.9 * m + (mean - w)
+        w = w + 0.7 * m
+        model = run(strategy, model, {"w": mean})
+    assert model["w"].dtype == np.float32
+    np.testing.assert_allclose(model["w"], w, atol=1e-5)
+
+
+def test_buffers_are_averaged_and_not_stepped():
+    strategy = FedAvg(server_optimizer={"name": "adam"})
+    strategy.settings = RunSettings(buffers=("b",))
+    model = {"w": np.zeros(2, np.float32), "b": np.array(3)}
+    found = run(strategy, model, {"w": np.ones(2, np.float32), "b": np.array(7)})
+    assert found["b"] == 7
+    assert list(found) == ["w", "b"]
+    assert 0 < found["w"][0] < 1
+
+
+def test_fedsgd_steps_by_the_learning_rate_times_the_gradient():
+    strategy = FedSGD(server_optimizer={"name": "sgd", "momentum": 0.5})
+    strategy.learning_rate = 0.1
+    model = {"w": np.zeros(2, np.float32), "b": np.zeros(1, np.float32)}
+    gradient = {"w": np.array([1, -2], np.float32), "b": np.zeros(1, np.float32)}
+    found = run(strategy, model, gradient, gradient)
+    np.testing.assert_allclose(found["w"], [-0.25, 0.5], rtol=1e-6)  # 0.1 (1 + 1.5)
+
+
+@pytest.mark.parametrize("name", ["stc", "topk", "qsgd", "eden", "ef21", "dgc", "compressed"])
+def test_compressed_strategies_step_before_they_compress(name):
+    """All entries are sent, so the model changes by what the optimiser returns."""
+    whole = {
+        "stc": {"sparsity_up": 1.0, "sparsity_down": 1.0},
+        "topk": {"sparsity_up": 1.0},
+        "ef21": {"sparsity_up": 1.0},
+        "dgc": {"sparsity_up": 1.0},
+        "compressed": {"uplink": "float32"},
+    }.get(name, {})
+    plain = Network(name, clients=1, **whole)
+    stepped = Network(name, clients=1, server_optimizer={"name": "sgd", "momentum": 0.5}, **whole)
+    before, change = flatten(plain.model), np.full(SIZE, 0.5, np.float32)
+    moved = []
+    for network in (plain, stepped):
+        network.run_round({0: change})
+        network.run_round({0: change})
+        moved.append((flatten(network.model) - before).mean())
+    assert moved[0] == pytest.approx(1.0, rel=0.15)
+    assert moved[1] / moved[0] == pytest.approx(1.25, rel=0.15)  # (1 + 1.5) / (1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("sdg", "server optimizer 'sdg': known are adam, sgd, yogi; or module:Class"),
+        ({"learning-rate": 1}, "server-optimizer = .*: give a name"),
+        ({"name": "sgd", "learning-rate": 0}, "learning-rate = 0: give a number above 0"),
+        ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1': give a number above 0"),
+        ({"name": "sgd", "momentum": 1.0}, "momentum = 1.0: give a number from 0 to below 1"),
+        ({"name": "adam", "beta-1": -0.1}, "beta-1 = -0.1: give a number from 0"),
+        ({"name": "yogi", "beta-2": 1}, "beta-2 = 1: give a number from 0"),
+        ({"name": "adam", "tau": 0}, "tau = 0: give a number above 0"),
+        ({"name": "adam", "beta": 0}, "server optimizer 'adam': .*'beta'"),
+        ("strategies.stc:STC", "is not a subclass of ServerOptimizer"),
+    ],
+)
+def test_invalid_server_optimizer_is_named(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        server_optimizer.build(given)
+
+
+def test_none_is_no_optimizer():
+    assert server_optimizer.build("none") is None

@@ -3,8 +3,9 @@
 A file in experiments/ is TOML:
 
 - ``title``, ``source``: what the table shows, and where the paper shows it.
-- ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; or "upload-to-target", the
-  megabytes that one participant sends until the target (all bytes up / participants a round).
+- ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; "upload-to-target", the
+  megabytes that one participant sends until the target (all bytes up / participants a round); or
+  "traffic-to-target", those that it sends and is sent.
 - ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
   other are not taken, such as those on the part that comes without a download.
 - ``speedup = true``: a cell also says how many times better it is than the column's first.
@@ -42,7 +43,7 @@ from fedavg_app.config import (
 from fedavg_app.errors import ConfigError
 
 Entry = float | str
-Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target"]
+Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target"]
 
 
 def _check_grids(keys: dict[str, Any]) -> dict[str, Any]:

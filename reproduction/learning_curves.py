@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
-from reproduction.experiments import Experiment
-from reproduction.tables import Result, megabytes_up, record_curve
+from reproduction.experiments import Experiment, Measure
+from reproduction.tables import Result, megabytes, record_curve
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
 STYLES = (
@@ -39,7 +39,8 @@ def draw_curves(
     Args:
         experiment: The experiment.
         table: Its results by row and column.
-        against: "rounds", or "bytes": the megabytes that one participant has sent.
+        against: "rounds", or "bytes": the megabytes that one participant has sent, and been sent
+            where the experiment counts those.
         path: The PNG file.
     """
     shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
@@ -53,7 +54,7 @@ def draw_curves(
     for panel, place in enumerate(shown):
         axes[panel].set_title(experiment.columns[place].name, fontsize=10)
         column = [row[place] for row in table]
-        _draw_panel(axes[panel], column, against, floor)
+        _draw_panel(axes[panel], column, against, floor, experiment.measure)
         if against == "rounds" and experiment.measure == "rounds-to-target":
             _mark_papers_rounds(axes[panel], column)
         if panel % across == 0:
@@ -96,14 +97,16 @@ def _mark_papers_rounds(axes: Axes, results: Sequence[Result]) -> None:
             axes.plot([result.paper], [target], color=color, label=PAPER, **PAPER_STYLE)
 
 
-def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: float) -> None:
+def _draw_panel(
+    axes: Axes, results: Sequence[Result], against: str, floor: float, kind: Measure
+) -> None:
     for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
         if not result.best:
             continue
         record = result.best[0].record
         curve = record_curve(record, result.cell.column.within)
         accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
-        places = record.history.round if against == "rounds" else megabytes_up(record)
+        places = record.history.round if against == "rounds" else megabytes(record, kind)
         places = places[: len(curve)]
         # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
@@ -122,5 +125,6 @@ def _draw_panel(axes: Axes, results: Sequence[Result], against: str, floor: floa
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("round" if against == "rounds" else "MB sent by one participant")
+    sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
+    axes.set_xlabel("round" if against == "rounds" else f"{sent} by one participant")
     axes.grid(alpha=0.3)

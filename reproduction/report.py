@@ -32,6 +32,7 @@ WHAT = {
     "rounds-to-target": "rounds to the target, the fewer the better",
     "best-accuracy": "best test accuracy",
     "upload-to-target": "megabytes that one participant sends until the target",
+    "traffic-to-target": "megabytes that one participant sends and is sent until the target",
 }
 # Partitions that the page shows: 100 clients of MNIST, as in both papers.
 PARTITIONS = (("iid", ""), ("shards", ""), ("classes", "classes-per-client = 2"),

@@ -144,7 +144,7 @@ def measure(record: Record, kind: Measure, column: Column) -> float | None:
     rounds = rounds_to_target(curve, target) if target else None
     if rounds is None or kind == "rounds-to-target":
         return rounds
-    return float(np.interp(rounds, record.history.round, megabytes_up(record)))
+    return float(np.interp(rounds, record.history.round, megabytes(record, kind)))
 
 
 def record_curve(record: Record, within: int | None = None) -> list[tuple[int, float]]:
@@ -153,16 +153,21 @@ def record_curve(record: Record, within: int | None = None) -> list[tuple[int, f
     return [(number, accuracy) for number, accuracy in curve if not within or number <= within]
 
 
-def megabytes_up(record: Record) -> list[float]:
-    """Return what one participant has sent by every test of the global model, in 10^6 bytes.
+def megabytes(record: Record, kind: Measure) -> list[float]:
+    """Return a participant's traffic by every test of the global model, in 10^6 bytes.
 
-    One that takes part in every round, that is, as the papers count.
+    One that takes part in every round, that is, as the papers count. It is what it has sent, and
+    for "traffic-to-target" what it has been sent, too.
     """
-    config = record.parsed()
-    if not isinstance(config, RunConfig) or not record.history.bytes_up:
-        return [0.0] * len(record.history.round)
+    config, history = record.parsed(), record.history
+    if not isinstance(config, RunConfig) or not history.bytes_up:
+        return [0.0] * len(history.round)
     participants = cohort_size(config.fraction_train, config.num_clients)
-    return [total / participants / 1e6 for total in record.history.bytes_up]
+    totals = np.array(history.bytes_up, float)
+    if kind == "traffic-to-target":
+        totals += history.bytes_down
+    each: list[float] = (totals / participants / 1e6).tolist()
+    return each
 
 
 def best_of_grid(done: Sequence[Done], kind: Measure, column: Column) -> tuple[Done, ...]:
@@ -194,7 +199,7 @@ def _spent(result: Result | None, kind: Measure) -> float | None:
     ends = []
     for record in (one.record for one in result.best if one.record.status == "finished"):
         last = len(record_curve(record, result.cell.column.within)) - 1
-        spent = record.history.round if kind == "rounds-to-target" else megabytes_up(record)
+        spent = record.history.round if kind == "rounds-to-target" else megabytes(record, kind)
         ends.append(spent[last])
     return min(ends, default=None)
 

@@ -1,13 +1,11 @@
-"""A grid that drops replies and restarts clients at random, and STC that records its sums."""
+"""A grid that drops replies and restarts clients at random."""
 
 from collections.abc import Iterable
 
-import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import error_reply
-from strategies.stc import STC
 from tasks.random_streams import numpy_generator
 from tests.support.local_grid import LocalGrid
 
@@ -43,14 +41,3 @@ class UnreliableGrid(LocalGrid):
                 self._replies[ids[-1]] = error_reply(message, "dropped")
                 self.num_dropped += 1
         return ids
-
-
-class RecordingSTC(STC):
-    """STC that adds up the mean updates that it accepts, in float64."""
-
-    accepted: np.ndarray | float = 0.0
-
-    def combine(self, total, weight):
-        mean = super().combine(total, weight)
-        self.accepted = self.accepted + mean.astype(np.float64)
-        return mean

@@ -53,11 +53,14 @@ def test_first_row_that_diverged_gives_no_bound(results):
     assert (fast.value, fast.speedup, fast.speedup_above) == (16, None, None)
 
 
-def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path):
-    # Ten participants send 10 MB a round: one of them sends 1 MB.
-    results = MadeUpResults(tmp_path, "upload-to-target")
+@pytest.mark.parametrize(
+    ("measure", "value"), [("upload-to-target", 50), ("traffic-to-target", 150)]
+)
+def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path, measure, value):
+    # Ten participants send 10 MB a round and are sent 20 MB: one of them sends 1 MB.
+    results = MadeUpResults(tmp_path, measure)
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
-    assert results.table()[0][0].value == pytest.approx(50)
+    assert results.table()[0][0].value == pytest.approx(value)
 
 
 def test_column_counts_only_the_rounds_within_its_limit(tmp_path):

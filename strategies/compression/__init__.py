@@ -1,9 +1,9 @@
 """Compressors of model updates: pure NumPy, no Flower import.
 
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
-`float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`. They
-are made of `largest_entries` (the k largest entries), `golomb` (positions as bits), `hadamard` (a
-random rotation) and `bit_packing`, for vectors described by a `vector_layout`.
+`float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`,
+`low_rank`. They are made of `largest_entries` (the k largest entries), `golomb` (positions as
+bits), `hadamard` (a random rotation) and `bit_packing`, for vectors described by a `vector_layout`.
 """
 
 import pkgutil
@@ -15,6 +15,7 @@ from strategies.compression.compressor import Compressor
 BUILT_IN = {
     "float16": "strategies.compression.float16:Float16",
     "float32": "strategies.compression.float32:Float32",
+    "low-rank": "strategies.compression.low_rank:LowRank",
     "quantized": "strategies.compression.quantized:Quantized",
     "random": "strategies.compression.random_entries:RandomEntries",
     "rotated": "strategies.compression.rotated:Rotated",

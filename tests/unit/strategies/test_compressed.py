@@ -96,7 +96,7 @@ def test_error_feedback_and_weights_are_arguments():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, quant"),
+        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, low-r"),
         ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
         ({"uplink": {"sparsity": 0.1}}, 'uplink = .*: give a name, or {name = "sparse"'),
         ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),

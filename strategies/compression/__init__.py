@@ -2,8 +2,9 @@
 
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
 `float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`,
-`low_rank`. They are made of `largest_entries` (the k largest entries), `golomb` (positions as
-bits), `hadamard` (a random rotation) and `bit_packing`, for vectors described by a `vector_layout`.
+`low_rank`, and `zstandard`, which packs another's bytes. They are made of `largest_entries` (the k
+largest entries), `golomb` (positions as bits), `hadamard` (a random rotation), `power_iteration`
+and `bit_packing`, for vectors described by a `vector_layout`.
 """
 
 import pkgutil
@@ -22,6 +23,7 @@ BUILT_IN = {
     "sign": "strategies.compression.sign:Sign",
     "sparse": "strategies.compression.sparse:Sparse",
     "ternary": "strategies.compression.ternary:Ternary",
+    "zstd": "strategies.compression.zstandard:Zstandard",
 }
 
 
@@ -52,3 +54,22 @@ def build(name: str, arguments: Mapping[str, Any] | None = None) -> Compressor:
         return cls(**(arguments or {}))
     except TypeError as error:
         raise ValueError(f"compressor {name!r}: {error}") from error
+
+
+def build_given(key: str, given: str | Mapping[str, Any]) -> Compressor:
+    """Return the compressor that a value of a config names.
+
+    Args:
+        key: The value's key, for the message.
+        given: The name, or a table with the name and the arguments, whose hyphens are underscores.
+
+    Raises:
+        ValueError: Neither of these, or as for `build`.
+        ImportError, AttributeError: As for `build`.
+    """
+    arguments = {"name": given} if isinstance(given, str) else given
+    name = arguments.get("name") if isinstance(arguments, Mapping) else None
+    if not isinstance(name, str):
+        raise ValueError(f'{key} = {given!r}: give a name, or {{name = "sparse", sparsity = 0.01}}')
+    others = {k.replace("-", "_"): v for k, v in arguments.items() if k != "name"}
+    return build(name, others)

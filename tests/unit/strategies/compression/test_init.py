@@ -36,7 +36,7 @@ not_a_class = Float32()
 def test_names_of_the_built_in_compressors():
     assert compression.names() == [
         "float16", "float32", "low-rank", "quantized", "random", "rotated", "sign", "sparse",
-        "ternary",
+        "ternary", "zstd",
     ]  # fmt: skip
 
 
@@ -60,6 +60,24 @@ def test_build_makes_the_named_compressor_with_its_arguments(name, arguments, ex
 def test_build_makes_a_compressor_of_another_package():
     made = compression.build(f"{__name__}:OtherPackagesCompressor", {"levels": 7})
     assert (type(made), made.levels) == (OtherPackagesCompressor, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("float32", Float32()),
+        ({"name": "sign"}, Sign()),
+        ({"name": "sparse", "sparsity": 0.5}, Sparse(0.5)),
+    ],
+)
+def test_build_given_takes_a_name_or_a_table(given, expected):
+    assert compression.build_given("uplink", given) == expected
+
+
+@pytest.mark.parametrize("given", [3, None, ["sign"], {}, {"name": 3}, {"sparsity": 0.5}])
+def test_build_given_names_the_key_of_what_is_neither(given):
+    with pytest.raises(ValueError, match=r"^uplink = .*: give a name, or {name = "):
+        compression.build_given("uplink", given)
 
 
 def test_compressors_with_equal_arguments_are_equal():

@@ -1,4 +1,4 @@
-"""Compressors of model updates: pure NumPy, no Flower import.
+"""Compressors of model updates: NumPy, no Flower import.
 
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
 `float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`,

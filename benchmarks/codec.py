@@ -1,11 +1,16 @@
 """Time and size of every compressor of updates, next to copying memory and to zlib and zstd.
 
     python -m benchmarks.codec [--sizes 1e4 1e6] [--compressors ternary] [--sparsity 0.01]
+    python -m benchmarks.codec --task mnist-cnn
 
 One update of n random float32 entries is encoded, decoded and made dense again by each compressor.
 zlib (level 6) and zstd (level 3) get the update that it decodes to, as dense float32 bytes, so that
 they compress the same information. A second table times the selection of the k largest entries,
 with the threshold from a sample that it takes first and without.
+
+With a task, a normal update of its model's arrays is encoded and decoded by each compressor in
+several settings, beside a copy, zlib and zstd of the float32 bytes; nanoseconds an entry, and the
+ratio to a copy that is timed just before, since a shared machine's speed drifts.
 
 All times are medians, on one core; GB/s counts the n float32, whatever the form they are in.
 """
@@ -20,9 +25,11 @@ from unittest import mock
 
 import numpy as np
 import zstandard
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import tasks
 from strategies import compression
 from strategies.compression import largest_entries
 from strategies.compression.compressor import Compressor
@@ -37,6 +44,24 @@ CLIENTS = 10  # whose mean the server selects from
 ZLIB_LEVEL, ZSTD_LEVEL = 6, 3
 ZLIB_MAX_SIZE = 10**7
 MIN_REPEATS, MIN_SECONDS = 5, 0.3
+# What is timed for a task: by what the table calls them, names and arguments.
+SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
+    "float32": ("float32", {}),
+    "float16": ("float16", {}),
+    "float16, zstd": ("zstd", {}),
+    "8 bits, max": ("quantized", {"bits": 8, "norm": "max"}),
+    "8 bits, max, zstd": ("zstd", {"of": {"name": "quantized", "bits": 8, "norm": "max"}}),
+    "QSGD, 4 bits": ("quantized", {"bits": 4}),
+    "QSGD, 2 bits": ("quantized", {"bits": 2}),
+    "EDEN, 4 bits": ("rotated", {"bits": 4}),
+    "DRIVE": ("rotated", {"bits": 1}),
+    "signs": ("sign", {}),
+    "PowerSGD, rank 2": ("low-rank", {"rank": 2}),
+    "random, 1 %": ("random", {"sparsity": 0.01}),
+    "top-k, 1 %": ("sparse", {"sparsity": 0.01}),
+    "top-k, 1/400": ("sparse", {"sparsity": 1 / 400}),
+    "STC, 1/400": ("ternary", {"sparsity": 1 / 400}),
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,54 @@ def measure_compressor(compressor: Compressor, vector: Vector, with_zlib: bool) 
     timings.append(Timing("zstd compress", seconds, len(frame)))
     timings.append(Timing("zstd decompress", median_seconds(lambda: unpacker.decompress(frame))))
     return timings
+
+
+def digits(number: float) -> str:
+    """Return the number with three significant digits, without an exponent."""
+    return f"{float(f'{number:.3g}'):,g}"
+
+
+def measure_task(task: str) -> Table:
+    """Return the table of what an update of the task's model takes."""
+    arrays = tasks.load(task).model().state_dict()
+    layout = Layout.of({name: array.numpy() for name, array in arrays.items()})
+    vector = np.random.default_rng(0).standard_normal(layout.size, dtype=np.float32)
+    table = make_table(
+        f"{task}, n = {layout.size:,}", 1, "compressor", "bits", "formula", "encode, ns",
+        "times a copy", "decode, ns", "times a copy",
+    )  # fmt: skip
+    table.box = box.MARKDOWN
+
+    def add(name: str, data: bytes, formula: float | None, *calls: Callable[[], object]) -> None:
+        per_entry = 8 / layout.size
+        cells = [name, f"{per_entry * len(data):.4g}"]
+        cells.append("" if formula is None else f"{formula / layout.size:.4g}")
+        for call in calls:
+            copying, seconds = median_seconds(vector.copy), median_seconds(call)
+            cells += [digits(1e9 * seconds / layout.size), digits(seconds / copying)]
+        table.add_row(*cells)
+
+    plain, unpacker = vector.tobytes(), zstandard.ZstdDecompressor()
+    add("a copy", plain, None, vector.copy)
+    deflated, packer = zlib.compress(plain, ZLIB_LEVEL), zstandard.ZstdCompressor(ZSTD_LEVEL)
+    add(
+        f"zlib, level {ZLIB_LEVEL}, of float32", deflated, None,
+        lambda: zlib.compress(plain, ZLIB_LEVEL), lambda: zlib.decompress(deflated),
+    )  # fmt: skip
+    frame = packer.compress(plain)
+    add(
+        f"zstd, level {ZSTD_LEVEL}, of float32", frame, None,
+        lambda: packer.compress(plain), lambda: unpacker.decompress(frame),
+    )  # fmt: skip
+    for label, (name, arguments) in SETTINGS.items():
+        made, rng = compression.build(name, arguments), np.random.default_rng(1)
+        data = made.encode(vector, layout, rng)
+        add(
+            label, data, made.expected_bits_of(layout),
+            lambda: made.encode(vector, layout, rng),  # noqa: B023
+            lambda: made.decode(data, layout).to_dense(),  # noqa: B023
+        )  # fmt: skip
+    return table
 
 
 def measure_selection(vector: Vector, sparsity: float) -> dict[str, tuple[float, float]]:
@@ -156,8 +229,12 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--sparsity", type=float, default=SPARSITY, help="p, the share kept")
     parser.add_argument("--all", action="store_true", help="zlib also beyond 10^7 entries")
+    parser.add_argument("--task", help="time the compressors for this task's model, as mnist-cnn")
     given = parser.parse_args()
     console = Console(width=110)
+    if given.task:
+        console.print(measure_task(given.task))
+        return
     selecting = make_table(
         "Selecting the k largest entries: with a sample, and by a partition of all entries",
         2, "n", "of", "ms", "without sample, ms", "times faster",

@@ -17,7 +17,9 @@ def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, 
     Raises:
         ValueError: There is no name.
     """
-    table = {"name": given} if isinstance(given, str) else dict(given)
+    if isinstance(given, str):
+        return given, {}
+    table = dict(given) if isinstance(given, Mapping) else {}
     name = table.pop("name", None)
     if not isinstance(name, str):
         raise ValueError(f'{key} = {given!r}: give a name, or a table such as {{name = "..."}}')

@@ -1,9 +1,10 @@
-"""Compressors of model updates: pure NumPy, no Flower import.
+"""Compressors of model updates: NumPy, no Flower import.
 
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
-`float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`. They
-are made of `largest_entries` (the k largest entries), `golomb` (positions as bits), `hadamard` (a
-random rotation) and `bit_packing`, for vectors described by a `vector_layout`.
+`float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`,
+`low_rank`, and `zstandard`, which packs another's bytes. They are made of `largest_entries` (the k
+largest entries), `golomb` (positions as bits), `hadamard` (a random rotation), `power_iteration`
+and `bit_packing`, for vectors described by a `vector_layout`.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,14 @@ from strategies.compression.error_feedback import ErrorFeedback
 BUILT_IN = {
     "float16": "strategies.compression.float16:Float16",
     "float32": "strategies.compression.float32:Float32",
+    "low-rank": "strategies.compression.low_rank:LowRank",
     "quantized": "strategies.compression.quantized:Quantized",
     "random": "strategies.compression.random_entries:RandomEntries",
     "rotated": "strategies.compression.rotated:Rotated",
     "sign": "strategies.compression.sign:Sign",
     "sparse": "strategies.compression.sparse:Sparse",
     "ternary": "strategies.compression.ternary:Ternary",
+    "zstd": "strategies.compression.zstandard:Zstandard",
 }
 
 

@@ -39,7 +39,15 @@ class Compressor(ABC):
 
     @abstractmethod
     def expected_bits(self, size: int) -> float:
-        """Return the bits of an update of ``size`` entries by the method's formula.
+        """Return the bits of an update of one array of ``size`` entries by the method's formula.
 
         Without headers; what was really sent is counted separately.
         """
+
+    def expected_bits_of(self, layout: Layout) -> float:
+        """Return the bits of an update of this layout by the method's formula.
+
+        This is what the server asks for. Most formulas need the number of entries only, and theirs
+        is `expected_bits`; a compressor whose formula depends on the shapes overrides this.
+        """
+        return self.expected_bits(layout.size)

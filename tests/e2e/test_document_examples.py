@@ -17,6 +17,7 @@ from tests.support.flwr_run import local_superlink, run_app
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "quantise8"}
+OWN_TESTS = ["test_float16_fedavg", "test_quantise8"]
 
 # The small runs that are made twice: by simulation.py and by `flwr run`.
 NUM_CLIENTS, NUM_ROUNDS = 4, 3
@@ -193,8 +194,9 @@ def test_quantised_updates_take_a_byte_for_each_entry(simulated):
         assert 0 < record["bytes_down"] / NUM_CLIENTS - update < 250
 
 
-def test_the_strategys_own_test_passes(package, installed):
-    name = "test_float16_fedavg.py"
+@pytest.mark.parametrize("name", OWN_TESTS)
+def test_the_examples_own_test_passes(package, installed, name):
+    name = f"{name}.py"
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", package]
     result = python("-m", "pytest", *options, name, cwd=package, path=installed)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -202,7 +204,7 @@ def test_the_strategys_own_test_passes(package, installed):
 
 def test_examples_are_clean(package):
     files = sorted(package.glob("*.py"))
-    assert {path.stem for path in files} == {*MODULES, "test_float16_fedavg"}
+    assert {path.stem for path in files} == {*MODULES, *OWN_TESTS}
     own = f"lint.isort.known-first-party = {sorted(MODULES)}"
     settings = ["--no-cache", "--config", ROOT / "pyproject.toml", "--config", own]
     for action in (["check"], ["format", "--check"]):

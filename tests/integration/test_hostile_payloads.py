@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float32 import Float32
+from strategies.compression.hostile_bytes import check_update, cost, decode_or_reject, mutants
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (
@@ -39,14 +40,7 @@ from tests.support.compressed_network import (
     state_bytes,
 )
 from tests.support.compression_reference import generator, layout_of
-from tests.support.mutations import (
-    check_update,
-    cost,
-    decode_or_reject,
-    decoder_cases,
-    mutants,
-    position_bits_bound,
-)
+from tests.support.mutations import decoder_cases, position_bits_bound
 from tests.support.replies import reply_with
 
 pytestmark = pytest.mark.slow

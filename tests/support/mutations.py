@@ -1,14 +1,10 @@
 """Damaged and forged payloads: what a decoder must either decode to a valid update or reject."""
 
-import struct
-import time
-import tracemalloc
-
 import numpy as np
 
-from strategies.compression.decoded_update import DecodeError, SparseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.golomb import max_bits
+from strategies.compression.hostile_bytes import check_update
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (
@@ -23,8 +19,6 @@ from strategies.compression.sync_protocol import (
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import generator, layout_of
 
-EDGE_NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 140, 141, 142, 2**16)
-EDGE_NUMBERS += (2**31 - 1, 2**31, 2**32 - 1)
 LAYOUTS = [layout_of(1), layout_of(4, 0, 9, 3), layout_of(64), layout_of(90, 10, 40, 1)]
 # By form, compressors that accept updates with any number of entries, and the offsets and formats
 # of the integers in their bytes.
@@ -41,61 +35,6 @@ def vector(rng, size):
     if rng.random() < 0.5:
         return rng.integers(-2, 3, size).astype(np.float32)
     return rng.standard_normal(size, dtype=np.float32)
-
-
-def mutants(rng, payloads, count, fields=()):
-    """Yield damaged copies of the payloads.
-
-    Args:
-        rng: What to do, and where.
-        payloads: Valid ones.
-        count: How many to yield.
-        fields: (offset, struct format) of integers that are set to `EDGE_NUMBERS`.
-    """
-    formats = {"B": 2**8, "I": 2**32}
-    for start in range(0, count, 1000):
-        # Drawn at once: a call of the generator costs more than a mutation.
-        draws = iter(rng.integers(0, 2**31, 16_000).tolist())
-        noise = rng.bytes(4096)
-        for _ in range(min(1000, count - start)):
-            data = bytearray(payloads[next(draws) % len(payloads)])
-            for _ in range(next(draws) % 3 + 1):
-                kind, where, what = next(draws) % 7, next(draws), next(draws)
-                at = where % max(len(data), 1)
-                if kind == 0 and data:  # one bit
-                    data[at] ^= 1 << what % 8
-                elif kind == 1 and data:  # one byte
-                    data[at] = what % 256
-                elif kind == 2:  # too short
-                    del data[at:]
-                elif kind == 3:  # too long
-                    data += noise[where % 4000 :][: what % 40]
-                elif kind == 4:  # the beginning of one, the end of another
-                    other = payloads[what % len(payloads)]
-                    data[at:] = other[min(at, len(other)) :] if what & 1024 else other[what % 7 :]
-                elif kind == 5 and data:  # random bytes in the middle
-                    length = what % 9
-                    data[at : at + length] = noise[where % 4000 :][:length]
-                elif fields:  # an integer at an edge of its range
-                    offset, form = fields[where % len(fields)]
-                    if offset + struct.calcsize(form) <= len(data):
-                        number = EDGE_NUMBERS[what % len(EDGE_NUMBERS)] if what & 512 else what
-                        struct.pack_into("<" + form, data, offset, number % formats[form])
-            yield bytes(data)
-
-
-def check_update(update, size):
-    """Check what holds for every decoded update of a vector of ``size`` entries."""
-    values = update.to_dense()
-    assert update.size == size
-    assert (values.dtype, values.shape) == (np.float32, (size,))
-    assert np.isfinite(values).all()
-    assert update.max_abs() == np.abs(values).max(initial=0)
-    if isinstance(update, SparseUpdate):
-        positions = update.positions
-        assert (np.diff(positions) > 0).all()
-        assert not len(positions) or (positions[0] >= 0 and positions[-1] < size)
-        assert np.count_nonzero(values) == len(positions) == len(update.values)
 
 
 def payloads_by_form(rng, layout):
@@ -163,31 +102,6 @@ def _check_reply(found, data):
 
 def _check_head(head, data):
     assert head.encode() == data
-
-
-def decode_or_reject(decode, check, data):
-    """Return whether the data decodes; fail if it raises anything but a `DecodeError`."""
-    try:
-        found = decode(data)
-    except DecodeError:
-        return False
-    check(found, data)
-    return True
-
-
-def cost(decode, data):
-    """Return (CPU seconds, peak of the bytes allocated, the `DecodeError` or None)."""
-    rejected = None
-    tracemalloc.start()
-    seconds = time.process_time()
-    try:
-        decode(data)
-    except DecodeError as error:
-        rejected = error
-    seconds = time.process_time() - seconds
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return seconds, peak, rejected
 
 
 def position_bits_bound(count, b, size):

@@ -17,8 +17,9 @@ from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
+from strategies.compression.vector_layout import Layout
 from strategies.server_optimizer import Adam
-from tests.support.compressed_network import SIZE, Network, flatten
+from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def test_weights_warm_up_and_server_optimizer_are_arguments():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, quant"),
+        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, low-r"),
         ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
         (
             {"uplink": {"sparsity": 0.1}},
@@ -206,6 +207,29 @@ def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
     kept = np.mean([network.residual(client) for client in range(4)], axis=0)
     moved = flatten(network.model) - start
     np.testing.assert_allclose(moved + network.strategy.residual + kept, done, atol=1e-3)
+
+
+class ByShapes(Float32):
+    """A compressor whose formula depends on the shapes."""
+
+    def expected_bits_of(self, layout):
+        return 100.0 * len(layout.shapes)
+
+
+def test_bits_are_counted_by_the_formula_for_the_models_shapes():
+    name = f"{__name__}:ByShapes"
+    network = Network("compressed", clients=2, uplink=name, downlink=name)
+    for _ in range(2):
+        network.run_round({client: network.random_change() for client in range(2)})
+    strategy = network.strategy
+    assert strategy.theory_bits_up == 2 * 100 * len(SHAPES)
+    assert strategy.theory_bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
+    assert strategy.max_reply_bytes(network.model) == 2 * 100 * len(SHAPES) / 8
+
+
+def test_formula_of_the_number_of_entries_is_the_one_for_the_shapes_by_default():
+    layout = Layout(("weight", "bias"), ((3, 4), (4,)))
+    assert RandomMask(0.5).expected_bits_of(layout) == RandomMask(0.5).expected_bits(16)
 
 
 def test_full_model_is_sent_with_the_default_downlink():

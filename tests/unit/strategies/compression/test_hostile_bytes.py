@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from strategies.compression.float32 import Float32
+from strategies.compression.hostile_bytes import cost, decode_or_reject, mutants
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import decode_updates
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import DECODERS, generator, layout_of
-from tests.support.mutations import LAYOUTS, cost, decode_or_reject, decoder_cases, mutants
+from tests.support.mutations import LAYOUTS, decoder_cases
 
 PAYLOADS = 3000  # per decoder
 ENTRIES = 1_000_000

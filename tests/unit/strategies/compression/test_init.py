@@ -35,7 +35,8 @@ not_a_class = Float32()
 
 def test_names_of_the_built_in_compressors():
     assert compression.names() == [
-        "float16", "float32", "quantized", "random", "rotated", "sign", "sparse", "ternary",
+        "float16", "float32", "low-rank", "quantized", "random", "rotated", "sign", "sparse",
+        "ternary", "zstd",
     ]  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def test_compressors_with_equal_arguments_are_equal():
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("terntary", {}, "compressor 'terntary': known are float16, float32, quantized,"),
+        ("terntary", {}, "compressor 'terntary': known are float16, float32, low-rank,"),
         ("builtins:dict", {}, "compressor 'builtins:dict' is not a subclass of Compressor"),
         (f"{__name__}:not_a_class", {}, "is not a subclass of Compressor"),
         (f"{__name__}:Abstract", {}, "compressor '.*Abstract': .*abstract"),

@@ -1,0 +1,120 @@
+"""Matrices as the product of two thin ones (PowerSGD's compression).
+
+T. Vogels, S. P. Karimireddy, M. Jaggi: PowerSGD: Practical Low-Rank Gradient Compression for
+Distributed Optimization. NeurIPS 2019, arXiv 1905.13727, algorithm 1. An array of two or more
+dimensions is a matrix M of its first dimension n by all the others m. It is sent as P (n x r) and
+Q (m x r), and decodes to P Q^T, where that takes fewer numbers: r (n + m) < n m. Every other array
+is sent as it is.
+
+Bytes (little endian), array by array in the layout's order: P, then Q, both row by row, or the
+array's entries; all float32.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.float32 import BITS
+from strategies.compression.power_iteration import factors
+from strategies.compression.vector_layout import Layout
+
+
+@dataclass(frozen=True)
+class LowRank(Compressor):
+    """Sends matrices by their largest r singular values, about.
+
+    The paper starts its power iteration from the Q of the step before (warm start). A compressor
+    keeps no state, so that each update starts from a Gaussian Q, drawn anew: where the paper needs
+    one iteration, more give a better approximation here. The update is biased; it is meant to be
+    used with error feedback.
+
+    Args:
+        rank: r.
+        iterations: Of the power method, each of which multiplies by M and by its transpose.
+
+    Raises:
+        ValueError: An argument is not a whole number of at least 1.
+    """
+
+    rank: int = 2
+    iterations: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "iterations"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} = {number!r}: give a whole number of at least 1")
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the bytes that the module's docstring describes."""
+        parts, start = [], 0
+        for rows, columns, factored in self._matrices(layout):
+            part = vector[start : start + rows * columns]
+            start += rows * columns
+            if not factored:
+                parts.append(part.astype("<f4").tobytes())
+                continue
+            first = rng.standard_normal((columns, self.rank))
+            matrix = part.reshape(rows, columns).astype(np.float64)
+            parts += [factor.tobytes() for factor in factors(matrix, first, self.iterations)]
+        return b"".join(parts)
+
+    def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
+        """Return the update, the same bits on every machine.
+
+        The r products of a column of P and one of Q are added entry by entry, in order and in
+        float32. A matrix product of BLAS would add them in an order of its own.
+
+        Raises:
+            DecodeError: Another number of bytes, or a value that is NaN or infinite, in the bytes
+                or in the product.
+        """
+        if 8 * len(data) != self.expected_bits_of(layout):
+            raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")
+        numbers = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
+        if not np.isfinite(numbers).all():
+            raise DecodeError("a value is NaN or infinite")
+        values, start, read = np.empty(layout.size, np.float32), 0, 0
+        for rows, columns, factored in self._matrices(layout):
+            part = values[start : start + rows * columns]
+            start += len(part)
+            if not factored:
+                part[:] = numbers[read : read + len(part)]
+                read += len(part)
+                continue
+            middle, end = read + rows * self.rank, read + (rows + columns) * self.rank
+            left = numbers[read:middle].reshape(rows, self.rank)
+            right = numbers[middle:end].reshape(columns, self.rank)
+            read = end
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                product = np.multiply.outer(left[:, 0], right[:, 0])
+                for column in range(1, self.rank):
+                    product += np.multiply.outer(left[:, column], right[:, column])
+            part[:] = product.reshape(-1)
+        if not np.isfinite(values).all():
+            raise DecodeError("a product of the factors is NaN or infinite")
+        return DenseUpdate(values)
+
+    def expected_bits(self, size: int) -> float:
+        """Return 32 bits an entry: one array of one dimension is no matrix."""
+        return float(BITS * size)
+
+    def expected_bits_of(self, layout: Layout) -> float:
+        """Return 32 bits for each number that is sent, of the factors or of other arrays."""
+        sent = [
+            self.rank * (rows + columns) if factored else rows * columns
+            for rows, columns, factored in self._matrices(layout)
+        ]
+        return float(BITS * sum(sent))
+
+    def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, bool]]:
+        """Yield (n, m, whether it is sent as factors) of each array."""
+        for shape, size in zip(layout.shapes, layout.sizes, strict=True):
+            if len(shape) < 2 or size == 0:
+                yield size, 1, False
+            else:
+                rows, columns = shape[0], size // shape[0]
+                yield rows, columns, self.rank * (rows + columns) < size

@@ -1,0 +1,296 @@
+"""The contract of compressors as tests, for packages with compressors of their own.
+
+    class TestMine(CompressorContract):
+        compressors = (Mine(), Mine(levels=7))
+
+in a file of pytest is all that is needed. Nothing beyond NumPy and pytest is imported.
+"""
+
+import dataclasses
+import pickle
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, Update, Vector
+from strategies.compression.hostile_bytes import (
+    ANY_FIELDS,
+    check_update,
+    cost,
+    decode_or_reject,
+    mutants,
+)
+from strategies.compression.vector_layout import SCOPES, Layout
+
+LAYOUT = Layout(("weight", "bias", "empty", "scale"), ((9, 13), (13,), (0, 4), ()))
+SMALL_LAYOUTS = (
+    LAYOUT,
+    Layout(("one",), ((1,),)),
+    Layout(("a", "b", "c", "d"), ((4,), (0,), (9,), (3,))),
+    Layout(("kernel", "bias"), ((6, 3, 2, 2), (6,))),
+)
+OTHER_LAYOUTS = tuple(Layout(("array",), ((size,),)) for size in (1, 130, 132, 400))
+# 141,000 entries: heads hardly count.
+LARGE = Layout(("weight", "bias", "scale"), ((350, 400), (999,), ()))
+MODEL_BYTES = 4 * LARGE.size
+SMALLEST = 1.401298464324817e-45  # float32's
+# NaN, infinity and the largest number, of float32 and of float16.
+NUMBERS = (np.nan, -np.inf, np.finfo(np.float32).max)
+BAD_NUMBERS = [np.float32(number).astype("<f4").tobytes() for number in NUMBERS]
+BAD_NUMBERS += [np.float16(number).astype("<f2").tobytes() for number in (np.nan, np.inf)]
+
+
+class CompressorContract:
+    """Tests of every promise that the strategies rely on, to be subclassed.
+
+    They run over several layouts, with vectors as training makes them and others, and for both
+    scopes of a compressor that is a dataclass with a field ``scope``.
+
+    Attributes:
+        compressors: What is tested, at least one.
+        fixed_point: Whether encoding a decoded update gives an equal update.
+        deterministic: Whether the bytes are the same for every seed.
+        tolerance: By what share the bytes may differ from ``expected_bits_of``, for the entries of
+            a normal distribution and a model of 141,000.
+        at_most: Whether the formula is an upper bound only.
+        mutations: How many damaged payloads are decoded.
+        largest: The largest magnitude of an entry that is encoded; the server rejects updates
+            beyond 2^64.
+        errstate: What NumPy does on overflow and the like in `decode`: "raise" is the strictest.
+    """
+
+    compressors: ClassVar[Sequence[Compressor]] = ()
+    fixed_point: ClassVar[bool] = True
+    deterministic: ClassVar[bool] = True
+    tolerance: ClassVar[float] = 0.02
+    at_most: ClassVar[bool] = False
+    mutations: ClassVar[int] = 400
+    largest: ClassVar[float] = 2.0**64
+    errstate: ClassVar[Literal["ignore", "raise"]] = "ignore"
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Give each test that takes a ``compressor`` every one."""
+        if "compressor" in metafunc.fixturenames:
+            found = list(_in_all_scopes(self.compressors))
+            if not found:
+                raise TypeError(f"{type(self).__name__}: set `compressors`")
+            metafunc.parametrize("compressor", found, ids=[str(one)[:80] for one in found])
+
+    def vectors(self, layout: Layout) -> dict[str, Vector]:
+        """Return vectors as training and aggregation make them, and others, read-only."""
+        rng, size = np.random.default_rng(5), layout.size
+        normal = rng.standard_normal(size, dtype=np.float32)
+        edges = [0.0, -0.0, SMALLEST, -SMALLEST, 1e-40, self.largest, -self.largest]
+        made = {
+            "normal": normal,
+            "mostly zero": np.where(rng.random(size) < 0.02, normal, 0).astype(np.float32),
+            "zero": np.zeros(size, np.float32),
+            "equal": np.full(size, -0.25, np.float32),
+            "integers": rng.integers(-2, 3, size).astype(np.float32),
+            "edges": rng.choice(np.array(edges, np.float32), size),
+        }
+        for vector in made.values():
+            vector.setflags(write=False)
+        return made
+
+    def damage(self, compressor: Compressor, count: int) -> int:
+        """Decode so many damaged payloads; return how many of them were updates all the same.
+
+        Fails where one raises anything but a `DecodeError`, warns, or decodes to what is no update.
+        """
+        rng, decoded = np.random.default_rng(3), 0
+        with warnings.catch_warnings(), np.errstate(all=self.errstate):
+            warnings.simplefilter("error")
+            for layout in SMALL_LAYOUTS:
+                vectors = self.vectors(layout).values()
+                payloads = [compressor.encode(vector, layout, rng) for vector in vectors]
+                for data in mutants(rng, payloads, -(-count // len(SMALL_LAYOUTS)), ANY_FIELDS):
+                    try:
+                        decoded += _decodes(compressor, data, layout)
+                    except Exception as error:
+                        pytest.fail(f"{error!r} from {data.hex()} for {layout.shapes}")
+        return decoded
+
+    def test_round_trip_gives_a_finite_update_of_the_layouts_size(
+        self, compressor: Compressor
+    ) -> None:
+        """The same bytes decode to the same update every time."""
+        for layout in SMALL_LAYOUTS:
+            for name, vector in self.vectors(layout).items():
+                data = compressor.encode(vector, layout, _rng())
+                assert type(data) is bytes, f"encode returned {type(data)}"
+                update = compressor.decode(data, layout)
+                check_update(update, layout.size)
+                again = compressor.decode(data, layout)
+                assert _bits(again) == _bits(update), f"{name}: decoding is not a function"
+
+    def test_encoding_a_decoded_update_gives_an_equal_update(self, compressor: Compressor) -> None:
+        """So that a form's updates are its fixed points."""
+        if not self.fixed_point:
+            pytest.skip("not a fixed point")
+        for layout in SMALL_LAYOUTS:
+            for name, vector in self.vectors(layout).items():
+                data = compressor.encode(vector, layout, _rng())
+                update = compressor.decode(data, layout)
+                again = compressor.encode(update.to_dense(), layout, _rng())
+                assert _bits(compressor.decode(again, layout)) == _bits(update), name
+                if self.deterministic:
+                    assert again == data, name
+
+    def test_encoded_size_is_that_of_the_formula(self, compressor: Compressor) -> None:
+        """`expected_bits_of`, from which bits are counted and replies are bounded."""
+        data = compressor.encode(self.vectors(LARGE)["normal"], LARGE, _rng())
+        found, expected = 8 * len(data), compressor.expected_bits_of(LARGE)
+        assert found <= expected * (1 + self.tolerance), f"{found} bits, {expected} expected"
+        if not self.at_most:
+            assert found >= expected * (1 - self.tolerance), f"{found} bits, {expected} expected"
+
+    def test_same_seed_gives_the_same_bytes(self, compressor: Compressor) -> None:
+        """Random numbers are those of ``rng`` only."""
+        for layout in SMALL_LAYOUTS:
+            for name, vector in self.vectors(layout).items():
+                encoded = {compressor.encode(vector, layout, _rng(7)) for _ in range(3)}
+                if self.deterministic:
+                    encoded.add(compressor.encode(vector, layout, _rng(8)))
+                assert len(encoded) == 1, f"{name}: the bytes differ"
+
+    def test_compressor_has_no_state(self, compressor: Compressor) -> None:
+        """Neither of the instance that encoded, nor of what was encoded or decoded before."""
+        drawn, busy = self.vectors(LAYOUT), pickle.loads(pickle.dumps(compressor))  # noqa: S301
+        data = {name: compressor.encode(vector, LAYOUT, _rng()) for name, vector in drawn.items()}
+        expected = {name: _bits(compressor.decode(data[name], LAYOUT)) for name in drawn}
+        for name in reversed(drawn):
+            busy.encode(self.vectors(SMALL_LAYOUTS[3])["normal"], SMALL_LAYOUTS[3], _rng())
+            for receiver in (compressor, busy, busy):
+                assert _bits(receiver.decode(data[name], LAYOUT)) == expected[name], name
+            assert busy.encode(drawn[name], LAYOUT, _rng()) == data[name], name
+
+    def test_encode_does_not_change_the_vector(self, compressor: Compressor) -> None:
+        """Nor need it be writable."""
+        for name, vector in self.vectors(LAYOUT).items():
+            for given in (vector, vector.copy()):
+                compressor.encode(given, LAYOUT, _rng())
+                assert given.tobytes() == vector.tobytes(), name
+
+    def test_dense_vector_is_a_new_one(self, compressor: Compressor) -> None:
+        """What a caller does to it does not reach the update."""
+        data = compressor.encode(self.vectors(LAYOUT)["normal"], LAYOUT, _rng())
+        update = compressor.decode(data, LAYOUT)
+        before = _bits(update)
+        update.to_dense()[:] = 7
+        assert _bits(update) == before, "to_dense returned the update's own memory"
+
+    def test_truncated_and_extended_bytes_are_rejected(self, compressor: Compressor) -> None:
+        """Every byte that is counted is one that is needed."""
+        for layout in SMALL_LAYOUTS:
+            for name, vector in self.vectors(layout).items():
+                data = compressor.encode(vector, layout, _rng())
+                bad = [data[:length] for length in range(len(data))]
+                bad += [data + b"\0", data + b"\xff", data + bytes(100), data + (data or b"\0")]
+                for one in bad:
+                    about = f"{name}: {len(one)} bytes instead of {len(data)} decode"
+                    assert not _decodes(compressor, one, layout), about
+
+    def test_damaged_bytes_are_rejected_or_decode_to_a_valid_update(
+        self, compressor: Compressor
+    ) -> None:
+        """Set `mutations` higher for a slow test."""
+        self.damage(compressor, self.mutations)
+
+    def test_nan_and_infinity_never_come_out(self, compressor: Compressor) -> None:
+        """Nor does what overflows: such numbers are at every place, and from there to the end."""
+        for layout in SMALL_LAYOUTS:
+            data = compressor.encode(self.vectors(layout)["normal"], layout, _rng())
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for start in range(len(data)):
+                    for bad in BAD_NUMBERS:
+                        one = data[:start] + bad + data[start + len(bad) :]
+                        _decodes(compressor, one[: len(data)], layout)
+                        all_on = data[:start] + bad * ((len(data) - start) // len(bad) + 1)
+                        _decodes(compressor, all_on[: len(data)], layout)
+
+    def test_bytes_of_another_layout_are_rejected_or_an_update_of_the_one_given(
+        self, compressor: Compressor
+    ) -> None:
+        """A client may have another model."""
+        data = compressor.encode(self.vectors(LAYOUT)["normal"], LAYOUT, _rng())
+        for other in OTHER_LAYOUTS:
+            _decodes(compressor, data, other)
+
+    def test_short_bytes_that_claim_much_cost_nothing(self, compressor: Compressor) -> None:
+        """Any four bytes may be a count; nothing beyond the model is allocated for one."""
+        full = compressor.encode(self.vectors(LARGE)["normal"], LARGE, _rng())
+        for claim in (2**16, 2**24, 2**31, 2**32 - 1):
+            for offset in range(13):
+                data = bytearray(full[: min(64, len(full) - 1)])
+                if offset + 4 > len(data):
+                    continue
+                struct.pack_into("<I", data, offset, claim)
+                seconds, peak, rejected = cost(lambda b: compressor.decode(b, LARGE), bytes(data))
+                about = f"{claim} at byte {offset} of {len(data)}"
+                assert isinstance(rejected, DecodeError), f"{about} decodes"
+                assert peak < MODEL_BYTES, f"{about} allocates {peak} bytes"
+                assert seconds < 1, f"{about} takes {seconds} seconds"
+
+    def test_cost_of_decoding_is_bounded_by_the_model(self, compressor: Compressor) -> None:
+        """Full-size messages with any number in the head, and messages far longer than that."""
+        full = compressor.encode(self.vectors(LARGE)["normal"], LARGE, _rng())
+        numbers = ((0, 1), (1, LARGE.size), (1, 2**31), (5, 1), (5, LARGE.size))
+        for size in (len(full), MODEL_BYTES, 8 * MODEL_BYTES):
+            for fill in (b"\0", b"\xff", b"\xaa"):
+                for offset, number in numbers:
+                    data = bytearray((full[:16] + fill * size)[: max(size, 16)])
+                    struct.pack_into("<I", data, offset, number)
+                    with np.errstate(all="ignore"):
+                        seconds, peak, _ = cost(
+                            lambda given: compressor.decode(given, LARGE), bytes(data)
+                        )
+                    about = f"{size} bytes, filled with {fill!r}, {number} at byte {offset}"
+                    assert peak < 20 * MODEL_BYTES, f"{about}: allocates {peak} bytes"
+                    assert seconds < 1, f"{about}: takes {seconds} seconds"
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_vector_that_is_not_finite_never_becomes_such_an_update(
+        self, compressor: Compressor, value: float
+    ) -> None:
+        """`encode` may raise for it, or send something else; callers give it finite ones."""
+        vector = self.vectors(LAYOUT)["normal"].copy()
+        vector[[3, 120]] = value
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                data = compressor.encode(vector, LAYOUT, _rng())
+            except Exception:
+                return
+            _decodes(compressor, data, LAYOUT)
+
+
+def _in_all_scopes(compressors: Sequence[Compressor]) -> Iterator[Compressor]:
+    for compressor in compressors:
+        if dataclasses.is_dataclass(compressor) and hasattr(compressor, "scope"):
+            yield from (dataclasses.replace(compressor, scope=scope) for scope in SCOPES)
+        else:
+            yield compressor
+
+
+def _decodes(compressor: Compressor, data: bytes, layout: Layout) -> bool:
+    """Return whether the bytes decode, to a valid update; they may be rejected."""
+    return decode_or_reject(
+        lambda given: compressor.decode(given, layout),
+        lambda update, _: check_update(update, layout.size),
+        data,
+    )
+
+
+def _rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _bits(update: Update) -> bytes:
+    return update.to_dense().tobytes()

@@ -1,0 +1,105 @@
+"""Another compressor's bytes, packed with Zstandard (RFC 8878).
+
+What a general-purpose compressor makes of plain numbers is what methods for updates are measured
+against: half precision, or 8 bits an entry, packed. Bytes: one Zstandard frame that states the size
+of its content and has no dictionary; none at all where the other compressor has none.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from strategies import compression
+from strategies.by_name import read_part
+from strategies.compression.compressor import Compressor
+from strategies.compression.decoded_update import DecodeError, Update, Vector
+from strategies.compression.float32 import BITS
+from strategies.compression.vector_layout import Layout
+
+MAX_LEVEL = 22
+# Bytes of heads, of all together and of each array, which formulas leave out.
+HEADS, ARRAY_HEADS = 1024, 16
+
+
+@dataclass(frozen=True)
+class Zstandard(Compressor):
+    """Sends what another compressor would send, packed.
+
+    The bytes depend on the version of the Zstandard library as well; what they unpack to does not.
+
+    Args:
+        of: The other compressor: its name, or a table with its name and arguments, as
+            {name = "quantized", bits = 8, norm = "max"}.
+        level: Of the packing, from 1 (fast) to 22 (small).
+
+    Raises:
+        ValueError: There is no such compressor, it does not take the arguments, or ``level`` is out
+            of its range.
+        ImportError, AttributeError: As for `compression.build`.
+    """
+
+    of: str | Mapping[str, Any] = "float16"
+    level: int = 3
+    inner: Compressor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.level, bool) or self.level not in range(1, MAX_LEVEL + 1):
+            raise ValueError(f"level = {self.level!r}: give a whole number from 1 to {MAX_LEVEL}")
+        object.__setattr__(self, "inner", compression.build(*read_part("of", self.of)))
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return the other compressor's bytes as a Zstandard frame."""
+        data = self.inner.encode(vector, layout, rng)
+        return zstandard.ZstdCompressor(level=int(self.level)).compress(data) if data else b""
+
+    def decode(self, data: bytes, layout: Layout) -> Update:
+        """Return the update.
+
+        Raises:
+            DecodeError: The bytes are not one such frame, unpack to more than the other compressor
+                can need for this layout (which is seen before anything is allocated), or to what it
+                refuses.
+        """
+        return self.inner.decode(unpack(data, self._most_bytes(layout)) if data else b"", layout)
+
+    def expected_bits(self, size: int) -> float:
+        """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
+
+        What packing saves depends on the values.
+        """
+        return self.inner.expected_bits(size)
+
+    def expected_bits_of(self, layout: Layout) -> float:
+        """Return the other compressor's formula, an upper bound as in `expected_bits`."""
+        return self.inner.expected_bits_of(layout)
+
+    def _most_bytes(self, layout: Layout) -> int:
+        """Bound the other compressor's bytes by twice its formula or by float32's, and heads.
+
+        The server accepts twice the formula, too. Where the formula is for entries of a normal
+        distribution, others may take more than that, but not more than float32.
+        """
+        bits = max(2 * self.inner.expected_bits_of(layout), BITS * layout.size)
+        return math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
+
+
+def unpack(data: bytes, most: int) -> bytes:
+    """Return the content of a Zstandard frame, of 1 to ``most`` bytes.
+
+    Raises:
+        DecodeError: The bytes are not one such frame.
+    """
+    try:
+        # -1 (read as 2^64 - 1) where the frame does not say; 0 for a skippable one, too.
+        size = zstandard.get_frame_parameters(data).content_size
+        if not 0 < size <= most:
+            raise DecodeError(f"the frame states {size} bytes, {most} are the most there can be")
+        return zstandard.ZstdDecompressor().decompress(
+            data, max_output_size=most, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise DecodeError(f"not a Zstandard frame: {error}") from error

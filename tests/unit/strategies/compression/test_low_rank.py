@@ -1,0 +1,187 @@
+"""Low-rank factors: PowerSGD's compression."""
+
+import math
+
+import numpy as np
+import pytest
+
+from strategies import compression
+from strategies.compression.decoded_update import DecodeError
+from strategies.compression.low_rank import LowRank
+from strategies.compression.power_iteration import factors, orthonormal
+from strategies.compression.vector_layout import Layout
+from tests.support.compression_reference import LARGEST, SMALLEST, float32, generator
+
+LAYOUT = Layout(("weight", "bias", "kernel"), ((40, 30), (40,), (8, 3, 5, 5)))
+MATRIX = Layout(("weight",), ((40, 30),))
+
+
+def matrix_of_rank(rank, shape=(40, 30)):
+    rng = generator(rank)
+    made = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+    return made.astype(np.float32)
+
+
+def decoded(compressor, vector, layout=MATRIX, seed=0):
+    data = compressor.encode(vector, layout, generator(seed))
+    return compressor.decode(data, layout).to_dense()
+
+
+def relative_error(found, matrix):
+    difference = found.astype(np.float64) - matrix.reshape(-1)
+    return np.linalg.norm(difference) / np.linalg.norm(matrix.astype(np.float64))
+
+
+def test_bytes_are_the_factors_of_matrices_and_the_entries_of_other_arrays():
+    vector = generator(1).standard_normal(LAYOUT.size, dtype=np.float32)
+    numbers = np.frombuffer(LowRank(2).encode(vector, LAYOUT, generator()), "<f4")
+    assert len(numbers) == 2 * (40 + 30) + 40 + 2 * (8 + 75)
+    left, right = numbers[:80].reshape(40, 2), numbers[80:140].reshape(30, 2)
+    np.testing.assert_allclose(left.T @ left, np.eye(2), atol=1e-6)
+    matrix = vector[:1200].reshape(40, 30)
+    np.testing.assert_allclose(right, matrix.T @ left, atol=1e-5)
+    assert np.array_equal(numbers[140:180], vector[1200:1240])
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "factored"),
+    [
+        ((40, 30), 17, True),  # 17 * 70 = 1190 of 1200
+        ((40, 30), 18, False),
+        ((4, 4), 2, False),  # 16 of 16
+        ((1, 100), 1, False),
+        ((100,), 1, False),
+        ((10, 5, 2), 4, True),  # 4 * 20 of 100
+        ((10, 5, 2), 5, False),
+        ((), 1, False),
+        ((0, 4), 1, False),
+        ((4, 0), 1, False),
+    ],
+)
+def test_matrix_is_factored_where_that_takes_fewer_numbers(shape, rank, factored):
+    layout = Layout(("array",), (shape,))
+    vector = generator(1).standard_normal(layout.size, dtype=np.float32)
+    compressor = LowRank(rank)
+    data = compressor.encode(vector, layout, generator())
+    assert (len(data) < 4 * layout.size) == factored
+    assert 8 * len(data) == compressor.expected_bits_of(layout)
+    if not factored:
+        assert data == vector.tobytes()
+        assert np.array_equal(compressor.decode(data, layout).to_dense(), vector)
+
+
+def test_formula_of_a_number_of_entries_is_that_of_one_array():
+    layout = Layout(("array",), ((100,),))
+    assert LowRank(2).expected_bits(100) == LowRank(2).expected_bits_of(layout) == 3200
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_matrix_of_that_rank_comes_back(rank):
+    matrix = matrix_of_rank(rank)
+    assert relative_error(decoded(LowRank(rank), matrix.reshape(-1)), matrix) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(30, 30), (200, 20), (20, 200)])
+def test_error_falls_with_iterations_to_that_of_the_best_approximation(shape):
+    """Eckart and Young: the singular values that are left out."""
+    matrix = generator(4).standard_normal(shape).astype(np.float32)
+    layout = Layout(("weight",), (shape,))
+    values = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+    best = np.linalg.norm(values[3:]) / np.linalg.norm(values)
+    errors = [
+        relative_error(decoded(LowRank(3, iterations), matrix.reshape(-1), layout), matrix)
+        for iterations in (1, 2, 4, 300)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert best * 1.01 < errors[0] < 1
+    assert errors[-1] == pytest.approx(best, rel=1e-4)
+
+
+def test_columns_beyond_the_matrix_rank_are_zero():
+    matrix = np.outer(np.arange(40.0), np.arange(30.0))
+    left, right = factors(matrix, generator().standard_normal((30, 3)), 1)
+    for factor in (left, right):
+        assert (np.linalg.norm(factor, axis=0) > 0).tolist() == [True, False, False]
+    assert not decoded(LowRank(2), np.zeros(1200, np.float32)).any()
+
+
+def test_columns_that_nearly_depend_are_made_orthonormal():
+    columns = generator().standard_normal((50, 1)) + 1e-9 * generator(1).standard_normal((50, 4))
+    made = orthonormal(columns)
+    np.testing.assert_allclose(made.T @ made, np.eye(4), atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST])
+def test_entries_next_to_the_largest_number_are_sent_smaller(value):
+    """Q has numbers up to sqrt(n) times as large, which float32 does not hold."""
+    found = decoded(LowRank(2), np.full(1200, value, np.float32)).astype(np.float64)
+    ratio = found / value
+    np.testing.assert_allclose(ratio, 1 / math.sqrt(40), rtol=2e-3)
+
+
+@pytest.mark.parametrize("value", [SMALLEST, 1e-40, 1e-30, 1e30, -1e30])
+def test_smallest_and_large_entries_come_back(value):
+    found = decoded(LowRank(2), np.full(1200, value, np.float32))
+    np.testing.assert_allclose(found, np.float32(value), rtol=1e-4)
+
+
+def test_products_are_added_in_order_in_float32():
+    """With 1e8 + 1 - 1e8 the order and the precision show: 0 in float32, 1 in float64."""
+    layout = Layout(("weight",), ((20, 20),))
+    left = np.zeros((20, 3), "<f4")
+    left[:] = [1e8, 1, -1e8]
+    right = np.ones((20, 3), "<f4")
+    found = LowRank(3).decode(left.tobytes() + right.tobytes(), layout).to_dense()
+    assert not found.any()
+    left[:] = [1e8, -1e8, 1]
+    found = LowRank(3).decode(left.tobytes() + right.tobytes(), layout).to_dense()
+    assert (found == 1).all()
+
+
+def test_decoded_bits_are_these():
+    """An entry computed by hand, with every operation rounded to float32."""
+    layout = Layout(("weight",), ((8, 9),))
+    rng = generator(9)
+    left, right = (rng.standard_normal((n, 3)).astype("<f4") for n in (8, 9))
+    found = LowRank(3).decode(left.tobytes() + right.tobytes(), layout).to_dense().reshape(8, 9)
+    for row in range(8):
+        for column in range(9):
+            total = np.float32(left[row, 0] * right[column, 0])
+            for place in (1, 2):
+                total = np.float32(total + np.float32(left[row, place] * right[column, place]))
+            assert found[row, column] == total
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 79, 80, 139, 140, 179])
+def test_number_that_is_not_finite_is_refused(bad, place):
+    layout = Layout(("weight", "bias"), ((40, 30), (40,)))
+    numbers = np.zeros(180, "<f4")
+    numbers[place] = bad
+    with pytest.raises(DecodeError, match="a value is NaN or infinite"):
+        LowRank(2).decode(numbers.tobytes(), layout)
+
+
+@pytest.mark.parametrize("pair", [(LARGEST, LARGEST), (LARGEST, -LARGEST)])
+def test_product_that_overflows_is_refused(pair):
+    """Also infinity less infinity, which is NaN."""
+    left = np.zeros((40, 2), "<f4")
+    left[7] = pair
+    right = np.full((30, 2), 4, "<f4")
+    with pytest.raises(DecodeError, match="a product of the factors is NaN or infinite"):
+        LowRank(2).decode(left.tobytes() + right.tobytes(), MATRIX)
+
+
+@pytest.mark.parametrize("change", [-4, -1, 1, 4, 1000])
+def test_other_number_of_bytes_is_refused(change):
+    data = LowRank(2).encode(float32(range(1200)), MATRIX, generator())
+    data = data[:change] if change < 0 else data + bytes(change)
+    with pytest.raises(DecodeError, match="bytes do not fit the layout and rank 2"):
+        LowRank(2).decode(data, MATRIX)
+
+
+@pytest.mark.parametrize("key", ["rank", "iterations"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2"])
+def test_argument_that_is_no_whole_number_of_at_least_one_is_refused(key, value):
+    with pytest.raises(ValueError, match=f"{key} = .*: give a whole number of at least 1"):
+        compression.build("low-rank", {key: value})

@@ -1,0 +1,170 @@
+"""Another compressor's bytes, packed with Zstandard."""
+
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import zstandard
+
+from strategies import compression
+from strategies.compression.decoded_update import DecodeError
+from strategies.compression.float16 import Float16
+from strategies.compression.hostile_bytes import cost
+from strategies.compression.low_rank import LowRank
+from strategies.compression.quantized import Quantized
+from strategies.compression.ternary import Ternary
+from strategies.compression.vector_layout import Layout
+from strategies.compression.zstandard import Zstandard
+from tests.support.compression_reference import generator, layout_of
+
+LAYOUT = Layout(("weight", "bias"), ((40, 30), (40,)))
+QUANTIZED = {"name": "quantized", "bits": 8, "norm": "max"}
+
+
+def normal(size=LAYOUT.size):
+    return generator(2).standard_normal(size, dtype=np.float32)
+
+
+def frame(content, **options):
+    return zstandard.ZstdCompressor(**options).compress(content)
+
+
+@pytest.mark.parametrize(
+    ("of", "inner"),
+    [
+        ("float16", Float16()),
+        ("ternary", Ternary()),
+        (QUANTIZED, Quantized(8, norm="max")),
+        ({"name": "low-rank", "rank": 3}, LowRank(3)),
+        ({"name": "zstd", "of": "ternary"}, Zstandard("ternary")),
+    ],
+    ids=str,
+)
+def test_content_is_the_other_compressors_bytes(of, inner):
+    compressor = compression.build("zstd", {"of": of})
+    assert compressor.inner == inner
+    data = compressor.encode(normal(), LAYOUT, generator(3))
+    content = inner.encode(normal(), LAYOUT, generator(3))
+    assert zstandard.decompress(data) == content
+    expected = inner.decode(content, LAYOUT).to_dense()
+    assert np.array_equal(compressor.decode(data, LAYOUT).to_dense(), expected)
+    assert compressor.expected_bits(100) == inner.expected_bits(100)
+    assert compressor.expected_bits_of(LAYOUT) == inner.expected_bits_of(LAYOUT)
+
+
+def test_default_is_float16():
+    assert compression.build("zstd") == Zstandard("float16", 3)
+
+
+def test_compressors_are_equal_where_their_arguments_are():
+    assert Zstandard(QUANTIZED) == Zstandard(dict(QUANTIZED)) != Zstandard(QUANTIZED, 4)
+    assert Zstandard(QUANTIZED) != Zstandard({**QUANTIZED, "bits": 7})
+    assert pickle.loads(pickle.dumps(Zstandard(QUANTIZED))) == Zstandard(QUANTIZED)
+
+
+def test_level_trades_time_for_size():
+    vector = np.round(normal(20_000), 2)
+    sizes = [
+        len(Zstandard("float32", level).encode(vector, layout_of(20_000), generator()))
+        for level in (1, 19)
+    ]
+    assert sizes[1] < sizes[0] < 4 * 20_000
+
+
+def test_update_of_no_bytes_is_packed_as_none():
+    layout = layout_of(0)
+    assert Zstandard().encode(normal(0), layout, generator()) == b""
+    assert Zstandard().decode(b"", layout).size == 0
+    with pytest.raises(DecodeError, match="the frame states 0 bytes"):
+        Zstandard().decode(frame(b""), layout)
+    with pytest.raises(DecodeError, match="0 bytes, not 2 for each"):
+        Zstandard().decode(b"", LAYOUT)
+
+
+@pytest.mark.parametrize("level", [3, 19])
+def test_bomb_is_refused_before_anything_is_allocated(level):
+    bomb = frame(bytes(2**27), level=level)
+    assert len(bomb) < 20_000
+    _, peak, rejected = cost(lambda data: Zstandard().decode(data, LAYOUT), bomb)
+    assert "the frame states 134217728 bytes" in str(rejected)
+    assert peak < 10_000
+
+
+def test_bomb_whose_frame_states_less_is_refused():
+    """Four bytes of the size from the fifth on, in a frame of one segment."""
+    bomb = bytearray(frame(bytes(2**20)))
+    assert zstandard.get_frame_parameters(bytes(bomb)).content_size == 2**20
+    struct.pack_into("<I", bomb, 5 if bomb[4] & 32 else 6, 2 * LAYOUT.size)
+    assert zstandard.get_frame_parameters(bytes(bomb)).content_size == 2 * LAYOUT.size
+    _, peak, rejected = cost(lambda data: Zstandard().decode(data, LAYOUT), bytes(bomb))
+    assert "not a Zstandard frame" in str(rejected)
+    assert peak < 20_000
+
+
+VALID = frame(bytes(2 * LAYOUT.size))
+SKIPPABLE = struct.pack("<II", 0x184D2A50, 2 * LAYOUT.size) + bytes(2 * LAYOUT.size)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (frame(bytes(2 * LAYOUT.size), write_content_size=False), "the most there can be"),
+        (SKIPPABLE, "not a Zstandard frame"),
+        (SKIPPABLE + VALID, "not a Zstandard frame"),
+        (VALID + SKIPPABLE, "not a Zstandard frame: .*unused data"),
+        (VALID + VALID, "not a Zstandard frame: .*unused data"),
+        (VALID + b"\0", "not a Zstandard frame: .*unused data"),
+        (VALID[:-1], "not a Zstandard frame"),
+        (VALID[:3], "not a Zstandard frame"),
+        (b"\0", "not a Zstandard frame"),
+        (frame(bytes(2 * LAYOUT.size + 2)), "2482 bytes, not 2 for each of 1240 entries"),
+        (frame(b"\xff" * 2 * LAYOUT.size), "a value is NaN or infinite"),
+    ],
+)
+def test_other_bytes_are_refused(data, reason):
+    assert not Zstandard().decode(VALID, LAYOUT).to_dense().any()
+    with pytest.raises(DecodeError, match=reason):
+        Zstandard().decode(data, LAYOUT)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        {"name": "quantized", "bits": 2, "norm": "max", "bucket": 10**6},
+        {"name": "sparse", "sparsity": 1.0},
+        {"name": "ternary", "sparsity": 1.0},
+        "sign",
+        "random",
+        {"name": "rotated", "bits": 4},
+        "float32",
+    ],
+    ids=str,
+)
+def test_every_update_of_another_compressor_fits(of):
+    """Also those that are longer than the formula: equal entries, half zeros, tiny models."""
+    for layout in (LAYOUT, layout_of(1), layout_of(1, 0, 1, 1), layout_of(9000)):
+        half = np.where(generator(1).random(layout.size) < 0.5, 0, 1).astype(np.float32)
+        for vector in (normal(layout.size), half, np.ones_like(half), np.zeros_like(half)):
+            compressor = Zstandard(of)
+            data = compressor.encode(vector, layout, generator())
+            compressor.decode(data, layout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"level": 0}, "level = 0: give a whole number from 1 to 22"),
+        ({"level": 23}, "level = 23"),
+        ({"level": True}, "level = True"),
+        ({"level": 2.5}, "level = 2.5"),
+        ({"of": 3}, "of = 3: give a name, or"),
+        ({"of": {"bits": 3}}, "of = .*: give a name, or"),
+        ({"of": "terntary"}, "compressor 'terntary': known are"),
+        ({"of": {"name": "quantized", "bits": 1}}, "bits = 1"),
+        ({"of": {"name": "sparse", "sparsty": 1}}, "compressor 'sparse': .*'sparsty'"),
+    ],
+)
+def test_argument_that_cannot_be_used_is_named(arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        compression.build("zstd", arguments)

@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedavg_app.callbacks.plots import BLUE, save_figure
+from fedavg_app.callbacks.plots import (
+    BLUE,
+    check_plot_path,
+    reporting_plot_errors,
+    save_figure,
+)
 from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.data_distribution import DataDistribution, data_distribution
 from fedavg_app.server.run_components import check_partition, load_task
 
@@ -26,10 +30,8 @@ def show(config: RunConfig, picture: Path | None) -> None:
         ConfigError: A value that cannot be used.
         DataError: The data set is not available.
     """
-    if picture is not None and picture.suffix.lower() != ".png":
-        raise ConfigError("plot", str(picture), "give a name that ends in .png")
-    if picture is not None and not picture.parent.is_dir():
-        raise ConfigError("plot", str(picture), "its folder does not exist; make it first")
+    if picture is not None:
+        check_plot_path(picture)
     task = load_task(config)
     check_partition(config, task)
     data = task.dataset(config.data_options)
@@ -39,12 +41,8 @@ def show(config: RunConfig, picture: Path | None) -> None:
     print_table(distribution, console)
     if picture is not None:
         partition = " ".join(filter(None, (config.partition, config.partition_args)))
-        try:
+        with reporting_plot_errors(picture):
             draw(distribution, f"{task.name}, {partition}, seed {config.seed}", picture)
-        except OSError as error:
-            raise ConfigError(
-                "plot", str(picture), f"cannot write it ({error.strerror})"
-            ) from error
         console.print(f"picture: {picture}")
 
 

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TypeVar
 
-import tasks
 from fedavg_app.callbacks.base import Callback, MakeCallback
-from fedavg_app.config import RunConfig, parse_arguments
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.own_packages import OWN, own_folder
 
@@ -41,25 +39,6 @@ def load_component(key: str, name: str, load: Callable[[str], Component]) -> Com
         return load(name)
     except Exception as error:  # importing a user's module runs the user's code
         raise ConfigError(key, name, _reason(error, name)) from error
-
-
-def check_names(config: RunConfig) -> None:
-    """Check the names of task, strategy and partition and their arguments, without importing torch.
-
-    Raises:
-        ConfigError: There is no such task, strategy or partition, or it refuses its arguments.
-    """
-    import strategies
-    from fedavg_app.partitioning.cache import make_partitioner
-
-    load_component("task", config.task, tasks.check_name)
-    load_component("strategy", config.strategy, strategies.load)
-    arguments = parse_arguments("strategy-args", config.strategy_args)
-    try:
-        strategies.build(config.strategy, arguments)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
-    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
 
 
 def load_callback(name: str) -> MakeCallback:

@@ -4,25 +4,21 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
-from fedavg_app.errors import USER_ERRORS, ConfigError, MissingLibraryError
+from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
-from fedavg_app.partitioning.cache import partition
-from fedavg_app.plugins import check_names
-from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid, load_checkpoint
+from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid
 from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
-from fedavg_app.server.run_components import Components, resolve
+from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
-from fedavg_app.server.training_plan import plan_for_data
-from fedavg_app.server.trial_round import check_aggregation
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
@@ -38,9 +34,9 @@ def main(grid: Grid, context: Context) -> None:
         if config.clients_per_batch > 1:
             fix = "only simulation.py trains several clients at once; give 1"
             raise ConfigError("clients-per-batch", config.clients_per_batch, fix)
-        check_names(config)
         counted = with_clients(config, config.num_clients or count_nodes(grid, config.node_timeout))
-        run(grid, counted, resolve(counted), tell_clients_number=not config.num_clients)
+        prepared = prepare(counted, simulated=not is_network_grid(grid))
+        run(grid, prepared, tell_clients_number=not config.num_clients)
     except USER_ERRORS:
         # Flower prints the error as it ends this process; the frames would hide its one line.
         sys.tracebacklimit = 0
@@ -49,47 +45,34 @@ def main(grid: Grid, context: Context) -> None:
 
 def run(
     grid: Grid,
-    config: RunConfig,
-    components: Components,
+    prepared: PreparedRun,
     evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralEvaluation,
     callbacks: Sequence[MakeCallback] = (),
     *,
     tell_clients_number: bool = False,
 ) -> TrainingResult:
-    """Run the training that the config describes; its results are on disk afterwards.
+    """Run the training; its results are on disk afterwards.
 
     Args:
         grid: Reaches the clients.
-        config: The run's settings.
-        components: What `resolve` returns for the config.
+        prepared: The run, as `prepare` returns it.
         evaluation: Returns what evaluates the global model.
         callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
         tell_clients_number: Whether messages say how many clients there are, which the run config
             that clients see does not.
 
     Raises:
-        ConfigError: A value that cannot be used.
-        DataError: The data set is not available.
+        ConfigError: The run's folder cannot be made, or a callback cannot be.
         RunError: The run could not go on.
     """
-    task, strategy = components.task, components.strategy
-    state = load_checkpoint(config) if config.resume else None
-    data = task.dataset(config.data_options)
-    plan = plan_for_data(components.plan, config, task, data)
-    check_split(grid, data, config)
-    model, completed = ArrayRecord(task.initial_model(config.seed).state_dict()), []
-    check_aggregation(config, strategy, model)
+    config, task, data = prepared.config, prepared.task, prepared.data
+    strategy, model, state = prepared.strategy, prepared.model, prepared.state
+    completed: list[RoundMetrics] = []
     grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     if state is not None:
-        if state.data != data.fingerprint:
-            fix = "these are not the data of the run to resume; give those"
-            raise ConfigError("data-dir", config.data_dir, fix)
         strategy, model, completed = state.strategy, state.model, state.history
-        if config.num_server_rounds < completed[-1].round:
-            fix = f"the run has completed {completed[-1].round} rounds; give more"
-            raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
         if isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
         else:
@@ -100,7 +83,7 @@ def run(
         return Checkpointer(run.folder, config, data.fingerprint, strategy, grid)
 
     work = strategy.local_work or config.local_work
-    training_run = TrainingRun(config, task, plan, data, completed, local_work=work)
+    training_run = TrainingRun(config, task, prepared.plan, data, completed, local_work=work)
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
@@ -111,7 +94,7 @@ def run(
             strategy,
             model,
             nodes,
-            plan,
+            prepared.plan,
             client_config(config, data, with_number=tell_clients_number),
             evaluation(task, data, config),
             training.on_round_end,
@@ -119,25 +102,6 @@ def run(
         ).run()
         training.finish(result)
     return training.result
-
-
-def check_split(grid: Grid, data: Dataset, config: RunConfig) -> None:
-    """Compute the partition before any client needs it: what cannot be split ends the run at once.
-
-    A deployment goes on where the partitioner's library is not installed on the server: devices
-    with data of their own need no partition, and the others compute it themselves.
-
-    Raises:
-        ConfigError: The data cannot be split.
-        MissingLibraryError: The library is not installed, and the clients are simulated.
-    """
-    try:
-        for split in ("train", "test") if config.fraction_evaluate else ("train",):
-            partition(data, split, config)
-    except MissingLibraryError as error:
-        if not is_network_grid(grid):
-            raise
-        logger.info("not checked here, only by devices without data of their own: %s", error)
 
 
 def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False) -> ConfigRecord:

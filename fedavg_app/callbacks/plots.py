@@ -2,12 +2,12 @@
 
 `simulation.py` draws them as a training ends. A run of `flwr run` leaves the same history:
 
-    python -m fedavg_app.callbacks.plots RUN_FOLDER
+    python -m fedavg_app.callbacks.plots RUN
 """
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult, read_history
+from fedavg_app.callbacks.finished_run import read_run
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.rounds_to_target import accuracy_curve
 from tasks.data.atomic_file import replacing
 
@@ -164,21 +165,41 @@ def save_figure(figure: Figure, path: Path) -> None:
         picture.save(temporary, format="PNG", optimize=True)
 
 
+def check_plot_path(path: Path) -> None:
+    """Check the file that a command's ``--plot`` names, before the work that the figure shows.
+
+    Raises:
+        ConfigError: It is no PNG file, or its folder does not exist.
+    """
+    if path.suffix.lower() != ".png":
+        raise ConfigError("plot", str(path), "give a name that ends in .png")
+    if not path.parent.is_dir():
+        raise ConfigError("plot", str(path), "its folder does not exist; make it first")
+
+
+@contextmanager
+def reporting_plot_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing the file that ``--plot`` names into a `ConfigError`."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError("plot", str(path), f"cannot write it ({error.strerror})") from error
+
+
 def main() -> int:
     """Draw the curves of the run in the folder that the command line names."""
     if len(sys.argv) != 2:
-        print("usage: python -m fedavg_app.callbacks.plots RUN_FOLDER", file=sys.stderr)  # noqa: T201
+        print("usage: python -m fedavg_app.callbacks.plots RUN", file=sys.stderr)  # noqa: T201
         return 2
     folder = Path(sys.argv[1])
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        history = read_history(folder / HISTORY_FILE)
-        summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        print(f"error: {folder} is not the folder of a finished run ({error})", file=sys.stderr)  # noqa: T201
+        run = read_run(folder)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    title = f"{config['task']}, {config.get('strategy', 'central')}, seed {config['seed']}"
-    plot_history(folder, history, summary["target-accuracy"], title)
+    method = run.config.get("strategy", "central")
+    title = f"{run.config['task']}, {method}, seed {run.config['seed']}"
+    plot_history(folder, run.history, run.summary["target-accuracy"], title)
     print(f"curves: {folder / 'accuracy.png'} and beside it")  # noqa: T201
     return 0
 

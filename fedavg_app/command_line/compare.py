@@ -1,30 +1,17 @@
 """The command `compare`: several runs in one table and one figure."""
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedavg_app.errors import ConfigError
-
 if TYPE_CHECKING:
+    from fedavg_app.callbacks.finished_run import FinishedRun
     from fedavg_app.server.metrics import RoundMetrics
 
 
 # Keys whose values need no name beside them.
 SAY_IT_ALL = ("strategy", "strategy-args", "task", "partition", "partition-args")
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """What a run's folder says of it."""
-
-    folder: Path
-    config: dict[str, Any]
-    summary: dict[str, Any]
-    history: "list[RoundMetrics]"
 
 
 def compare(
@@ -37,34 +24,17 @@ def compare(
 ) -> None:
     """Compare runs by rounds, by bytes and by seconds: a table and a figure."""
     from fedavg_app.callbacks.comparison import draw_comparison
+    from fedavg_app.callbacks.finished_run import read_run
+    from fedavg_app.callbacks.plots import check_plot_path, reporting_plot_errors
 
-    if plot.suffix.lower() != ".png":
-        raise ConfigError("plot", str(plot), "give a name that ends in .png")
+    check_plot_path(plot)
     runs = [read_run(folder) for folder in folders]
     names = labels([run.config for run in runs])
     _print_table(dict(zip(names, runs, strict=True)), target)
     curves = dict(zip(names, (run.history for run in runs), strict=True))
-    draw_comparison(curves, target or None, plot)
+    with reporting_plot_errors(plot):
+        draw_comparison(curves, target or None, plot)
     typer.echo(f"figure: {plot}")
-
-
-def read_run(folder: Path) -> FinishedRun:
-    """Return a run from its folder.
-
-    Raises:
-        ConfigError: It is not the folder of a run that has ended.
-    """
-    from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
-    from fedavg_app.server.metrics import read_history
-
-    try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        history = read_history(folder / HISTORY_FILE)
-        summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError) as error:
-        fix = f"give the folder of a run that has ended ({error})"
-        raise ConfigError("RUN", str(folder), fix) from error
-    return FinishedRun(folder, config, summary, history)
 
 
 def labels(configs: list[dict[str, Any]]) -> list[str]:
@@ -86,7 +56,7 @@ def _setting(key: str, value: object) -> str:
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
-def _print_table(runs: dict[str, FinishedRun], target: float) -> None:
+def _print_table(runs: dict[str, "FinishedRun"], target: float) -> None:
     from rich.console import Console
     from rich.filesize import decimal
     from rich.table import Table

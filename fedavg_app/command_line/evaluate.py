@@ -1,12 +1,11 @@
 """The command `evaluate`: tests the model that a run has saved."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedavg_app.config import CentralConfig, RunConfig, TrainingConfig
+from fedavg_app.config import TrainingConfig, parse_central, parse_config
 from fedavg_app.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,16 +51,14 @@ def evaluate(
 
 
 def _config(folder: Path, data_dir: str) -> TrainingConfig:
-    from fedavg_app.callbacks.run_directory import CONFIG_FILE
+    from fedavg_app.callbacks.finished_run import read_config
 
+    changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
+    values = {**read_config(folder), **changes}
     try:
-        values: dict[str, Any] = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        kind = RunConfig if "strategy" in values else CentralConfig
-        changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
-        return kind.model_validate({**values, **changes})
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError("RUN", str(folder), f"give the folder of a run ({reason})") from error
+        return parse_config(values) if "strategy" in values else parse_central(values)
+    except ConfigError as error:
+        raise ConfigError("RUN", str(folder), f"its config cannot be used: {error}") from error
 
 
 def _print_confusion(table: "NDArray[np.int64]") -> None:

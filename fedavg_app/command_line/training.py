@@ -1,6 +1,5 @@
 """The commands that train: `run`, `resume` and `central`."""
 
-import logging
 import math
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,8 +10,6 @@ from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.command_line.options import with_config
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError
-
-logger = logging.getLogger("fedavg_app.command_line")
 
 ENGINE, OUTPUT = "Engine", "Output"
 
@@ -65,9 +62,6 @@ def run(
     callback: Callbacks = None,
 ) -> None:
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
-    from fedavg_app.plugins import check_names
-
-    check_names(config)  # before Ray starts
     callbacks = load_callbacks(callback or [])
     train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
 
@@ -125,8 +119,6 @@ def train(
     if not 0 < state_memory < math.inf:
         raise ConfigError("state-memory", state_memory, "give a number of MiB above 0")
     share = _gpu_share(gpus_per_worker)
-    # The first line, since what follows takes seconds.
-    logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
     from fedavg_app.ray_engine.simulation import simulate
 
     simulate(config, num_workers, share, ray_address, state_memory, callbacks)

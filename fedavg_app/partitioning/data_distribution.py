@@ -43,3 +43,13 @@ def data_distribution(data: Dataset, config: RunConfig) -> DataDistribution:
         classes = np.stack([np.bincount(targets[part], minlength=count) for part in parts])
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     return DataDistribution(sizes, classes, len(targets))
+
+
+def class_deviations(classes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return each class's share of a client's examples, less that of all clients', (K, classes).
+
+    Args:
+        classes: Training examples by client and class, as in `DataDistribution`.
+    """
+    shares = classes / classes.sum(axis=1, keepdims=True)
+    return np.asarray(shares - classes.sum(axis=0) / classes.sum())

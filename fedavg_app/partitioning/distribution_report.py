@@ -3,20 +3,33 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedavg_app.callbacks.plots import BLUE, save_figure
+from fedavg_app.callbacks.plots import (
+    BLUE,
+    ORANGE,
+    check_plot_path,
+    reporting_plot_errors,
+    save_figure,
+)
 from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.data_distribution import DataDistribution, data_distribution
+from fedavg_app.partitioning.data_distribution import (
+    DataDistribution,
+    class_deviations,
+    data_distribution,
+)
 from fedavg_app.server.run_components import check_partition, load_task
 
 # Clients that the table shows; the picture shows all.
 TABLE_ROWS = 20
+# White where a client's share is that of all.
+FEWER_TO_MORE = LinearSegmentedColormap.from_list("fewer-to-more", [BLUE, "white", ORANGE])
 
 
 def show(config: RunConfig, picture: Path | None) -> None:
@@ -26,10 +39,8 @@ def show(config: RunConfig, picture: Path | None) -> None:
         ConfigError: A value that cannot be used.
         DataError: The data set is not available.
     """
-    if picture is not None and picture.suffix.lower() != ".png":
-        raise ConfigError("plot", str(picture), "give a name that ends in .png")
-    if picture is not None and not picture.parent.is_dir():
-        raise ConfigError("plot", str(picture), "its folder does not exist; make it first")
+    if picture is not None:
+        check_plot_path(picture)
     task = load_task(config)
     check_partition(config, task)
     data = task.dataset(config.data_options)
@@ -39,12 +50,8 @@ def show(config: RunConfig, picture: Path | None) -> None:
     print_table(distribution, console)
     if picture is not None:
         partition = " ".join(filter(None, (config.partition, config.partition_args)))
-        try:
+        with reporting_plot_errors(picture):
             draw(distribution, f"{task.name}, {partition}, seed {config.seed}", picture)
-        except OSError as error:
-            raise ConfigError(
-                "plot", str(picture), f"cannot write it ({error.strerror})"
-            ) from error
         console.print(f"picture: {picture}")
 
 
@@ -71,25 +78,45 @@ def print_table(distribution: DataDistribution, console: Console) -> None:
 
 
 def draw(distribution: DataDistribution, title: str, path: Path) -> None:
-    """Write a PNG: every client's number of examples, and the share of each class in them."""
+    """Write a PNG: every client's number of examples, and how far its classes are from average.
+
+    The colours of classes reach as far as the deviations do: under IID, too, where all clients have
+    nearly the same shares, one sees who has more or less of what.
+    """
     sizes, classes = distribution.sizes, distribution.classes
     rows = 1 if classes is None else 2
-    figure = Figure(figsize=(8, 2.8 * rows), layout="constrained")
+    figure = Figure(figsize=(8, 2.9 * rows), layout="constrained")
+    figure.suptitle(title, fontsize=10)
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
-    axes[0].bar(range(len(sizes)), sizes, width=0.9 if len(sizes) <= 50 else 1.0, color=BLUE)
-    axes[0].set_ylabel("training examples")
-    axes[0].set_title(title, fontsize=10)
+    axes[0].bar(range(len(sizes)), sizes, width=0.8 if len(sizes) <= 150 else 1.0, color=BLUE)
+    axes[0].set_title(f"training examples of a client: {_range(sizes)}", loc="left", fontsize=9)
+    axes[0].set_ylabel("examples")
     axes[-1].set_xlabel("client")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     if classes is not None:
-        shares = classes / sizes[:, None]
-        image = axes[1].imshow(
-            shares.T, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest"
-        )
-        axes[1].set_ylabel("class")
-        axes[1].yaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.colorbar(image, ax=axes[1], label="share of the client's")
+        _draw_deviations(axes[1], class_deviations(classes))
     save_figure(figure, path)
+
+
+def _draw_deviations(axes: Axes, deviations: NDArray[np.float64]) -> None:
+    points = 100 * deviations
+    largest = max(np.abs(points).max(), 1e-9)
+    image = axes.imshow(
+        points.T,
+        aspect="auto", cmap=FEWER_TO_MORE, vmin=-largest, vmax=largest, interpolation="nearest",
+    )  # fmt: skip
+    axes.set_title(
+        "share of each class, less its share in all clients' examples: "
+        f"{points.min():+.1f} to {points.max():+.1f} percentage points",
+        loc="left",
+        fontsize=9,
+    )
+    axes.set_ylabel("class")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    bar = axes.figure.colorbar(
+        image, ax=axes, format=lambda value, _: f"{value:+g}" if value else "0"
+    )
+    bar.set_label("percentage points")
 
 
 def _range(values: NDArray[np.int64]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Literal
 
 import ray
@@ -36,26 +35,24 @@ def ray_cluster(
     """Start or join Ray, and leave no process of it behind.
 
     Args:
-        address: A cluster to join; empty starts Ray on this machine.
+        address: A cluster to join that `check_reachable` has passed; empty starts Ray on this
+            machine.
         num_workers: 0 means one per CPU of the cluster.
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
 
     Raises:
-        ConfigError: The cluster cannot be reached, or has fewer resources than the workers need.
+        ConfigError: The cluster cannot be joined, or has fewer resources than the workers need.
         RunError: Ray cannot start.
     """
-    _check_reachable(address)
     # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-    # Ray's processes end with the thread that started them, so it lives until the run is over.
+    # In another thread Ray leaves this process's handler of SIGTERM alone. Its processes end with
+    # the thread that started them, so it lives until the run is over.
     with ThreadPoolExecutor(1) as background:
-        started = background.submit(_start, address, num_workers)
-        # Ray's start is mostly waiting; torch is imported meanwhile.
-        import_module("torch")
         try:
-            started.result()
+            background.submit(_start, address, num_workers).result()
         except Exception as error:  # Ray raises just that where its processes take too long
             reason = str(error).partition("\n")[0]
             if not address:
@@ -69,8 +66,12 @@ def ray_cluster(
             ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Check that the address accepts connections: Ray itself would retry without end."""
+def check_reachable(address: str) -> None:
+    """Check that the address accepts connections: Ray itself would retry without end.
+
+    Raises:
+        ConfigError: It does not.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or "/" in host:
         return

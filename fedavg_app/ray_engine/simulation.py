@@ -1,12 +1,16 @@
 """A run on virtual clients: the ServerApp on a `RayGrid`."""
 
+import logging
 from collections.abc import Sequence
 from typing import Literal
 
 from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import RunConfig, check_config, with_clients
-from fedavg_app.ray_engine.ray_cluster import ray_cluster
+from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.server.preparation import prepare
+
+logger = logging.getLogger("fedavg_app.simulation")
 
 
 def simulate(
@@ -29,25 +33,30 @@ def simulate(
         callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
 
     Raises:
-        ConfigError, DataError, RunError: See `fedavg_app.server_app.run`.
+        ConfigError, DataError, RunError: As `prepare`, `check_joint_training`, `ray_cluster` and
+            `fedavg_app.server_app.run` do; the first two before Ray starts.
     """
     config = check_config(with_clients(config))
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    with ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources:
-        # Not at the top: they import torch, which `ray_cluster` does while Ray starts.
-        from fedavg_app.ray_engine.joint_training_check import check_joint_training
-        from fedavg_app.ray_engine.ray_grid import RayGrid
-        from fedavg_app.server.run_components import resolve
-        from fedavg_app.server_app import run
+    # Before Ray starts, which takes seconds.
+    check_reachable(ray_address)
+    prepared = prepare(config)
+    # Not at the top: they import torch, without which a misspelt name is found sooner.
+    from fedavg_app.ray_engine.joint_training_check import check_joint_training
+    from fedavg_app.ray_engine.ray_grid import RayGrid
+    from fedavg_app.server_app import run
 
-        components = resolve(config)
-        if config.clients_per_batch > 1:
-            check_joint_training(config, components)
-        with RayGrid(
+    if config.clients_per_batch > 1:
+        check_joint_training(prepared)
+    logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
+    with (
+        ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources,
+        RayGrid(
             run_config,
             config.num_clients,
             resources.workers,
             resources.gpus_per_worker,
             int(state_memory * 2**20),
-        ) as grid:
-            return run(grid, config, components, grid.evaluation, callbacks)
+        ) as grid,
+    ):
+        return run(grid, prepared, grid.evaluation, callbacks)

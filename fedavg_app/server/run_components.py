@@ -2,28 +2,29 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig, check_source, parse_arguments
 from fedavg_app.errors import ConfigError
-from fedavg_app.plugins import check_names, load_component
+from fedavg_app.partitioning.cache import make_partitioner
+from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
-from tasks.base import Task
+
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
 
 
 @dataclass(frozen=True)
 class Components:
     """The parts of one federated run."""
 
-    task: Task
+    task: "Task"
     strategy: FederatedStrategy[Any]
     plan: TrainingPlan
 
@@ -32,20 +33,36 @@ def resolve(config: RunConfig) -> Components:
     """Return the components that the config names, all of them checked.
 
     Raises:
-        ConfigError: As for `check_names` and `load_task`, the strategy refuses its arguments, a
-            client mod cannot be imported, the task's data cannot be split in that way, or a round
-            needs more replies than it has clients.
+        ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
+            refuses its arguments, a client mod cannot be imported, the task's data cannot be split
+            in that way, or a round needs more replies than it has clients.
     """
-    check_names(config)
+    # Names first: a misspelt one is found before torch is imported.
+    load_component("task", config.task, tasks.check_name)
+    load_component("strategy", config.strategy, strategies.load)
+    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
     task = load_task(config)
-    arguments = parse_arguments("strategy-args", config.strategy_args)
-    strategy = strategies.build(config.strategy, arguments, run_settings(config, task))
-    load_mods(config.client_mods)
     check_partition(config, task)
+    strategy = build_strategy(config, task)
+    load_mods(config.client_mods)
     return Components(task, strategy, make_plan(config, task))
 
 
-def load_task(config: TrainingConfig) -> Task:
+def build_strategy(config: RunConfig, task: "Task") -> FederatedStrategy[Any]:
+    """Return the strategy that the config names.
+
+    Raises:
+        ConfigError: It refuses its arguments, or a round needs more replies than it has clients.
+    """
+    arguments = parse_arguments("strategy-args", config.strategy_args)
+    settings = run_settings(config, task)
+    try:
+        return strategies.build(config.strategy, arguments, settings)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+
+
+def load_task(config: TrainingConfig) -> "Task":
     """Return the task that the config names.
 
     Raises:
@@ -53,12 +70,15 @@ def load_task(config: TrainingConfig) -> Task:
     """
     check_source(config)
     task = load_component("task", config.task, tasks.load)
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
+    if config.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
     return task
 
 
-def run_settings(config: RunConfig, task: Task) -> RunSettings:
+def run_settings(config: RunConfig, task: "Task") -> RunSettings:
     """Return what the strategy may know of the run.
 
     Raises:
@@ -75,7 +95,7 @@ def run_settings(config: RunConfig, task: Task) -> RunSettings:
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, names)
 
 
-def check_partition(config: RunConfig, task: Task) -> None:
+def check_partition(config: RunConfig, task: "Task") -> None:
     """Check that the task's data can be split in that way.
 
     Raises:

@@ -32,6 +32,7 @@ NOT_BUNDLED = (
     "fedavg_app/superlink/",
     "fedavg_app/supernode/",
     "fedavg_app/callbacks/comparison.py",
+    "fedavg_app/callbacks/finished_run.py",
     "fedavg_app/callbacks/mlflow.py",
     "fedavg_app/callbacks/plots.py",
     "fedavg_app/callbacks/scalars.py",

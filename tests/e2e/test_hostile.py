@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support import hostile
 from tests.support.deployment import Deployment
@@ -53,7 +53,7 @@ def train_without_hostile_replies(run_dir, **changes):
 
     tamper = dict.fromkeys(range(NUM_HONEST, NUM_CLIENTS), without_examples)
     grid = LocalGrid(config.model_dump(by_alias=True), NUM_CLIENTS, tamper)
-    return run(grid, config, resolve(config)).model
+    return run(grid, prepare(config)).model
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support import hostile_transport
 from tests.support.deployment import Deployment
@@ -106,7 +106,7 @@ def train_without_the_hostile_device(run_dir, **changes):
         return reply
 
     grid = LocalGrid(config.model_dump(by_alias=True), 2, {1: without_examples})
-    return run(grid, config, resolve(config)).model
+    return run(grid, prepare(config)).model
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from flwr.serverapp import strategy as flower
 import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server.trial_round import check_aggregation
 from fedavg_app.server_app import run
@@ -44,7 +45,7 @@ def train(tmp_path, strategy, arguments="", rounds=1, **changes):
         "strategy": strategy, "strategy-args": arguments, **changes,
     }  # fmt: skip
     config = parse_config(values)
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), config, resolve(config))
+    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepare(config))
 
 
 def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from fedavg_app.config import parse_config
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
@@ -43,7 +43,7 @@ def trained(tmp_path, save):
         rows = slice(number, None, len(data) // (ROWS + number))
         save(folder, type(data)(data.inputs[rows], data.targets[rows]))
         context.node_config["data-dir"] = str(folder)
-    result = run(grid, config, resolve(config))
+    result = run(grid, prepare(config))
     assert not any(metrics.rejected for metrics in result.history)
     return result
 

@@ -23,7 +23,7 @@ from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.ray_engine.worker_handle import WorkerHandle
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.polling import send_and_receive
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
 from tests.support.in_process import same_model
 from tests.support.local_grid import LocalGrid
@@ -66,8 +66,8 @@ def ray_grid(config, num_workers, **options):
     return RayGrid(run_config, config.num_clients, num_workers, **options)
 
 
-def run(grid, config, evaluation=CentralEvaluation, components=None):
-    return server_app.run(grid, config, components or resolve(config), evaluation)
+def run(grid, config, evaluation=CentralEvaluation):
+    return server_app.run(grid, prepare(config), evaluation)
 
 
 def run_on_ray(config, num_workers, **options):
@@ -121,7 +121,7 @@ def test_clients_trained_together_give_the_same_result_up_to_rounding(make_confi
     for a, b in zip(expected.history[1:], result.history[1:], strict=True):
         assert (a.participants, a.rejected) == (b.participants, b.rejected)
         assert b.train_loss == pytest.approx(a.train_loss, rel=1e-3)
-    start = resolve(config).task.initial_model(config.seed).state_dict()
+    start = prepare(config).model
     for name, array in expected.model.items():
         change = np.abs(array.numpy() - start[name].numpy()).max()
         different = np.abs(result.model[name].numpy() - array.numpy()) > 1e-3 * change
@@ -148,10 +148,10 @@ def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypa
     """Over-selection asks all 20 clients where 10 replies end a round."""
     changes = {"strategy": "stc", "momentum": 0.5, "over-selection": 1.0, "fraction-evaluate": 0}
     config = make_config(**changes, **{"num-server-rounds": 20, "evaluate-every": 5})
-    components = resolve(config)
+    prepared = prepare(config)
     full_models, accepted = {}, {}  # by round: the nodes sent the full model, those accepted
     with ray_grid(config, 4) as grid:
-        push, accumulate = grid.push_messages, components.strategy.accumulate
+        push, accumulate = grid.push_messages, prepared.strategy.accumulate
 
         def record_sent(messages):
             sent = list(messages)
@@ -162,13 +162,13 @@ def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypa
             return push(sent)
 
         def record_accepted(update):
-            server_round = components.strategy.server_round
+            server_round = prepared.strategy.server_round
             accepted.setdefault(server_round, set()).add(update.report.node_id)
             accumulate(update)
 
         monkeypatch.setattr(grid, "push_messages", record_sent)
-        monkeypatch.setattr(components.strategy, "accumulate", record_accepted)
-        result = run(grid, config, grid.evaluation, components)
+        monkeypatch.setattr(prepared.strategy, "accumulate", record_accepted)
+        result = server_app.run(grid, prepared, grid.evaluation)
     assert [metrics.participants for metrics in result.history[1:]] == [20] * 20
     # A client that had lost its state would ask for the model, which is a rejected reply.
     assert [metrics.rejected for metrics in result.history] == [{}] * 21

@@ -171,7 +171,7 @@ import sys
 import numpy as np, ray
 from fedavg_app.config import RunConfig
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20)
@@ -181,7 +181,7 @@ config = RunConfig(**{
     "num-server-rounds": 2, "local-steps": 1, "run-dir": sys.argv[1],
 })
 with RayGrid(config.model_dump(by_alias=True), 100, 2) as grid:
-    result = run(grid, config, resolve(config), grid.evaluation)
+    result = run(grid, prepare(config), grid.evaluation)
 assert not any(metrics.rejected for metrics in result.history)
 """
 

@@ -17,7 +17,7 @@ from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.ray_engine.relay import PART_BYTES, RelayedConnection, start_relay
 from fedavg_app.server.evaluation import CentralEvaluation
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
 from tests.support.in_process import same_model
 from tests.support.local_grid import LocalGrid
@@ -76,7 +76,7 @@ def ray_grid(config):
 
 def run_in_process(config):
     grid = LocalGrid(config.model_dump(by_alias=True), NUM_CLIENTS)
-    return server_app.run(grid, config, resolve(config), CentralEvaluation)
+    return server_app.run(grid, prepare(config), CentralEvaluation)
 
 
 def remote_worker(grid, processes):
@@ -99,7 +99,7 @@ def test_two_nodes_train_the_same_model_as_one_process(make_config, processes, c
     config = make_config(**changes)
     with ray_grid(config) as grid:
         assert remote_worker(grid, processes)
-        result = server_app.run(grid, config, resolve(config), grid.evaluation)
+        result = server_app.run(grid, prepare(config), grid.evaluation)
     assert not any(metrics.rejected for metrics in result.history)
     expected = run_in_process(config)
     assert same_model(expected, result)
@@ -113,7 +113,7 @@ def test_killed_worker_or_relay_costs_one_reply(make_config, processes, flag, ho
         before, remote = grid.worker_process_ids(), remote_worker(grid, processes)
         relays = processes.living(RELAY)
         flag.write_text(how)
-        result = server_app.run(grid, config, resolve(config), CentralEvaluation)
+        result = server_app.run(grid, prepare(config), CentralEvaluation)
         assert set(before) - set(grid.worker_process_ids()) == {remote}
         assert remote_worker(grid, processes) != remote
         assert not set(relays) & set(processes.living(RELAY))

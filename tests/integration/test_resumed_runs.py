@@ -12,7 +12,7 @@ from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.checkpoint_manifest import sealed
 from fedavg_app.server.checkpointing import ClientStateGrid
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
 
@@ -57,7 +57,7 @@ class StatefulGrid(LocalGrid):
 
 def start(runs, last_round=None, **changes):
     config = parse_config({**CONFIG, "run-dir": str(runs), **changes})
-    return run(StatefulGrid(config, last_round), config, resolve(config))
+    return run(StatefulGrid(config, last_round), prepare(config))
 
 
 def only_folder(runs):
@@ -168,7 +168,7 @@ def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
         config = parse_config({**CONFIG, **STC, "run-dir": str(tmp_path), **changes})
         grid = ForgetfulGrid(config, last_round)
         assert not isinstance(grid, ClientStateGrid)
-        return run(grid, config, resolve(config))
+        return run(grid, prepare(config))
 
     with pytest.raises(PowerLossError):
         start_forgetful(7)

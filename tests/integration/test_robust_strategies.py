@@ -13,7 +13,7 @@ from flwr.clientapp.mod import LocalDpMod
 import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
 
@@ -63,7 +63,7 @@ def train(tmp_path, strategy, arguments="", mods="", rounds=1, **changes):
         "strategy": strategy, "strategy-args": arguments, "client-mods": mods, **changes,
     }  # fmt: skip
     config = parse_config(values)
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), config, resolve(config))
+    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepare(config))
 
 
 def replies(server_round):

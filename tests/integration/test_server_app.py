@@ -24,12 +24,12 @@ from fedavg_app.errors import (
     NoRepliesError,
     RunError,
 )
+from fedavg_app.server.preparation import check_split, prepare
 from fedavg_app.server.run_components import resolve
-from fedavg_app.server_app import check_split, run
+from fedavg_app.server_app import run
 from tasks.data.cache import CACHE_VARIABLE
 from tasks.data.dataset import DataError
 from tests.support import data_slices
-from tests.support.fake_superlink import FakeSuperLink
 from tests.support.local_grid import LocalGrid
 
 CONFIG = {
@@ -44,7 +44,7 @@ CONFIG = {
 def run_here(tmp_path, num_nodes=10, tamper=None, callbacks=(), **changes):
     config = parse_config({**CONFIG, "run-dir": str(tmp_path / "runs"), **changes})
     grid = LocalGrid(config.model_dump(by_alias=True), num_nodes, tamper)
-    return run(grid, config, resolve(config), callbacks=callbacks)
+    return run(grid, prepare(config), callbacks=callbacks)
 
 
 def everyone(tamper):
@@ -120,7 +120,7 @@ def without_partitioning_library(monkeypatch, tmp_path):
 
 
 def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_data(
-    without_partitioning_library, tmp_path, monkeypatch
+    without_partitioning_library, tmp_path
 ):
     own = tmp_path / "own"
     own.mkdir()
@@ -129,8 +129,7 @@ def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_d
     grid = LocalGrid(config.model_dump(by_alias=True), 10)
     for context in grid.contexts.values():
         context.node_config["data-dir"] = str(own)
-    monkeypatch.setattr(server_app, "is_network_grid", lambda _: True)
-    history = run(grid, config, resolve(config)).history
+    history = run(grid, prepare(config, simulated=False)).history
     assert [(record.participants, record.rejected) for record in history[1:]] == [(5, {})] * 3
 
 
@@ -149,7 +148,7 @@ def test_deployment_whose_data_cannot_be_split_is_refused(missing, request, tmp_
     config = parse_config({**CONFIG, "num-clients": 4001, "fraction-train": 0.1})
     data = resolve(config).task.dataset(config.data_options)
     with pytest.raises(ConfigError, match="more clients than the 4000 examples"):
-        check_split(FakeSuperLink().grid, data, config)
+        check_split(data, config, simulated=False)
 
 
 @pytest.mark.parametrize(

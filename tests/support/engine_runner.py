@@ -70,10 +70,10 @@ def run(name, values, grid, evaluation):
     """Run one config, and write its model and history."""
     from fedavg_app import server_app
     from fedavg_app.config import parse_config
-    from fedavg_app.server.run_components import resolve
+    from fedavg_app.server.preparation import prepare
 
     config = parse_config(values)
-    result = server_app.run(grid, config, resolve(config), evaluation)
+    result = server_app.run(grid, prepare(config), evaluation)
     arrays = {key: array.numpy() for key, array in result.model.items()}
     save_file(arrays, FOLDER / f"{name}.safetensors")
     history = [metrics.as_json() for metrics in result.history]

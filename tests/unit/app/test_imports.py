@@ -32,13 +32,18 @@ assign_message_id(message)
 assert not app(message, context).has_error()
 print(*sys.modules)
 """
-CHECK_NAMES = """
+MISSPELT_NAME = """
 import sys
 from fedavg_app.config import RunConfig
-from fedavg_app.plugins import check_names
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.preparation import prepare
 
-check_names(RunConfig(strategy="stc"))
-print(*sys.modules)
+key, name = sys.argv[1:]
+try:
+    prepare(RunConfig(**{key: name}))
+except ConfigError as error:
+    assert str(error).startswith(f"{key} = {name!r}"), error
+    print(*sys.modules)
 """
 SERVER = """
 import sys
@@ -85,8 +90,11 @@ def test_training_on_cached_data_imports_torch_but_nothing_that_parses_or_draws(
     assert not HEAVY & found
 
 
-def test_names_are_checked_without_torch():
-    assert not {"torch", *HEAVY} & packages(modules_after(CHECK_NAMES))
+@pytest.mark.parametrize("key", ["task", "strategy", "partition"])
+def test_misspelt_name_is_refused_without_torch(key):
+    found = packages(modules_after(MISSPELT_NAME, key, "nonsense"))
+    assert "fedavg_app" in found
+    assert not {"torch", *HEAVY} & found
 
 
 def test_server_imports_nothing_that_the_flower_app_bundle_leaves_out():

@@ -171,11 +171,12 @@ def test_command_refuses_what_is_no_finished_run_with_one_line(
     capsys.readouterr()
     assert draw_command(monkeypatch, folder) == 1
     shown = capsys.readouterr()
-    assert shown.err.startswith(f"error: {folder} is not the folder of a finished run (")
-    assert len(shown.err.splitlines()) == 1
+    why = "it does not exist" if missing is None else f"it has no {missing}"
+    fix = f"give the folder of a run that has ended ({why})"
+    assert shown.err == f"error: RUN = '{folder}': {fix}\n"
     assert shown.out == ""
 
 
 def test_command_without_a_folder_shows_its_usage(monkeypatch, capsys):
     assert draw_command(monkeypatch) == 2
-    assert capsys.readouterr().err == "usage: python -m fedavg_app.callbacks.plots RUN_FOLDER\n"
+    assert capsys.readouterr().err == "usage: python -m fedavg_app.callbacks.plots RUN\n"

@@ -53,6 +53,7 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         (["evaluate", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
         (["compare", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
         (["compare", "/nowhere", "--plot=x.html"], "error: plot = 'x.html': give a name that ends"),
+        (["compare", "/nowhere", "--plot=/none/x.png"], "its folder does not exist; make it first"),
         (["run", "--clients-per-batch=0"], "error: clients-per-batch = '0'"),
         (
             ["run", "--ray-address=127.0.0.1:1"],

@@ -49,6 +49,22 @@ def test_saved_model_has_the_accuracy_of_its_run(monkeypatch, capsys, folders):
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"batch-size": -1}, "batch-size = -1: "), ({"bach-size": 1}, "bach-size = 1: unknown key")],
+)
+def test_evaluate_names_the_key_of_a_config_that_it_cannot_use(
+    monkeypatch, capsys, folders, tmp_path, changes, why
+):
+    config = json.loads((folders[0] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    monkeypatch.setattr(sys, "argv", ["fedavg", "evaluate", str(tmp_path)])
+    assert main() == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: RUN = '{tmp_path}': its config cannot be used: {why}")
+    assert len(error.splitlines()) == 1
+
+
 def test_confusion_table_counts_every_test_example_once(monkeypatch, capsys, folders):
     shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]

@@ -1,7 +1,7 @@
 import numpy as np
 
 from fedavg_app.config import RunConfig
-from fedavg_app.partitioning.data_distribution import data_distribution
+from fedavg_app.partitioning.data_distribution import class_deviations, data_distribution
 from tests.support.labels import labelled_dataset
 
 
@@ -24,3 +24,10 @@ def test_owners_have_sizes_but_no_classes():
     distribution = data_distribution(data, RunConfig(num_clients=3, partition="natural"))
     assert distribution.sizes.tolist() == [2, 1, 3]
     assert distribution.classes is None
+
+
+def test_deviations_are_from_the_shares_of_all_clients_examples():
+    classes = np.array([[3, 1], [2, 2], [0, 1]])  # together 5 and 4
+    expected = [[3 / 4 - 5 / 9, 1 / 4 - 4 / 9], [1 / 2 - 5 / 9, 1 / 2 - 4 / 9], [-5 / 9, 5 / 9]]
+    assert np.allclose(class_deviations(classes), expected)
+    assert np.array_equal(class_deviations(np.array([[2, 4], [1, 2]])), np.zeros((2, 2)))

@@ -7,10 +7,10 @@ from flwr.app import Context, RecordDict
 from torch import nn
 
 from fedavg_app import server_app
-from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.ray_engine.joint_training_check import check_joint_training
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare
 from tasks.mnist import MNIST_LOGISTIC
 
 DROPOUT = dataclasses.replace(
@@ -23,7 +23,7 @@ DROPOUT = dataclasses.replace(
 def check(**changes):
     values = {"task": "mnist-logistic", "data-source": "embedded", "clients-per-batch": 10}
     config = parse_config({**values, **changes})
-    check_joint_training(config, resolve(config))
+    check_joint_training(prepare(with_clients(config)))
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc"])

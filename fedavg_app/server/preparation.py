@@ -1,0 +1,92 @@
+"""What a run starts from, with everything checked that its settings can have wrong."""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import ArrayRecord
+
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError, MissingLibraryError
+from fedavg_app.partitioning.cache import partition
+from fedavg_app.server.checkpointing import RunState, load_checkpoint
+from fedavg_app.server.run_components import resolve
+from fedavg_app.server.training_plan import TrainingPlan, plan_for_data
+from fedavg_app.server.trial_round import check_aggregation
+from strategies.base import FederatedStrategy
+
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
+    from tasks.data.dataset import Dataset
+
+logger = logging.getLogger("fedavg_app.preparation")
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that can start.
+
+    Attributes:
+        config: Its settings.
+        task: The task.
+        strategy: The strategy, as it is before round 1.
+        plan: The schedule.
+        data: The data set.
+        model: The initial model.
+        state: The state of the run to resume; None for a new run.
+    """
+
+    config: RunConfig
+    task: "Task"
+    strategy: FederatedStrategy[Any]
+    plan: TrainingPlan
+    data: "Dataset"
+    model: ArrayRecord
+    state: RunState | None
+
+
+def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
+    """Return the run of a config, so that what can be wrong with it is known before any client is.
+
+    Args:
+        config: The run's settings.
+        simulated: Whether the clients are, so that they need the partition.
+
+    Raises:
+        ConfigError: A value that cannot be used.
+        DataError: The data set is not available.
+    """
+    components = resolve(config)
+    task, strategy = components.task, components.strategy
+    state = load_checkpoint(config) if config.resume else None
+    if state is not None and config.num_server_rounds < (done := state.history[-1].round):
+        fix = f"the run has completed {done} rounds; give more"
+        raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
+    data = task.dataset(config.data_options)
+    if state is not None and state.data != data.fingerprint:
+        fix = "these are not the data of the run to resume; give those"
+        raise ConfigError("data-dir", config.data_dir, fix)
+    check_split(data, config, simulated=simulated)
+    plan = plan_for_data(components.plan, config, task, data)
+    model = ArrayRecord(task.initial_model(config.seed).state_dict())
+    check_aggregation(config, strategy, model)
+    return PreparedRun(config, task, strategy, plan, data, model, state)
+
+
+def check_split(data: "Dataset", config: RunConfig, *, simulated: bool) -> None:
+    """Compute the partition before any client needs it: what cannot be split ends the run at once.
+
+    A deployment goes on where the partitioner's library is not installed on the server: devices
+    with data of their own need no partition, and the others compute it themselves.
+
+    Raises:
+        ConfigError: The data cannot be split.
+        MissingLibraryError: The library is not installed, and the clients are simulated.
+    """
+    try:
+        for split in ("train", "test") if config.fraction_evaluate else ("train",):
+            partition(data, split, config)
+    except MissingLibraryError as error:
+        if simulated:
+            raise
+        logger.info("not checked here, only by devices without data of their own: %s", error)

@@ -1,0 +1,74 @@
+import json
+from dataclasses import asdict
+
+import pytest
+
+from fedavg_app.callbacks.finished_run import read_config, read_run
+from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.metrics import TrainingResult
+from tests.support.training_runs import MODEL, history, training_run
+
+ROUNDS = history([0.1, 0.4, None, 0.6])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a training of four rounds."""
+    with TrainingCallbacks(training_run(tmp_path, seed=3)) as training:
+        for metrics in ROUNDS:
+            training.on_round_end(metrics, MODEL)
+        training.finish(TrainingResult(list(ROUNDS), MODEL))
+    return training.run.folder
+
+
+def test_run_is_read_as_it_was_written(folder):
+    run = read_run(folder)
+    assert run.folder == folder
+    assert (run.config["task"], run.config["seed"]) == ("mnist-logistic", 3)
+    assert (run.summary["status"], run.summary["best-accuracy"]) == ("finished", 0.6)
+    assert list(map(asdict, run.history)) == list(map(asdict, ROUNDS))
+    assert read_config(folder) == run.config
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("config.json", "{", "config.json is damaged: Expecting property name"),
+        ("config.json", "[]", "config.json holds no table"),
+        ("summary.json", "", "summary.json is damaged: Expecting value"),
+        ("history.jsonl", "", "history.jsonl has no round"),
+        ("history.jsonl", "{", "history.jsonl is damaged: Expecting property name"),
+        ("history.jsonl", "[]", "history.jsonl is damaged: list indices"),
+        ("history.jsonl", "{}", "history.jsonl is damaged: 'rejected'"),
+        ("history.jsonl", json.dumps({"rejected": {}, "x": 1}), "history.jsonl is damaged: "),
+    ],
+)
+def test_damaged_file_is_named(folder, name, text, why):
+    (folder / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_run(folder)
+    expected = f"RUN = '{folder}': give the folder of a run that has ended ({why}"
+    assert str(caught.value).startswith(expected)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "history.jsonl", "summary.json"])
+def test_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(ConfigError, match=rf"has ended \(it has no {name}\)"):
+        read_run(folder)
+
+
+def test_unreadable_file_is_named(folder):
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    with pytest.raises(ConfigError, match=r"a run \(config.json cannot be read: Is a directory\)"):
+        read_config(folder)
+
+
+def test_path_that_is_no_folder_is_told_from_one_that_does_not_exist(folder):
+    with pytest.raises(ConfigError, match=r"\(it is a file\)"):
+        read_config(folder / "config.json")
+    with pytest.raises(ConfigError, match=r"\(it does not exist\)"):
+        read_config(folder / "nowhere")

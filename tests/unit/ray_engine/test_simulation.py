@@ -1,0 +1,85 @@
+"""What is wrong with a run's settings is said before Ray starts."""
+
+import pytest
+
+from fedavg_app.config import RunConfig, with_clients
+from fedavg_app.errors import ConfigError
+from fedavg_app.ray_engine import simulation
+from fedavg_app.server.preparation import prepare
+from fedavg_app.server_app import run
+from tasks.data.dataset import DataError
+from tests.support.local_grid import LocalGrid
+
+CONFIG = RunConfig(
+    task="mnist-logistic", data_source="embedded", num_clients=4, fraction_train=0.5,
+    num_server_rounds=2, checkpoint_every=1, target_accuracy=0,
+)  # fmt: skip
+
+
+class RayStartedError(Exception):
+    """Ray would have been started."""
+
+
+@pytest.fixture
+def refusal(monkeypatch):
+    """Return what says why a config is refused."""
+
+    def start_ray(*_):
+        raise RayStartedError
+
+    monkeypatch.setattr(simulation, "ray_cluster", start_ray)
+
+    def refused(config, **options):
+        with pytest.raises((ConfigError, DataError)) as caught:
+            simulation.simulate(config, **options)
+        return str(caught.value)
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"task": "mnits"}, "task = 'mnits': known tasks"),
+        ({"strategy": "fedavgg"}, "strategy = 'fedavgg': known strategies"),
+        ({"strategy_args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not take eta"),
+        ({"partition": "natural"}, "partition = 'natural': mnist-logistic can be split by"),
+        ({"partition_args": "x = 1"}, "partition-args = 'x = 1'"),
+        ({"client_mods": "nowhere:mod"}, "client-mods = 'nowhere:mod': there is no module"),
+        ({"min_replies": 3}, "min-replies = 3: a round has 2 clients"),
+        ({"num_clients": 4001}, "num-clients = 4001: more clients than the 4000 examples"),
+        ({"data_source": "auto", "data_dir": "/none"}, "data-dir = '/none' is not a directory"),
+        (
+            {
+                "strategy": "flwr.serverapp.strategy:MultiKrum",
+                "strategy_args": "num-malicious-nodes = 5",
+            },
+            "strategy-args = 'num-malicious-nodes = 5': MultiKrum cannot aggregate the 2 replies",
+        ),
+        ({"strategy": "fedsgd", "clients_per_batch": 2}, "clients-per-batch = 2: clients of feds"),
+        ({"resume": "/nowhere"}, "resume = '/nowhere': give the folder of a federated run"),
+    ],
+)
+def test_setting_that_cannot_be_used_is_refused_before_ray_starts(refusal, changes, why):
+    assert refusal(CONFIG.model_copy(update=changes)).startswith(why)
+
+
+def test_cluster_that_cannot_be_reached_is_refused_before_the_data_are_loaded(refusal):
+    config = CONFIG.model_copy(update={"data_source": "auto", "data_dir": "/none"})
+    why = "ray-address = '127.0.0.1:1': cannot be reached"
+    assert refusal(config, ray_address="127.0.0.1:1").startswith(why)
+
+
+def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_ray_starts(
+    refusal, tmp_path
+):
+    config = with_clients(CONFIG.model_copy(update={"run_dir": str(tmp_path)}))
+    run(LocalGrid(config.model_dump(by_alias=True), 4), prepare(config))
+    (folder,) = tmp_path.iterdir()
+    resumed = config.model_copy(update={"resume": str(folder), "num_server_rounds": 1})
+    assert refusal(resumed) == "num-server-rounds = 1: the run has completed 2 rounds; give more"
+
+
+def test_config_that_can_be_used_starts_ray(refusal):
+    with pytest.raises(RayStartedError):
+        simulation.simulate(CONFIG)

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 2**13
+# Rows that are transformed at a time: 1 MB, which stays in the cache. Half the time of all at once.
+ROWS = 16
 
 Matrix = NDArray[np.float64]
 
@@ -47,13 +49,16 @@ def _signs(seed: int, size: int) -> NDArray[np.int8]:
 def _transform(rows: Matrix) -> Matrix:
     """Return each row's Walsh-Hadamard transform, orthonormal, which is its own inverse."""
     count, size = rows.shape
-    rows = rows.copy()
-    half = 1
-    while half < size:
-        pairs = rows.reshape(count, size // (2 * half), 2, half)
-        total = pairs[:, :, 0] + pairs[:, :, 1]
-        np.subtract(pairs[:, :, 0], pairs[:, :, 1], out=pairs[:, :, 1])
-        pairs[:, :, 0] = total
-        half *= 2
-    rows /= np.sqrt(size)
-    return rows
+    transformed = np.empty_like(rows)
+    for start in range(0, count, ROWS):
+        part = slice(start, start + ROWS)
+        columns = np.ascontiguousarray(rows[part].T)
+        half = 1
+        while half < size:
+            pairs = columns.reshape(size // (2 * half), 2, -1)
+            total = pairs[:, 0] + pairs[:, 1]
+            np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
+            pairs[:, 0] = total
+            half *= 2
+        transformed[part] = columns.T / np.sqrt(size)
+    return transformed

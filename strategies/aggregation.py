@@ -109,13 +109,13 @@ def l2_norm(
     arrays: Mapping[str, NDArray[np.generic]],
     origin: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> float:
-    """Return the L2 norm of all arrays together, or of their difference from ``origin``.
+    """Return the L2 norm of all arrays together, or of their difference from those in ``origin``.
 
     Computed in float64; infinity on overflow.
     """
     with np.errstate(over="ignore"):
         differences = (
-            np.subtract(array, 0 if origin is None else origin[name], dtype=np.float64)
+            np.subtract(array, 0 if origin is None else origin.get(name, 0), dtype=np.float64)
             for name, array in arrays.items()
         )
         return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))

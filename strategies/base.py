@@ -36,7 +36,7 @@ from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import Arrays
 from strategies.client_metrics import accuracy_spread, mean_metrics
-from strategies.flower_arrays import from_record, to_record
+from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -197,6 +197,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
         if not reports:
             return None
         return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
+
+    def buffers(self, model: ArrayRecord) -> ArrayRecord:
+        """Return the model's arrays that are buffers (`RunSettings.buffers`)."""
+        return array_record({name: model[name] for name in self.settings.buffers})
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the round's training metrics: means weighted by n_k."""

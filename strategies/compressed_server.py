@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, WeightedMean, check_weights
+from strategies.aggregation import Arrays, WeightedMean, check_weights, l2_norm
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_versions import ClientVersions
 from strategies.compressed_client import train_compressed
@@ -38,7 +38,7 @@ from strategies.compression.error_feedback import (
 from strategies.compression.sync_protocol import ReplyStatus, decode_reply
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout, without
-from strategies.flower_arrays import array_record, from_record
+from strategies.flower_arrays import from_record
 from strategies.packed_records import BUFFERS, pack_message, unpack_reply
 from strategies.reply_validation import (
     ARRAYS,
@@ -189,13 +189,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             raise DivergedReplyError(str(error)) from error
         except Exception as error:  # a compressor of another package may raise or return anything
             raise ReplyError(f"undecodable update: {error}") from error
-        if self.settings.bounds.has_norm_bound:
-            check_norm(update.norm(), self.settings.bounds)
         anew = status == ReplyStatus.FIRST_UPDATE
         if not anew and report.node_id not in self.update_sum:
             raise ReplyError("the update changes an estimate that the server does not have")
-        buffers = self._buffers(self.model)
+        buffers = self.buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
+        if self.settings.bounds.has_norm_bound:
+            norm = math.hypot(update.norm(), l2_norm(read, from_record(buffers)))
+            check_norm(norm, self.settings.bounds)
         return ClientUpdate(report, CompressedReply(update, read, anew))
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
@@ -247,7 +248,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
-        buffers = model_bits(self._buffers(self.model))
+        buffers = model_bits(self.buffers(self.model))
         return self.uplink_in(self.server_round).expected_bits_of(self._layout) + buffers
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
@@ -257,7 +258,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """
         layout = Layout(tuple(model), tuple(tuple(array.shape) for array in model.values()))
         most = math.ceil(2 * self.uplink_in(1).expected_bits_of(layout) / 8)
-        buffers = sum(len(array.data) for array in self._buffers(model).values())
+        buffers = sum(len(array.data) for array in self.buffers(model).values())
         return min(most + buffers, super().max_reply_bytes(model))
 
     def forget_clients(self) -> None:
@@ -305,7 +306,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         if version is None:
             content[ARRAYS] = self.model
         elif self.settings.buffers:
-            content[BUFFERS] = self._buffers(self.model)
+            content[BUFFERS] = self.buffers(self.model)
         return Message(
             content,
             dst_node_id=node,
@@ -319,12 +320,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         missed = self._versions.num_missed(node)
         if missed is None:
             return full
-        buffers = model_bits(self._buffers(self.model))
+        buffers = model_bits(self.buffers(self.model))
         return min(self.missed_updates_bits(missed) + buffers, full)
-
-    def _buffers(self, model: ArrayRecord) -> ArrayRecord:
-        """Return the arrays that are not compressed."""
-        return array_record({name: model[name] for name in self.settings.buffers})
 
 
 def _fingerprint(model: Arrays) -> int:

@@ -52,7 +52,8 @@ class FedSGD(FedAvg):
 
     def validate(self, reply: Message) -> ClientUpdate[Arrays]:
         """Return the client's gradient g_k; it must have the arrays of the model."""
-        return validate_arrays(reply, self.model, self.settings.bounds, origin=None)
+        buffers = self.buffers(self.model)
+        return validate_arrays(reply, self.model, self.settings.bounds, origin=buffers)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return w - eta * sum_k (n_k / n) g_k, and the clients' mean of buffers.

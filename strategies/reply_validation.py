@@ -159,8 +159,8 @@ def validate_arrays(
         reply: The client's reply.
         expected: The names, shapes and dtypes that its arrays must have.
         bounds: What its numbers must keep to.
-        origin: The model from which the client's update is measured; None where the arrays are the
-            update itself, such as a gradient.
+        origin: The arrays from which the client's update is measured. One that is missing is the
+            update itself, such as a gradient; None for all.
 
     Raises:
         ReplyError: As for `read_report`, `read_arrays` and `check_norm`.

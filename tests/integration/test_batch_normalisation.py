@@ -1,7 +1,10 @@
 """A network with batch normalisation under every strategy, in one process."""
 
+import re
+
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 
 import strategies
 from tasks.local_training import TaskClient
@@ -45,7 +48,9 @@ def test_clients_train_the_servers_model_buffers_included(strategy):
     ("strategy", "arguments", "accuracy"),
     [
         ("compressed", "", 0.5),
+        ("dgc", "sparsity-up = 0.05, momentum = 0.5", 0.5),
         ("eden", "", 0.5),
+        ("ef21", "sparsity-up = 0.2", 0.5),
         ("fedavg", "", 0.7),
         ("fedsgd", "", 0.4),
         ("qsgd", "bits = 3", 0.5),
@@ -84,3 +89,27 @@ def test_bytes_of_an_exchange_have_the_buffers_beside_the_update():
     assert 0 < per_client - 9 * 32 < layout * 32 / 100
     assert per_client < buffers + layout * 32 / 100
     assert result.history[3].bytes_up < plain.history[3].bytes_up / 4
+
+
+def far_away(reply):
+    """Move a reply's running mean by 1,000 in each of four channels: by 2,000 together."""
+    record = "buffers" if "buffers" in reply.content else "arrays"
+    arrays = reply.content[record]
+    mean = Array(arrays[BUFFERS[0]].numpy() + np.float32(1000))
+    reply.content[record] = ArrayRecord({**arrays, BUFFERS[0]: mean})
+    return reply
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "stc"])
+def test_norm_of_an_update_has_the_buffers_change_and_not_their_values(strategy):
+    changes = {
+        "task": PATH, "strategy": strategy, "num_server_rounds": 14, "max_update_norm": 10.0,
+        "learning_rate": 0.01, "batch_size": 100,
+    }  # fmt: skip
+    _, honest = train(**changes)
+    assert not any(metrics.rejected for metrics in honest.history)
+    assert honest.model[BUFFERS[2]].numpy() > 10, "the counter alone is above the bound"
+    _, result = train(tamper=dict.fromkeys(range(5), far_away), **changes)
+    reasons = [reason for metrics in result.history for reason in metrics.rejected.values()]
+    assert len(reasons) > 10
+    assert all(re.search("norm is (1999|2000)", reason) for reason in reasons)

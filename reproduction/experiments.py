@@ -22,6 +22,7 @@ A file in experiments/ is TOML:
   ``within``: the rounds that count there, likewise.
 """
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ from fedavg_app.config import (
 from fedavg_app.errors import ConfigError
 
 Entry = float | str
+# File names have at most 255 bytes; what writes a file adds some to the name while it does.
+MAX_SLUG = 220
 Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target"]
 
 
@@ -240,4 +243,8 @@ def _added_up(keys: Sequence[Keys]) -> Keys:
 
 def _slug(values: Mapping[str, Any]) -> str:
     pairs = (f"{key}-{value}" if value != "" else key for key, value in values.items())
-    return re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"
+    slug = re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"
+    if len(slug) <= MAX_SLUG:
+        return slug
+    digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
+    return f"{slug[: MAX_SLUG - 9]}-{digest}"

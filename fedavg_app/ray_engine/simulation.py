@@ -38,7 +38,8 @@ def simulate(
     """
     config = check_config(with_clients(config))
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    # Before Ray starts, which takes seconds.
+    # Before Ray starts, which takes seconds; importing torch and loading the data take some, too.
+    logger.info("checking the settings and the data of %s on %s", config.strategy, config.task)
     check_reachable(ray_address)
     prepared = prepare(config)
     # Not at the top: they import torch, without which a misspelt name is found sooner.

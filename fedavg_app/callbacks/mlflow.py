@@ -1,14 +1,18 @@
 """MLflow: a training's rounds and its config, on the server that MLFLOW_TRACKING_URI names."""
 
+import os
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.scalars import scalars
+from fedavg_app.errors import ConfigError
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from strategies.reply_validation import shorten
 
 EXPERIMENT = "fedavg-app"
+RETRIES = "2"
 
 
 class MLflow(Callback):
@@ -16,19 +20,32 @@ class MLflow(Callback):
 
     Args:
         run: The training.
+
+    Raises:
+        ConfigError: The server does not answer.
     """
 
     requires: ClassVar[str] = "mlflow"
 
     def __init__(self, run: TrainingRun) -> None:
+        # By itself MLflow asks a server that does not answer for minutes before it says so.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", RETRIES)
         from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
         self._client: Any = MlflowClient()
-        found = self._client.get_experiment_by_name(EXPERIMENT)
-        experiment = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
-        self._id = self._client.create_run(experiment, run_name=run.folder.name).info.run_id
-        for key, value in run.config.model_dump(by_alias=True).items():
-            self._client.log_param(self._id, key, value)
+        try:
+            found = self._client.get_experiment_by_name(EXPERIMENT)
+            experiment = (
+                found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
+            )
+            self._id = self._client.create_run(experiment, run_name=run.folder.name).info.run_id
+            for key, value in run.config.model_dump(by_alias=True).items():
+                self._client.log_param(self._id, key, value)
+        except MlflowException as error:
+            server = self._client.tracking_uri
+            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {shorten(str(error))}"
+            raise ConfigError("callback", "mlflow", fix) from error
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Log a round."""

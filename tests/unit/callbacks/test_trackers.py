@@ -11,6 +11,7 @@ from fedavg_app.callbacks.mlflow import EXPERIMENT, MLflow
 from fedavg_app.callbacks.wandb import WandB
 from fedavg_app.command_line.main import main
 from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
 from fedavg_app.server.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
@@ -37,6 +38,13 @@ def test_mlflow_has_every_round_the_config_and_the_end(tmp_path, monkeypatch, er
     assert [(point.step, point.value) for point in points] == [(0, 0.1), (2, 0.5), (3, 0.6)]
     points = client.get_metric_history(run.info.run_id, "bytes/up")
     assert [point.value for point in points] == [one.bytes_up for one in ROUNDS]
+
+
+def test_mlflow_server_that_does_not_answer_is_named_in_seconds(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ConfigError, match=r"callback = 'mlflow': MLFLOW_TRACKING_URI is http://12"):
+        MLflow(training_run(tmp_path / "the-run"))
 
 
 def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch):

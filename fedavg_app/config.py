@@ -176,6 +176,10 @@ class RunConfig(TrainingConfig):
         "",
         description="Flower mods around the clients' work: package.module:attribute, outer first",
     )
+    local_arrays: str = Field(
+        "",
+        description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'",
+    )
 
     @property
     def method(self) -> str:

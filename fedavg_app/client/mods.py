@@ -1,5 +1,7 @@
 """The mods around a client's handler: the strategy's own outside, those of "client-mods" inside.
 
+Innermost are the arrays that stay on the client (`local_arrays`): no other mod sees their values.
+
 Outside of the strategy's mod travels what its protocol makes of a message; inside are always the
 plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
 belong, Flower's own for clipping, noise and sizes included.
@@ -14,6 +16,7 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 import strategies
+from fedavg_app.client.local_arrays import keep_local_arrays
 from fedavg_app.config import parse_arguments
 from fedavg_app.plugins import load_component
 
@@ -31,7 +34,7 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
             str(context.run_config["strategy"]), str(context.run_config.get("strategy-args", ""))
         )
         inner = load_mods(str(context.run_config["client-mods"]))
-        mods = [*([outer] if outer else []), _raise_errors, *inner]
+        mods = [*([outer] if outer else []), _raise_errors, *inner, keep_local_arrays]
         try:
             return chain(mods, handler)(message, context)
         except _ErrorReply as reply:

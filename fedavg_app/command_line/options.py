@@ -26,7 +26,7 @@ from fedavg_app.partitioning.cache import PARTITIONERS
 # The keys by what they concern, for people.
 GROUPS = {
     "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
-    "Strategy": ["strategy", "strategy-args", "client-mods"],
+    "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [
         "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
         "evaluate-every", "target-accuracy", "patience",

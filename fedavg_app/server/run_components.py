@@ -4,8 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flwr.app import MessageType
+
 import strategies
 import tasks
+from fedavg_app.client.local_arrays import matching
 from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig, check_source, parse_arguments
 from fedavg_app.errors import ConfigError
@@ -35,7 +38,8 @@ def resolve(config: RunConfig) -> Components:
     Raises:
         ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
             refuses its arguments, a client mod cannot be imported, the task's data cannot be split
-            in that way, or a round needs more replies than it has clients.
+            in that way, a round needs more replies than it has clients, or no array of the model
+            can stay on the clients.
     """
     # Names first: a misspelt one is found before torch is imported.
     load_component("task", config.task, tasks.check_name)
@@ -45,6 +49,7 @@ def resolve(config: RunConfig) -> Components:
     check_partition(config, task)
     strategy = build_strategy(config, task)
     load_mods(config.client_mods)
+    check_local_arrays(config, task, strategy)
     return Components(task, strategy, make_plan(config, task))
 
 
@@ -93,6 +98,27 @@ def run_settings(config: RunConfig, task: "Task") -> RunSettings:
     buffers = {name for name, _ in model.named_buffers()}
     names = tuple(name for name in model.state_dict() if name in buffers)
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, names)
+
+
+def check_local_arrays(config: RunConfig, task: "Task", strategy: FederatedStrategy[Any]) -> None:
+    """Check that the arrays that stay on the clients are some of the model's.
+
+    Raises:
+        ConfigError: None is, all are, or the strategy's clients send gradients: they train nothing
+            that they could keep.
+    """
+    given = config.local_arrays
+    if not given:
+        return
+    names = list(task.model().state_dict())
+    found = matching(names, given)
+    if not found:
+        raise ConfigError("local-arrays", given, f"the model has: {', '.join(names)}")
+    if len(found) == len(names):
+        raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
+    if strategy.train_type != MessageType.TRAIN:
+        fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
+        raise ConfigError("local-arrays", given, fix)
 
 
 def check_partition(config: RunConfig, task: "Task") -> None:

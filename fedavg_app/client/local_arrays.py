@@ -1,0 +1,48 @@
+"""Arrays of the model that stay on the client, such as FedBN's batch normalisation.
+
+X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: FedBN: Federated Learning on Non-IID Features via Local
+Batch Normalization. ICLR 2021, arXiv 2102.07623. A client trains and evaluates the global model
+with its own values of these arrays. It sends back those that it was sent, so that the global model
+keeps its initial ones, whatever the strategy.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message
+from flwr.clientapp.typing import ClientAppCallable
+
+from strategies.flower_arrays import array_record, find_record, from_record, get_record
+from strategies.reply_validation import ARRAYS
+
+# The record of a client's state that keeps them.
+LOCAL = "local-arrays"
+
+
+def matching(names: Iterable[str], patterns: str) -> list[str]:
+    """Return the names that match one of the patterns, which are separated by commas."""
+    wanted = [pattern for part in patterns.split(",") if (pattern := part.strip())]
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
+
+
+def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Handle a message with the client's own values of the arrays that "local-arrays" names.
+
+    They are kept once training has succeeded, and as they were where it gave NaN or infinity.
+    """
+    received = get_record(message.content, ARRAYS, ArrayRecord)
+    names = matching(received, str(context.run_config.get("local-arrays", "")))
+    if not names:
+        return call_next(message, context)
+    kept = find_record(context.state, LOCAL, ArrayRecord) or ArrayRecord()
+    message.content[ARRAYS] = array_record({**received, **kept})
+    reply = call_next(message, context)
+    trained = find_record(reply.content, ARRAYS, ArrayRecord)
+    if trained is not None:
+        own = array_record({name: trained[name] for name in names})
+        unchanged = {name: received[name] for name in names}
+        reply.content[ARRAYS] = array_record({**trained, **unchanged})
+        if all(np.isfinite(array).all() for array in from_record(own).values()):
+            context.state[LOCAL] = own
+    return reply

@@ -1,0 +1,120 @@
+"""Arrays that stay on the clients, with the real loop, strategies and ClientApp."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays, matching
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.run_components import resolve
+from strategies.flower_arrays import from_record, to_record
+from tasks.local_training import TaskClient
+from tests.support.in_process import make_config, train
+
+PATH = "tests.support.normalised_task:TASK"
+LAYER = ("1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")
+
+
+def run(strategy, **changes):
+    """Return the grid, the result, and what every call of `fit` was given, by client."""
+    given: dict[int, list] = {}
+    fit = TaskClient.fit
+
+    def recording(self, parameters, config, momentum=None):
+        given.setdefault(self.partition, []).append([array.copy() for array in parameters])
+        return fit(self, parameters, config, momentum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskClient, "fit", recording)
+        grid, result = train(task=PATH, strategy=strategy, local_arrays="1.*", **changes)
+    return grid, result, given
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "ef21", "flwr.serverapp.strategy:FedAdam"])
+def test_each_client_trains_with_arrays_of_its_own(strategy):
+    grid, result, given = run(strategy, num_server_rounds=6, fraction_train=0.4)
+    assert not any(metrics.rejected for metrics in result.history)
+    names = list(result.model)
+    states = {
+        grid.partition(node): context.state[LOCAL]
+        for node, context in grid.contexts.items()
+        if LOCAL in context.state
+    }
+    assert set(states) == set(given)
+    means = [state["1.running_mean"].numpy() for state in states.values()]
+    assert len({mean.tobytes() for mean in means}) == len(means) > 5
+    for client, calls in given.items():
+        assert tuple(states[client]) == LAYER
+        places = {name: names.index(name) for name in LAYER}
+        for before, after in pairwise(calls):
+            counter = places["1.num_batches_tracked"]
+            assert after[counter] > before[counter], "it goes on from its own, not from a mean"
+            assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "topk", "ef21"])
+def test_global_model_keeps_its_initial_values_of_them(strategy):
+    _, result, given = run(strategy, num_server_rounds=5, fraction_train=0.4)
+    first = dict(zip(result.model, next(iter(given.values()))[0], strict=True))
+    for name, array in result.model.items():
+        same = np.array_equal(array.numpy(), first[name])
+        assert same == (name in LAYER), name
+
+
+def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
+    evaluated = {}
+    evaluate = TaskClient.evaluate
+
+    def recording(self, parameters, config):
+        evaluated[self.partition] = [array.copy() for array in parameters]
+        return evaluate(self, parameters, config)
+
+    monkeypatch.setattr(TaskClient, "evaluate", recording)
+    grid, result, _ = run("fedavg", num_server_rounds=3, fraction_train=1.0, fraction_evaluate=1.0)
+    contexts = {grid.partition(node): context for node, context in grid.contexts.items()}
+    assert len(evaluated) == 20
+    for client, arrays in evaluated.items():
+        for name, array in zip(result.model, arrays, strict=True):
+            own = contexts[client].state[LOCAL] if name in LAYER else result.model
+            np.testing.assert_array_equal(array, own[name].numpy())
+
+
+def test_without_patterns_nothing_is_kept():
+    grid, _ = train(task=PATH, num_server_rounds=2)
+    assert not any(LOCAL in context.state for context in grid.contexts.values())
+
+
+def test_arrays_that_diverged_are_not_kept_and_the_reply_has_those_that_were_sent():
+    context = Context(1, 1, {}, RecordDict(), {"local-arrays": "own"})
+    model = {"own": np.array([1.0]), "shared": np.array([2.0])}
+    message = Message(RecordDict({"arrays": to_record(model)}), dst_node_id=1, message_type="train")
+    for own in (5.0, np.nan):
+        trained = to_record({"own": np.array([own]), "shared": np.array([3.0])})
+        reply = keep_local_arrays(
+            message, context, lambda m, _, t=trained: Message(RecordDict({"arrays": t}), reply_to=m)
+        )
+        assert from_record(reply.content["arrays"]) == {"own": 1.0, "shared": 3.0}
+        assert from_record(context.state[LOCAL]) == {"own": 5.0}
+
+
+def test_names_match_any_of_the_patterns():
+    names = ["bn1.weight", "conv.weight", "head.bias"]
+    assert matching(names, "bn*, head.?ias") == ["bn1.weight", "head.bias"]
+    assert matching(names, "weight") == []
+    assert matching(names, "") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"local_arrays": "bn*"}, "local-arrays = 'bn\\*': the model has: 1.weight"),
+        ({"local_arrays": " , "}, "the model has: 1.weight"),
+        ({"local_arrays": "*"}, "nothing would be federated"),
+        ({"local_arrays": "1.bias", "strategy": "fedsgd"}, "fedsgd's clients send gradients"),
+    ],
+)
+def test_patterns_that_cannot_be_used_are_refused(changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        resolve(make_config(**changes))

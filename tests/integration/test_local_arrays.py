@@ -32,9 +32,9 @@ def run(strategy, **changes):
     return grid, result, given
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "stc", "ef21", "flwr.serverapp.strategy:FedAdam"])
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
 def test_each_client_trains_with_arrays_of_its_own(strategy):
-    grid, result, given = run(strategy, num_server_rounds=6, fraction_train=0.4)
+    grid, result, given = run(strategy, num_server_rounds=4, fraction_train=0.4)
     assert not any(metrics.rejected for metrics in result.history)
     names = list(result.model)
     states = {
@@ -54,9 +54,9 @@ def test_each_client_trains_with_arrays_of_its_own(strategy):
             assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "topk", "ef21"])
+@pytest.mark.parametrize("strategy", ["fedavg", "ef21"])
 def test_global_model_keeps_its_initial_values_of_them(strategy):
-    _, result, given = run(strategy, num_server_rounds=5, fraction_train=0.4)
+    _, result, given = run(strategy, num_server_rounds=3, fraction_train=0.4)
     first = dict(zip(result.model, next(iter(given.values()))[0], strict=True))
     for name, array in result.model.items():
         same = np.array_equal(array.numpy(), first[name])
@@ -72,7 +72,7 @@ def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
         return evaluate(self, parameters, config)
 
     monkeypatch.setattr(TaskClient, "evaluate", recording)
-    grid, result, _ = run("fedavg", num_server_rounds=3, fraction_train=1.0, fraction_evaluate=1.0)
+    grid, result, _ = run("fedavg", num_server_rounds=2, fraction_train=1.0, fraction_evaluate=1.0)
     contexts = {grid.partition(node): context for node, context in grid.contexts.items()}
     assert len(evaluated) == 20
     for client, arrays in evaluated.items():

@@ -71,7 +71,7 @@ def test_class_whose_hints_cannot_be_read_is_not_checked():
     [
         ("flwr.serverapp.strategy:FedAdam", {"eta": "x"}),
         ("flwr.serverapp.strategy:Krum", {"num_malicious_nodes": 1.5}),
-        ("compressed", {"feedback": 1}),
+        ("dgc", {"clip_norm": True}),
         (
             "flwr.serverapp.strategy:DifferentialPrivacyServerSideFixedClipping",
             {"strategy": "fedavg", "noise_multiplier": "x", "clipping_norm": 1.0,

@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from fedavg_app.config import RunConfig
-from results.stc_mnist.stc_disturbed import DisturbedGrid, train
+from results.disturbed import DisturbedGrid, train
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.sparse import Sparse

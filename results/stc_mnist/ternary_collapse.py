@@ -19,7 +19,7 @@ import numpy as np
 
 from fedavg_app.config import RunConfig
 from fedavg_app.server.run_components import resolve
-from results.stc_mnist.stc_disturbed import DisturbedGrid, train
+from results.disturbed import DisturbedGrid, train
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import keep_count

@@ -40,7 +40,7 @@ WITH_EFFECT = {
     "fraction-train": 0.7, "fraction-evaluate": 0.7, "local-epochs": 7, "local-steps": 7,
     "partition": "shards", "partition-args": "a = 7", "round-timeout": 7.0, "over-selection": 0.7,
     "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0, "client-mods": "a.b:c",
-    "num-threads": 7, "data-source": "mirror", "patience": 7,
+    "num-threads": 7, "data-source": "mirror", "patience": 7, "local-arrays": "1.*",
 }  # fmt: skip
 
 

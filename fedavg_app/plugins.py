@@ -3,6 +3,7 @@
 Names of the form "package.module:attribute" are resolved by `pkgutil.resolve_name`.
 """
 
+import difflib
 import inspect
 import pkgutil
 import traceback
@@ -75,8 +76,16 @@ def _reason(error: Exception, name: str) -> str:
             return f"there is no module {error.name!r}: {fix}"
         return f"there is no module {error.name!r}; install it, or put it on PYTHONPATH"
     if not any("importlib._bootstrap" in frame.filename for frame in frames):
-        return str(error)  # raised by the look-up itself
+        # Raised by the look-up itself.
+        return f"{error}{_suggestion(error)}"
     return f"its module raised {error_place(error)}"
+
+
+def _suggestion(error: Exception) -> str:
+    if not (isinstance(error, AttributeError) and error.name):
+        return ""
+    close = difflib.get_close_matches(error.name, dir(error.obj), 2)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _contains(module: str | None, name: str) -> bool:

@@ -22,6 +22,9 @@ from fedavg_app.server.training_loop import TrainingLoop
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
+# The keys that say how a client trains, for strategies whose clients do.
+LOCAL_SGD = ("local-epochs", "local-steps", "batch-size")
+
 app = ServerApp()
 logger = logging.getLogger("fedavg_app.server_app")
 
@@ -87,8 +90,8 @@ def run(
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
-        if strategy.local_work and config.local_work != RunConfig().local_work:
-            logger.warning("%s has no effect: a client computes %s", config.local_work, work)
+        if strategy.local_work:
+            _warn_of_ignored(config, work)
         result = TrainingLoop(
             grid,
             strategy,
@@ -102,6 +105,15 @@ def run(
         ).run()
         training.finish(result)
     return training.result
+
+
+def _warn_of_ignored(config: RunConfig, work: str) -> None:
+    """Log the keys of local training that were set for a strategy that does other work."""
+    values, defaults = (one.model_dump(by_alias=True) for one in (config, RunConfig()))
+    ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
+    if ignored:
+        text = "%s: without effect, since a client computes %s; leave it out"
+        logger.warning(text, ", ".join(ignored), work)
 
 
 def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False) -> ConfigRecord:

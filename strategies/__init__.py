@@ -15,7 +15,7 @@ from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
-from strategies.argument_types import check_types
+from strategies.argument_types import check_names, check_types
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 
@@ -118,14 +118,7 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         others = {key: value for key, value in arguments.items() if key not in parameters}
         arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
     defaults = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    accepted = [key for key in parameters if key not in WHOLE_COHORT]
-    unknown = [
-        key for key in arguments if key in WHOLE_COHORT or (key not in accepted and not takes_any)
-    ]
-    if unknown:
-        takes = ", ".join(accepted) or "no arguments"
-        raise ValueError(f"{cls.__name__} does not take {', '.join(unknown)}; it takes: {takes}")
+    check_names(cls.__name__, cls, arguments, WHOLE_COHORT)
     try:
         made = cls(**{**defaults, **arguments})
     except TypeError as error:

@@ -1,11 +1,42 @@
-"""The types of the arguments that a run's config gives to a strategy."""
+"""The names and types of the arguments that a run's config gives to a strategy or a part of one."""
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+
+
+def check_names(
+    what: str, cls: type, arguments: Iterable[str], refused: Collection[str] = ()
+) -> None:
+    """Check that a class takes the arguments. The error has hyphens in names, as configs have.
+
+    Args:
+        what: What the class is called, for the error.
+        cls: The class.
+        arguments: The names given.
+        refused: Names that must not be given although the class takes them.
+
+    Raises:
+        ValueError: One of the names is unknown or refused.
+    """
+    parameters = inspect.signature(cls).parameters.values()
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    accepted = [
+        one.name
+        for one in parameters
+        if one.kind is not one.VAR_KEYWORD and one.name not in refused
+    ]
+    unknown = [name for name in arguments if name in refused or not (name in accepted or takes_any)]
+    if unknown:
+        takes = _listed(accepted) or "no arguments"
+        raise ValueError(f"{what} does not take {_listed(unknown)}; it takes: {takes}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name.replace("_", "-") for name in names)
 
 
 def check_types(cls: type, arguments: Mapping[str, Any]) -> None:
@@ -24,7 +55,7 @@ def check_types(cls: type, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name in hints and not _fits(value, hints[name]):
             kind = inspect.formatannotation(hints[name])
-            raise ValueError(f"{cls.__name__}: {name} = {value!r} is not of type {kind}")
+            raise ValueError(f"{cls.__name__}: {_listed([name])} = {value!r} is not of type {kind}")
 
 
 def _hints(cls: type) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from strategies.argument_types import check_names
+
 Part = TypeVar("Part")
 
 
@@ -55,7 +57,9 @@ def build_part(
     cls = pkgutil.resolve_name(path)
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise ValueError(f"{what} {name!r} is not a subclass of {kind.__name__}")
+    found = f"{what} {name!r}"
+    check_names(found, cls, arguments or {})
     try:
         return cls(**(arguments or {}))
     except TypeError as error:
-        raise ValueError(f"{what} {name!r}: {error}") from error
+        raise ValueError(f"{found}: {error}") from error

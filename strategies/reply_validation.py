@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,7 +26,7 @@ NUM_EXAMPLES = "num-examples"
 # Up to here float64 counts exactly, and sums over any cohort stay finite.
 MAX_EXAMPLES = 2**53
 MAX_REASON = 200
-MAX_PLACE = 60
+MAX_FILE, MAX_LINE_NUMBER = 80, 9
 MAX_FLOAT = sys.float_info.max
 
 Content = TypeVar("Content")
@@ -191,10 +190,12 @@ def error_reason(error: Error) -> str:
         return f"error {error.code}: no reason given"
     places = re.findall(r'^File "([^"]+)", line (\d+)', "\n".join(lines), re.MULTILINE)
     if not places:
-        return f"error {error.code}: {shorten(lines[-1])}"
+        return shorten(lines[-1])
     file, number = places[-1]
-    place = shorten(f"{PurePath(file).name}, line {number}", MAX_PLACE)
-    return f"error {error.code}: {shorten(lines[-1], MAX_REASON - MAX_PLACE - 20)} ({place})"
+    if len(file) > MAX_FILE:  # its end tells more than its beginning
+        file = f"...{file[3 - MAX_FILE :]}"
+    place = f" ({file}, line {shorten(number, MAX_LINE_NUMBER)})"
+    return shorten(lines[-1], MAX_REASON - len(place)) + place
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,9 @@
 """What is printed of a training: one live line on a terminal, plain lines elsewhere."""
 
 import math
+import sys
 import time
+from pathlib import Path
 
 import rich.console
 from flwr.app import ArrayRecord
@@ -102,7 +104,8 @@ class Console(Callback):
         rounds = result.history[-1].round if result.history else 0
         self._console.print(f"interrupted after round {rounds}; so far: {self._run.folder}")
         if has_checkpoint(self._run.folder):
-            self._console.print(f"go on with: python simulation.py resume {self._run.folder}")
+            program = "python simulation.py" if _of_checkout() else "fedavg"
+            self._console.print(f"go on with: {program} resume {self._run.folder}")
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")
 
@@ -146,8 +149,8 @@ class Console(Callback):
         return "  ".join([*parts, *self._traffic()])
 
     def _traffic(self) -> list[str]:
-        sent = [f"sent {decimal(self._bytes)}"] if self._bytes else []
-        return [*sent, f"rejected {self._rejected}"] if self._rejected else sent
+        moved = [f"traffic {decimal(self._bytes)}"] if self._bytes else []
+        return [*moved, f"rejected {self._rejected}"] if self._rejected else moved
 
     def _time_left(self, metrics: RoundMetrics) -> str:
         rounds = metrics.round - self._first_round
@@ -156,3 +159,8 @@ class Console(Callback):
         elapsed = time.monotonic() - self._started
         seconds = round(elapsed / rounds * (self._num_rounds - metrics.round))
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _of_checkout() -> bool:
+    """Return whether the program was started as the script `simulation.py`."""
+    return Path(sys.argv[0]).name == "simulation.py"

@@ -3,9 +3,11 @@
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -33,12 +35,20 @@ def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
     path = (Path(config.run_dir) / name).expanduser().resolve()
-    try:
+    with _reporting_unwritable(config):
         path.mkdir(parents=True)
-    except OSError as error:
-        fix = f"cannot write there ({error.strerror}); give a writable directory"
-        raise ConfigError("run-dir", config.run_dir, fix) from error
     return path
+
+
+def check_writable(config: RunConfig) -> None:
+    """Check that a run's folder can be written, which is made only when its training starts.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    path = Path(config.resume or config.run_dir).expanduser().resolve()
+    with _reporting_unwritable(config):
+        TemporaryFile(dir=next(one for one in (path, *path.parents) if one.exists())).close()
 
 
 class RunDirectory(Callback):
@@ -59,17 +69,13 @@ class RunDirectory(Callback):
         self._run = run
         self._seconds_before = sum(metrics.seconds for metrics in run.completed)
         self._started = time.monotonic()
-        resumed = run.config.resume if isinstance(run.config, RunConfig) else ""
-        try:
+        resumed = isinstance(run.config, RunConfig) and run.config.resume
+        with _reporting_unwritable(run.config):
             settings = run.config.model_dump(by_alias=True)
             self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
             with replacing(run.folder / HISTORY_FILE) as temporary:
                 temporary.write_text("".join(map(_line, run.completed)), encoding="utf-8")
             self._history = (run.folder / HISTORY_FILE).open("a", encoding="utf-8")
-        except OSError as error:
-            key, value = ("resume", resumed) if resumed else ("run-dir", run.config.run_dir)
-            fix = f"cannot write there ({error.strerror}); give a writable directory"
-            raise ConfigError(key, value, fix) from error
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Append a line to the history, on disk when this returns.
@@ -98,6 +104,18 @@ class RunDirectory(Callback):
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _reporting_unwritable(config: TrainingConfig) -> Iterator[None]:
+    """Turn the errors of a folder that cannot be written into one that names the key."""
+    try:
+        yield
+    except OSError as error:
+        resumed = config.resume if isinstance(config, RunConfig) else ""
+        key, folder = ("resume", resumed) if resumed else ("run-dir", config.run_dir)
+        fix = f"cannot write there ({error.strerror}); give a writable directory"
+        raise ConfigError(key, folder, fix) from error
 
 
 def _line(metrics: RoundMetrics) -> str:

@@ -20,17 +20,26 @@ def compare(
     target: Annotated[
         float, typer.Option(min=0, max=1, help="count rounds, bytes, seconds to this accuracy")
     ] = 0,
-    plot: Annotated[Path, typer.Option(help="the PNG file of the figure")] = Path("compare.png"),
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="draw the figure into this PNG file", show_default=False),
+    ] = None,
 ) -> None:
-    """Compare runs by rounds, by bytes and by seconds: a table and a figure."""
+    """Compare runs by rounds, by bytes and by seconds: a table, and a figure with --plot.
+
+    "up" is what the clients sent in the run, "down" what they were sent.
+    """
     from fedavg_app.callbacks.comparison import draw_comparison
     from fedavg_app.callbacks.finished_run import read_run
     from fedavg_app.callbacks.plots import check_plot_path, reporting_plot_errors
 
-    check_plot_path(plot)
+    if plot is not None:
+        check_plot_path(plot)
     runs = [read_run(folder) for folder in folders]
     names = labels([run.config for run in runs])
     _print_table(dict(zip(names, runs, strict=True)), target)
+    if plot is None:
+        return
     curves = dict(zip(names, (run.history for run in runs), strict=True))
     with reporting_plot_errors(plot):
         draw_comparison(curves, target or None, plot)
@@ -58,34 +67,38 @@ def _setting(key: str, value: object) -> str:
 
 def _print_table(runs: dict[str, "FinishedRun"], target: float) -> None:
     from rich.console import Console
-    from rich.filesize import decimal
     from rich.table import Table
 
     from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
 
-    table = Table("run", "rounds", "best", "sent", "seconds")
+    table = Table("run", "rounds", "best", "up", "down", "seconds")
     if target:
-        table.add_column(f"to {target:g}")
-        table.add_column("sent")
+        for heading in (f"to {target:g}", "up", "down"):
+            table.add_column(heading)
     table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for name, run in runs.items():
-        total, best = run.history[-1].total, run.summary["best-accuracy"]
+        best = run.summary["best-accuracy"]
         cells = [
             str(run.summary["rounds"]),
             "-" if best is None else f"{best:.4f}",
-            decimal(int(total.get("bytes_up", 0))),
+            *_traffic(run.history[-1]),
             f"{run.summary['seconds']:.0f}",
         ]
         if target:
             reached = rounds_to_target(accuracy_curve(run.history), target)
-            cells.append("-" if reached is None else f"{reached:.1f}")
-            cells.append("-" if reached is None else decimal(_sent_until(run.history, reached)))
+            if reached is None:
+                cells += ["-"] * 3
+            else:
+                at_target = next(m for m in run.history if m.round >= reached)
+                cells += [f"{reached:.1f}", *_traffic(at_target)]
         table.add_row(name, *cells)
     Console(highlight=False, markup=False).print(table)
 
 
-def _sent_until(history: "list[RoundMetrics]", reached: float) -> int:
-    """Return the bytes that clients had sent by the end of the round that reached the target."""
-    return int(next(m.total["bytes_up"] for m in history if m.round >= reached))
+def _traffic(metrics: "RoundMetrics") -> list[str]:
+    """Return the bytes up and down by the end of a round."""
+    from rich.filesize import decimal
+
+    return [decimal(int(metrics.total.get(key, 0))) for key in ("bytes_up", "bytes_down")]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 PACKAGES = ("flwr", "torch", "torchvision", "numpy", "ray", "flwr-datasets", "matplotlib")
 
@@ -35,7 +36,7 @@ def doctor(
     ] = "",
 ) -> None:
     """Check what is installed and in reach: packages, data, Ray, a GPU, a SuperLink."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False)
     looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu]
     if superlink:
         looks.append(lambda: _superlink(superlink))
@@ -43,7 +44,9 @@ def doctor(
     for look in looks:
         for finding in look():
             mark = {True: "ok     ", False: "missing", None: "-      "}[finding.ok]
-            console.print(f"{mark} {finding.text}{f'; {finding.fix}' if finding.fix else ''}")
+            line = Table.grid(padding=(0, 1))
+            line.add_row(mark, f"{finding.text}{f'; {finding.fix}' if finding.fix else ''}")
+            console.print(line)
             failed |= finding.ok is False
     if failed:
         raise typer.Exit(1)

@@ -97,21 +97,18 @@ def run_command_line(program: typer.Typer) -> int:
     # Ended by whatever signal, a run ends its processes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        status = int(program(standalone_mode=False) or 0)
+        return int(program(standalone_mode=False) or 0)
     except click.UsageError as error:
         return _failed(error.format_message(), 2)
     except USER_ERRORS as error:
         return _failed(str(error), 1)
     except (KeyboardInterrupt, click.Abort):
-        status = INTERRUPTED
+        return INTERRUPTED
     except ModuleNotFoundError as error:
         return _failed(f"{error.name} is missing; run: pip install 'fedavg-app[simulation]'", 1)
     except Exception as error:
         logging.getLogger("fedavg_app").debug("%s", traceback.format_exc())
         return _failed(f"{error_place(error)}; --debug shows the traceback", 1)
-    if status == INTERRUPTED:
-        print("interrupted", file=sys.stderr)  # noqa: T201
-    return status
 
 
 def _failed(text: str, status: int) -> int:

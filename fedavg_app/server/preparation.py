@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 
+from fedavg_app.callbacks.run_directory import check_writable
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, MissingLibraryError
 from fedavg_app.partitioning.cache import partition
@@ -53,7 +54,7 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
         simulated: Whether the clients are, so that they need the partition.
 
     Raises:
-        ConfigError: A value that cannot be used.
+        ConfigError: A value that cannot be used, or the run's folder cannot be written.
         DataError: The data set is not available.
     """
     components = resolve(config)
@@ -70,6 +71,7 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     plan = plan_for_data(components.plan, config, task, data)
     model = ArrayRecord(task.initial_model(config.seed).state_dict())
     check_aggregation(config, strategy, model)
+    check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state)
 
 

@@ -113,7 +113,8 @@ def check_local_arrays(config: RunConfig, task: "Task", strategy: FederatedStrat
     names = list(task.model().state_dict())
     found = matching(names, given)
     if not found:
-        raise ConfigError("local-arrays", given, f"the model has: {', '.join(names)}")
+        fix = f"matches no array of the model; it has: {', '.join(names)}"
+        raise ConfigError("local-arrays", given, fix)
     if len(found) == len(names):
         raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
     if strategy.train_type != MessageType.TRAIN:

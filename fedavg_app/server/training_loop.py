@@ -158,7 +158,7 @@ class TrainingLoop:
         errors = self._train_errors.values()
         if errors and all(isinstance(error, DivergedReplyError) for error in errors):
             return DivergedError(f"{text}; give a smaller learning-rate")
-        return NoRepliesError(text)
+        return NoRepliesError(f"{text}; run.log has all reasons and tracebacks")
 
 
 def make_result(

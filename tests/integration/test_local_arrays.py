@@ -109,8 +109,11 @@ def test_names_match_any_of_the_patterns():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"local_arrays": "bn*"}, "local-arrays = 'bn\\*': the model has: 1.weight"),
-        ({"local_arrays": " , "}, "the model has: 1.weight"),
+        (
+            {"local_arrays": "bn*"},
+            "local-arrays = 'bn\\*': matches no array of the model; it has: 1.weight",
+        ),
+        ({"local_arrays": " , "}, "it has: 1.weight"),
         ({"local_arrays": "*"}, "nothing would be federated"),
         ({"local_arrays": "1.bias", "strategy": "fedsgd"}, "fedsgd's clients send gradients"),
     ],

@@ -163,7 +163,7 @@ def test_no_process_or_file_is_left_after_a_signal(processes, tmp_path, number, 
     temporary = Path(processes.environment["TMPDIR"])
     assert [path.name for path in temporary.glob("fedavg-app-*")] == []
     if number == signal.SIGINT:
-        assert output.rstrip().endswith("interrupted")
+        assert output.count("interrupted") == 1
 
 
 WITH_FULL_STORE = """

@@ -250,7 +250,7 @@ def test_run_whose_replies_are_all_invalid_ends_without_replies(tamper):
 
 def test_run_that_nobody_answers_ends_without_replies(clock):
     error, _ = train_in_vain(everyone(no_reply), NoRepliesError, round_timeout=5.0)
-    assert error.endswith(": no reply in time")
+    assert error.endswith(": no reply in time; run.log has all reasons and tracebacks")
 
 
 def test_one_reply_that_is_invalid_otherwise_makes_it_no_divergence():
@@ -307,14 +307,14 @@ def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
     logged = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
     expected = [indent(traceback, "    ") for traceback in (first, second)]
     assert sorted(text.partition(":\n")[2] for text in logged) == expected
-    assert caplog.text.count("rejected: error 2: KeyError") == 3 * 5
+    assert caplog.text.count("rejected: KeyError") == 3 * 5
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_short_run_without_any_usable_reply_fails(rounds):
     tamper = everyone(failing_with("KeyError: 'x'"))
     where = "round 1" if rounds == 1 else "2 rounds in a row"
-    with pytest.raises(NoRepliesError, match=f"no usable reply in {where}: error 2: KeyError"):
+    with pytest.raises(NoRepliesError, match=f"no usable reply in {where}: KeyError"):
         train(tamper, num_server_rounds=rounds)
 
 
@@ -422,7 +422,7 @@ def test_error_replies_do_not_count_among_the_replies_that_are_enough(clock):
     sampled = cohort(1, 8)
     failing = dict.fromkeys(sampled[-2:], fail)
     _, result = train(failing, over_selection=0.5, num_server_rounds=1)
-    assert list(result.history[1].rejected.values()) == ["error 2: KeyError: 'x'"] * 2
+    assert list(result.history[1].rejected.values()) == ["KeyError: 'x'"] * 2
     silent = dict.fromkeys([sampled[0], *sampled[-2:]], no_reply)
     _, expected = train(silent, over_selection=0.5, num_server_rounds=1, round_timeout=5.0)
     assert same_model(result, expected)
@@ -457,8 +457,8 @@ def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
     grid, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
     assert result.history[1].rejected == {
         grid.node(0): "it could not be sent a message",
-        grid.node(1): "error 2: Error: Node Unavailable",
-        grid.node(2): "error 2: Error: Node Unavailable",
+        grid.node(1): "Error: Node Unavailable",
+        grid.node(2): "Error: Node Unavailable",
     }
 
 
@@ -488,7 +488,7 @@ def test_node_rejected_in_training_and_in_evaluation_keeps_both_reasons():
     grid, result = train(
         {0: fail, 1: fail}, FailingEvaluationGrid, **ALL_OF_FIVE, fraction_evaluate=1.0
     )
-    training, evaluation = "error 2: KeyError: 'x'", "error 2: ValueError: no test examples"
+    training, evaluation = "KeyError: 'x'", "ValueError: no test examples"
     assert result.history[1].rejected == {
         grid.node(0): training,
         grid.node(1): f"{training}; evaluation: {evaluation}",

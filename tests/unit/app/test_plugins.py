@@ -68,6 +68,13 @@ def test_missing_attribute_is_named(key, write_module):
     assert refusal(key, "plugin:THING") == "module 'plugin' has no attribute 'THING'"
 
 
+@pytest.mark.parametrize("key", LOADERS)
+def test_misspelt_attribute_gets_a_suggestion(key, write_module):
+    write_module("plugin", "THINGS = 1")
+    reason = "module 'plugin' has no attribute 'THING'; did you mean THINGS?"
+    assert refusal(key, "plugin:THING") == reason
+
+
 BROKEN = {
     "value": ("import os\nraise ValueError('bad value')\n", 2, "ValueError: bad value"),
     "attribute": ("\n\nimport os\nos.nonsense\n", 4, "AttributeError: module 'os' has no attr"),

@@ -67,9 +67,10 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
     lines = rounds_printed(text)
     assert len(lines) == 3
     assert lines[0].startswith("round  0/10  accuracy 0.1000")
-    assert "accuracy 0.5000 (best 0.5000)  loss 1.2500  train loss 1.5000  sent 1.5 MB" in lines[1]
+    scores = "accuracy 0.5000 (best 0.5000)  loss 1.2500  train loss 1.5000"
+    assert f"{scores}  traffic 1.5 MB" in lines[1]
     assert "accuracy 0.4000 (best 0.5000)" in lines[2]
-    assert "sent 3.0 MB  rejected 1" in lines[2]
+    assert "traffic 3.0 MB  rejected 1" in lines[2]
     assert "left 0:0" in lines[2]
     assert "\x1b" not in text
 
@@ -86,7 +87,7 @@ def test_terminal_gets_one_live_line(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
     assert "\x1b" in text
     assert "round 2/10" in text
-    assert "accuracy 0.4000  loss 1.1000  sent 3.0 MB  rejected 1 left" in text
+    assert "accuracy 0.4000  loss 1.1000  traffic 3.0 MB  rejected 1 left" in text
 
 
 def test_plain_lines_are_rationed_but_the_last_round_is_printed():
@@ -100,7 +101,7 @@ def test_resumed_training_counts_the_traffic_of_the_completed_rounds(every_round
     run = training_run(completed=HISTORY[:2], num_server_rounds=10)
     (line,) = rounds_printed(printed(run, HISTORY[2:]))
     assert "(best 0.5000)" in line
-    assert "sent 3.0 MB" in line
+    assert "traffic 3.0 MB" in line
 
 
 @pytest.mark.parametrize(

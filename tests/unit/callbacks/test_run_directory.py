@@ -10,7 +10,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedavg_app.callbacks import model_file
-from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
+from fedavg_app.callbacks.run_directory import (
+    RunDirectory,
+    check_writable,
+    create_run_directory,
+)
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.server.metrics import TrainingResult, read_history
@@ -31,6 +35,20 @@ def test_folder_of_a_resumed_run_is_its_own(tmp_path):
     config = RunConfig(run_dir=str(tmp_path / "runs"), resume=str(tmp_path / "old"))
     assert create_run_directory(config, "task") == tmp_path / "old"
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/runs", "/proc/runs"])
+def test_folder_that_cannot_be_written_is_refused_before_it_is_made(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / place)
+    with pytest.raises(ConfigError) as caught:
+        check_writable(RunConfig(run_dir=folder))
+    assert str(caught.value).startswith(f"run-dir = {folder!r}: cannot write there (")
+
+
+def test_check_of_a_folder_leaves_nothing(tmp_path):
+    check_writable(RunConfig(run_dir=str(tmp_path / "some" / "runs")))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_round_is_on_disk_when_it_ends(tmp_path):

@@ -118,10 +118,10 @@ sys.exit(main.main())
     assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 
 
-def test_interrupted_command_says_so_and_exits_with_130(monkeypatch, capsys):
+def test_interrupted_command_exits_with_130(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedavg_app.server.central_sgd.train_centrally", interrupt)
     assert command_line(monkeypatch, "central", "--task", "mnist-logistic") == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == ""

@@ -86,7 +86,16 @@ def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp
     for row, folder in zip(rows, folders, strict=True):
         best = json.loads((folder / "summary.json").read_text())["best-accuracy"]
         assert row[3].strip() == f"{best:.4f}"
+        # Without compression as much is sent as received, but for the round's settings.
+        up, down = (float(row[place].strip().partition(" ")[0]) for place in (4, 5))
+        assert up == pytest.approx(down, rel=0.05)
     assert Image.open(picture).size == (1800, 630)
+
+
+def test_comparison_writes_no_file_unasked(monkeypatch, capsys, folders, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert "figure" not in command_line(monkeypatch, capsys, "compare", *folders)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_labels_of_equal_configs_are_numbered():

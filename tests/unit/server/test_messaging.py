@@ -134,7 +134,7 @@ class ServersReplyGrid(AnsweringGrid):
 def test_error_that_the_server_replies_for_a_node_is_that_nodes_reason(clock):
     _, sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
     assert sources(sent.replies()) == [10, 12]
-    assert sent.unanswered == {11: "error 2: Error: Node Unavailable"}
+    assert sent.unanswered == {11: "Error: Node Unavailable"}
 
 
 def test_reply_of_another_node_is_not_used(clock):

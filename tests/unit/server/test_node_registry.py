@@ -131,7 +131,7 @@ def test_partition_that_no_node_has_is_named(answer):
 
 def test_error_of_a_query_is_part_of_the_message():
     grid = QueryGrid([{"partition-id": 0}, ValueError("no partition")])
-    with pytest.raises(RunError, match="node 101: error 2: ValueError: no partition"):
+    with pytest.raises(RunError, match="node 101: ValueError: no partition"):
         find_nodes(grid, 2)
 
 

@@ -133,7 +133,10 @@ def test_weights_warm_up_and_server_optimizer_are_arguments():
             "uplink = .*: give a name, or a table such as {n",
         ),
         ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),
-        ({"uplink": {"name": "sparse", "sparsty": 1}}, "compressor 'sparse': .*'sparsty'"),
+        (
+            {"uplink": {"name": "sparse", "sparsty": 1}},
+            "compressor 'sparse' does not take sparsty; it takes: sparsity",
+        ),
         ({"uplink": {"name": "sparse", "sparsity": 0}}, "sparsity = 0: give a share above 0"),
         ({"uplink": {"name": "sign", "step": -1}}, "step = -1: give a positive number"),
         ({"weights": "none"}, "weights = 'none'"),

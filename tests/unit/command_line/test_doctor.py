@@ -1,0 +1,55 @@
+"""`doctor`, without the start of Ray, which test_simulation has."""
+
+import sys
+
+import pytest
+
+from fedavg_app.command_line import doctor
+from fedavg_app.command_line.main import main
+
+
+@pytest.fixture
+def shown(monkeypatch, capsys):
+    """Return what runs `doctor` and returns its lines and its exit status."""
+    monkeypatch.setattr(doctor, "_ray", lambda: iter(()))
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["fedavg", "doctor", *words])
+        status = main()
+        return capsys.readouterr().out.splitlines(), status
+
+    return run
+
+
+def test_what_is_there_is_named_with_its_version(shown):
+    lines, status = shown()
+    assert status == 0
+    assert any(line.startswith("ok") and "flwr 1." in line for line in lines)
+    assert any("MNIST" in line for line in lines)
+
+
+def test_lines_keep_to_the_width_of_the_terminal(shown, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines, _ = shown()
+    assert max(map(len, lines)) <= 60
+
+
+def test_missing_package_is_named_with_its_fix(shown, monkeypatch):
+    monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package",))
+    lines, status = shown()
+    assert status == 1
+    (line,) = [line for line in lines if line.startswith("missing")]
+    assert line.split() == [
+        "missing",
+        "no-such-package;",
+        "run:",
+        "pip",
+        "install",
+        "'fedavg-app[simulation]'",
+    ]
+
+
+def test_superlink_that_does_not_answer_is_named(shown):
+    lines, status = shown("--superlink", "127.0.0.1:1")
+    assert status == 1
+    assert any("SuperLink 127.0.0.1:1: " in line for line in lines)

@@ -1,5 +1,6 @@
 """The command `compare`: several runs in one table and one figure."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ def compare(
         typer.Option(help="draw the figure into this PNG file", show_default=False),
     ] = None,
 ) -> None:
-    """Compare runs by rounds, by bytes and by seconds: a table, and a figure with --plot.
+    """Compare runs by rounds, by bytes and by seconds: tables, and a figure with --plot.
 
     "up" is what the clients sent in the run, "down" what they were sent.
     """
@@ -37,10 +38,13 @@ def compare(
         check_plot_path(plot)
     runs = [read_run(folder) for folder in folders]
     names = labels([run.config for run in runs])
-    _print_table(dict(zip(names, runs, strict=True)), target)
+    named = dict(zip(names, runs, strict=True))
+    _print_totals(named)
+    if target:
+        _print_until(target, named)
     if plot is None:
         return
-    curves = dict(zip(names, (run.history for run in runs), strict=True))
+    curves = {name: run.history for name, run in named.items()}
     with reporting_plot_errors(plot):
         draw_comparison(curves, target or None, plot)
     typer.echo(f"figure: {plot}")
@@ -65,34 +69,43 @@ def _setting(key: str, value: object) -> str:
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
-def _print_table(runs: dict[str, "FinishedRun"], target: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
-
-    table = Table("run", "rounds", "best", "up", "down", "seconds")
-    if target:
-        for heading in (f"to {target:g}", "up", "down"):
-            table.add_column(heading)
-    table.columns[0].overflow = "fold"
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
+def _print_totals(runs: Mapping[str, "FinishedRun"]) -> None:
+    rows = {}
     for name, run in runs.items():
         best = run.summary["best-accuracy"]
-        cells = [
+        rows[name] = [
             str(run.summary["rounds"]),
             "-" if best is None else f"{best:.4f}",
             *_traffic(run.history[-1]),
             f"{run.summary['seconds']:.0f}",
         ]
-        if target:
-            reached = rounds_to_target(accuracy_curve(run.history), target)
-            if reached is None:
-                cells += ["-"] * 3
-            else:
-                at_target = next(m for m in run.history if m.round >= reached)
-                cells += [f"{reached:.1f}", *_traffic(at_target)]
+    _print_table("whole runs", ["rounds", "best", "up", "down", "seconds"], rows)
+
+
+def _print_until(target: float, runs: Mapping[str, "FinishedRun"]) -> None:
+    from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
+
+    rows = {}
+    for name, run in runs.items():
+        reached = rounds_to_target(accuracy_curve(run.history), target)
+        if reached is None:
+            rows[name] = ["-"] * 4
+            continue
+        until = [metrics for metrics in run.history if metrics.round < reached + 1]
+        seconds = sum(metrics.seconds for metrics in until)
+        rows[name] = [f"{reached:.1f}", *_traffic(until[-1]), f"{seconds:.0f}"]
+    _print_table(f"to accuracy {target:g}", ["rounds", "up", "down", "seconds"], rows)
+
+
+def _print_table(title: str, headings: list[str], rows: Mapping[str, list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("run", title=title, title_justify="left")
+    table.columns[0].overflow = "fold"
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, cells in rows.items():
         table.add_row(name, *cells)
     Console(highlight=False, markup=False).print(table)
 

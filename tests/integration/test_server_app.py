@@ -207,6 +207,22 @@ def test_unwritable_run_directory_is_named(tmp_path):
     assert str(caught.value).startswith(f"run-dir = {target!r}: cannot write there (")
 
 
+@pytest.mark.parametrize(
+    ("strategy", "changes", "warned"),
+    [
+        ("fedsgd", {"local-epochs": 5, "batch-size": 7}, ["local-epochs = 5, batch-size = 7"]),
+        ("fedsgd", {"local-steps": 3}, ["local-steps = 3"]),
+        ("fedsgd", {}, []),
+        ("fedavg", {"local-epochs": 5}, []),
+    ],
+)
+def test_settings_without_effect_are_named(tmp_path, caplog, strategy, changes, warned):
+    values = {"strategy": strategy, "num-server-rounds": 1, "learning-rate": 0.01, **changes}
+    run_here(tmp_path, **values)
+    texts = [one.getMessage() for one in caplog.records if "without effect" in one.getMessage()]
+    assert [text.partition(":")[0] for text in texts] == warned
+
+
 class FailingCallback(Callback):
     """Raises ``error`` after round 2."""
 

@@ -9,6 +9,8 @@ from PIL import Image
 
 from fedavg_app.command_line.compare import labels
 from fedavg_app.command_line.main import main
+from fedavg_app.config import RunConfig
+from tests.support import fake_runs
 
 TRAINING = (
     "central", "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "40",
@@ -81,15 +83,37 @@ def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp
     words = ["compare", *folders, "--plot", picture, "--target", "0.5"]
     shown = command_line(monkeypatch, capsys, *words)
     rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
-    assert [row[1].strip() for row in rows] == ["learning-rate 0.04", "learning-rate 0.01"]
-    assert [row[2].strip() for row in rows] == ["40", "40"]
-    for row, folder in zip(rows, folders, strict=True):
+    assert [row[1].strip() for row in rows] == ["learning-rate 0.04", "learning-rate 0.01"] * 2
+    totals, until = rows[:2], rows[2:]
+    assert [row[2].strip() for row in totals] == ["40", "40"]
+    for row, folder in zip(totals, folders, strict=True):
         best = json.loads((folder / "summary.json").read_text())["best-accuracy"]
         assert row[3].strip() == f"{best:.4f}"
-        # Without compression as much is sent as received, but for the round's settings.
-        up, down = (float(row[place].strip().partition(" ")[0]) for place in (4, 5))
-        assert up == pytest.approx(down, rel=0.05)
+    assert [row[2].strip() for row in until] != ["-", "-"]
     assert Image.open(picture).size == (1800, 630)
+
+
+def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, capsys, tmp_path):
+    """The target lies half between rounds 1 and 2, at 10 and 20 MB up and twice that down."""
+    history = [{**entry, "seconds": 2} for entry in fake_runs.HISTORY]
+    config = RunConfig(task="mnist-logistic", learning_rate=0.1)
+    for name in ("a", "b"):
+        fake_runs.write(tmp_path / name, config, history, seconds=7)
+    words = ["compare", tmp_path / "a", tmp_path / "b", "--target"]
+    assert cells(command_line(monkeypatch, capsys, *words, "0.9"))[::2] == [
+        ["fedavg (1)", "2", "0.9500", "20.0 MB", "40.0 MB", "7"],
+        ["fedavg (1)", "1.5", "20.0 MB", "40.0 MB", "6"],
+    ]
+    assert cells(command_line(monkeypatch, capsys, *words, "0.85"))[2][1:] == [
+        "1.0", "10.0 MB", "20.0 MB", "4",
+    ]  # fmt: skip
+    assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
+
+
+def cells(shown):
+    """Return the cells of all tables' rows."""
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 def test_comparison_writes_no_file_unasked(monkeypatch, capsys, folders, tmp_path):

@@ -35,7 +35,10 @@ def test_runs_in_progress_at_the_end_of_the_budget_are_ended_and_not_recorded(tm
     assert "the time is over: 8 not run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL],
+)
 def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_path, number):
     folder = tmp_path / "results" / "records" / "made-up"
     command = [sys.executable, "-m", "tests.support.fake_runs", str(tmp_path / "results")]

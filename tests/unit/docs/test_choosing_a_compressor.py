@@ -1,0 +1,47 @@
+"""The tables of docs/choosing-a-compressor.md against the records that they are made from."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from reproduction.experiments import load
+from reproduction.records import by_run, read_all
+from reproduction.tables import fill
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "choosing-a-compressor.md").read_text()
+MEASURES = ("upload-to-target", "traffic-to-target")
+
+
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [("Logistic regression to 90 %", "bytes-logistic"), ("MNIST-CNN to 97 %", "bytes-cnn")],
+)
+def test_numbers_are_those_of_the_records(heading, name):
+    experiment = load(ROOT / "experiments" / f"{name}.toml")
+    records = by_run(read_all(ROOT / "results" / "records"), experiment.data)
+    measured = [
+        fill(experiment.model_copy(update={"measure": measure}), records) for measure in MEASURES
+    ]
+    expected = {
+        up[0].cell.row.name: [value(one) for pair in zip(up, both, strict=True) for one in pair]
+        for up, both in zip(*measured, strict=True)
+    }
+    shown = dict(rows(heading))
+    assert list(shown) == list(expected)
+    for row, values in expected.items():
+        assert shown[row] == pytest.approx(values, rel=0.006, nan_ok=True), row
+
+
+def value(result):
+    return math.nan if result.value is None else result.value
+
+
+def rows(heading):
+    """Yield the rows of the section's table: the method, and the numbers, NaN where the target was not reached."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    for line in lines[2:]:
+        method, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        yield method, [math.nan if cell == "-" else float(cell.replace(",", "")) for cell in cells]

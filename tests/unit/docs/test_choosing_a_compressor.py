@@ -39,7 +39,7 @@ def value(result):
 
 
 def rows(heading):
-    """Yield the rows of the section's table: the method, and the numbers, NaN where the target was not reached."""
+    """Yield the table's rows: the method and its numbers, NaN where the target was not reached."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     for line in lines[2:]:

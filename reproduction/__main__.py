@@ -44,15 +44,18 @@ def sweep(
     from reproduction import sweep as sweeps
     from reproduction.experiments import load
     from reproduction.run_process import launcher
+    from reproduction.shared_ray import shared_ray
 
     loaded = load(experiment)
     if adopt is not None:
         typer.echo(f"adopted: {sweeps.adopt(loaded, results, adopt)}")
     cores = os.cpu_count() or 1
     jobs = jobs or cores
+    workers = max(cores // jobs, 1)
     budget = None if budget_minutes is None else 60 * budget_minutes
-    launch = launcher(data_dir, max(cores // jobs, 1))
-    sweeps.sweep(loaded, results, launch, jobs, budget)
+    with shared_ray(jobs * workers) as ray_address:
+        launch = launcher(data_dir, workers, ray_address)
+        sweeps.sweep(loaded, results, launch, jobs, budget)
 
 
 @app.command()

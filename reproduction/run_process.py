@@ -30,12 +30,15 @@ GRACE_SECONDS = 15.0
 CHECKPOINTS = 100
 
 
-def launcher(data_dir: str, num_workers: int) -> Launch:
+def launcher(
+    data_dir: str, num_workers: int, ray_address: Callable[[], str] = lambda: ""
+) -> Launch:
     """Return what starts `simulation.py` on a run, in a process group of its own.
 
     Args:
         data_dir: The directory of the data set's files; empty leaves that to the experiment.
         num_workers: Ray actors of a federated run.
+        ray_address: Returns the Ray cluster that it joins; empty lets it start its own.
 
     Raises:
         ConfigError: There is no such directory.
@@ -49,8 +52,13 @@ def launcher(data_dir: str, num_workers: int) -> Launch:
     def launch(
         config: TrainingConfig, folder: Path, resumable: Path | None
     ) -> "subprocess.Popen[bytes]":
+        engine = []
+        if isinstance(config, RunConfig):
+            engine.append(f"--num-workers={num_workers}")
+            if address := ray_address():
+                engine.append(f"--ray-address={address}")
         if resumable is not None:
-            words = ["resume", str(resumable), f"--num-workers={num_workers}"]
+            words = ["resume", str(resumable), *engine]
         else:
             words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
             words.append(f"--run-dir={folder}")
@@ -58,7 +66,8 @@ def launcher(data_dir: str, num_workers: int) -> Launch:
                 words.append(f"--data-dir={directory}")
             if isinstance(config, RunConfig):
                 every = max(config.num_server_rounds // CHECKPOINTS, 1)
-                words += [f"--num-workers={num_workers}", f"--checkpoint-every={every}"]
+                words.append(f"--checkpoint-every={every}")
+            words += engine
         with (folder / "log").open("wb") as log:
             # The run inherits the folder's lock and holds it as long as it lives.
             return subprocess.Popen(  # noqa: S603

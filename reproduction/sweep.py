@@ -33,8 +33,9 @@ def sweep(
 ) -> None:
     """Run what has no record yet; each run that ends leaves one.
 
-    However this itself ends, the runs in progress end with it, unless it is killed outright. Where
-    they have a checkpoint, they go on from it the next time.
+    However this itself ends, the runs in progress end with it; if it is killed outright, those that
+    share its Ray end soon afterwards. Where they have a checkpoint, they go on from it the next
+    time.
 
     Args:
         experiment: The table.

@@ -52,6 +52,7 @@ def environment(tmp_path_factory):
         yield environment
 
 
+@pytest.mark.long
 def test_flwr_run_trains_the_model_of_simulation_py_with_stc(environment, tmp_path):
     keys = {**KEYS, **STC, "num-server-rounds": 8, "evaluate-every": 8}
     shown, status = run_app(environment, {**keys, "run-dir": str(tmp_path / "flwr")}, 100)

@@ -13,6 +13,9 @@ from tests.support.in_process import train
 PATH = "tests.support.normalised_task:TASK"
 BUFFERS = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
 
+# The strategies that the quick tests try; the slow ones try all.
+QUICK = ("compressed", "fedavg", "stc")
+
 
 def run(strategy, **changes):
     """Return the models after each round, by name, and what each client was given to train."""
@@ -32,7 +35,14 @@ def run(strategy, **changes):
     return models, given, result
 
 
-@pytest.mark.parametrize("strategy", [name for name in strategies.names() if name != "fedsgd"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in strategies.names()
+        if name != "fedsgd"
+    ],
+)
 def test_clients_train_the_servers_model_buffers_included(strategy):
     models, given, result = run(strategy, num_server_rounds=3, fraction_train=0.4)
     assert all(not metrics.rejected for metrics in result.history)

@@ -14,9 +14,14 @@ from tests.support.unreliable_grid import UnreliableGrid
 
 SIZE = 7850
 NAMES = ["stc", "topk", "signsgd", "qsgd", "eden", "ef21", "dgc"]
+# Those that the quick tests train with; the slow ones train with all.
+QUICK = ["stc", "signsgd", "ef21"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
+)
 def test_compressed_run_learns_and_counts_what_it_sends(name):
     step = "step-size = 0.002" if name == "signsgd" else ""
     _, result = train(

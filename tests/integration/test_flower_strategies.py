@@ -69,7 +69,7 @@ def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path
     ("name", "arguments", "reason"),
     [
         ("FedAdam", "eta = 'x'", "FedAdam: eta = 'x' is not of type float"),
-        ("Krum", "num-malicious-nodes = 1.5", "num_malicious_nodes = 1.5 is not of type int"),
+        ("Krum", "num-malicious-nodes = 1.5", "num-malicious-nodes = 1.5 is not of type int"),
         ("Krum", "num-malicious-nodes = 20", "num-malicious-nodes = 20: give 0 to 4"),
         ("Krum", "num-malicious-nodes = 5", "num-malicious-nodes = 5: give 0 to 4"),
         ("Krum", "num-malicious-nodes = -1", "num-malicious-nodes = -1: give 0 to 4"),

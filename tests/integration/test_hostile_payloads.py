@@ -65,6 +65,7 @@ STRATEGIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_million_damaged_payloads_decode_to_valid_results_or_are_rejected(record_property):
     started = time.monotonic()

@@ -62,6 +62,7 @@ def final_model(run_dir):
     return load_file(path)
 
 
+@pytest.mark.long
 def test_two_ray_nodes_train_the_same_model_as_one(processes, tmp_path):
     address = processes.ray_head(cpus=1)
     processes.ray(f"--address={address}", "--num-cpus=1")

@@ -8,10 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+import ray
 
 from fedavg_app.command_line.main import run_command_line
+from fedavg_app.config import RunConfig
 from reproduction.__main__ import app
 from reproduction.records import Record, by_run, read_all
+from reproduction.run_process import launcher
+from reproduction.shared_ray import shared_ray
 from reproduction.sweep import sweep
 from tests.support import blocking_mod
 from tests.support.blocking_mod import HELD_ROUND, rounds_seen
@@ -91,6 +95,23 @@ def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_
     assert "tiny: 2 of 2 runs are done" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_ray_is_started_once_and_joined_by_the_runs(tmp_path):
+    config = RunConfig(
+        task="mnist-logistic", data_source="embedded", num_server_rounds=1, num_clients=4,
+    )  # fmt: skip
+    assert not ray.is_initialized()
+    with shared_ray(1) as address:
+        assert not ray.is_initialized()  # nothing needs it yet
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            run = launcher("", 1, address)(config, tmp_path / name, None)
+            log = tmp_path / name / "log"
+            assert run.wait(200) == 0, log.read_text()
+            assert f"joining Ray at {address()}" in log.read_text()
+    assert not ray.is_initialized()
+
+
 # One client trains in each round; a checkpoint is saved every third round.
 INTERRUPTED = f"""
 title = "Interrupted"
@@ -146,10 +167,8 @@ def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_p
         assert "a sweep of it is going on" in refused(cut)
         first.send_signal(number)
         first.communicate(timeout=200)
-        if number == signal.SIGKILL:  # which leaves the run in progress, and its folder locked
-            assert processes.living("simulation.py run")
-            assert "runs of one that was killed" in refused(cut)
-            processes.kill()
+        if number == signal.SIGKILL:  # the run ends only because its Ray does
+            assert until(lambda: not processes.living("simulation.py run"), 120)
         assert history_length(cut) == HELD_ROUND  # rounds 0 to 149
         before = rounds_seen(cut)
         for results in (cut, whole):

@@ -54,6 +54,7 @@ def test_complete_works_of_shakespeare_have_the_roles_of_the_paper():
     assert len(data.train) == 85_252  # 74.4 a role, as the paper's numbers of updates imply
 
 
+@pytest.mark.slow
 def test_yelp_reviews_have_the_known_numbers_of_stars():
     data = load(YELP)
     both = np.bincount(data.train.targets) + np.bincount(data.test.targets)

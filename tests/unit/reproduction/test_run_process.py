@@ -86,8 +86,8 @@ def test_federated_run_is_started_with_checkpoints_in_the_given_folder(tmp_path,
         [
             sys.executable, str(SIMULATION), "run", "--task", "mnist-logistic",
             "--num-server-rounds", "1000", "--target-accuracy", "0.9", "--seed", "1",
-            f"--run-dir={tmp_path}", f"--data-dir={tmp_path}", "--num-workers=3",
-            "--checkpoint-every=10",
+            f"--run-dir={tmp_path}", f"--data-dir={tmp_path}", "--checkpoint-every=10",
+            "--num-workers=3",
         ]
     ]  # fmt: skip
 
@@ -103,6 +103,15 @@ def test_central_training_is_started_without_options_of_federated_runs(tmp_path,
 def test_run_with_checkpoint_is_resumed(tmp_path, commands):
     launcher("", 3)(RUN.config, tmp_path, tmp_path / "earlier")
     assert commands[0][2:] == ["resume", str(tmp_path / "earlier"), "--num-workers=3"]
+
+
+def test_federated_runs_join_the_shared_ray(tmp_path, commands):
+    launch = launcher("", 3, lambda: "10.0.0.1:6379")
+    launch(RUN.config, tmp_path, None)
+    launch(RUN.config, tmp_path, tmp_path / "earlier")
+    launch(CentralConfig(), tmp_path, None)
+    joins = ["--ray-address=10.0.0.1:6379" in command for command in commands]
+    assert joins == [True, True, False]
 
 
 def test_missing_data_directory_is_reported_before_any_run():

@@ -78,7 +78,13 @@ def momentum_of(client):
 
 @pytest.mark.usefixtures("_no_values")
 @pytest.mark.parametrize("method", ["fit", "gradient", "evaluate"])
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "fashion-lstm" else ())
+        for name in tasks.names()
+    ],
+)
 def test_work_of_a_client_is_on_one_device(name, method):
     client, arrays = make_client(tasks.load(name))
     momentum = [] if method == "evaluate" else [momentum_of(client)]

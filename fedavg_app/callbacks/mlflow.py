@@ -1,6 +1,7 @@
 """MLflow: a training's rounds and its config, on the server that MLFLOW_TRACKING_URI names."""
 
 import os
+import re
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
@@ -22,7 +23,7 @@ class MLflow(Callback):
         run: The training.
 
     Raises:
-        ConfigError: The server does not answer.
+        ConfigError: The server does not answer, or its address cannot be used.
     """
 
     requires: ClassVar[str] = "mlflow"
@@ -30,11 +31,11 @@ class MLflow(Callback):
     def __init__(self, run: TrainingRun) -> None:
         # By itself MLflow asks a server that does not answer for minutes before it says so.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", RETRIES)
-        from mlflow import MlflowClient
+        from mlflow import MlflowClient, get_tracking_uri
         from mlflow.exceptions import MlflowException
 
-        self._client: Any = MlflowClient()
         try:
+            self._client: Any = MlflowClient()
             found = self._client.get_experiment_by_name(EXPERIMENT)
             experiment = (
                 found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
@@ -43,8 +44,8 @@ class MLflow(Callback):
             for key, value in run.config.model_dump(by_alias=True).items():
                 self._client.log_param(self._id, key, value)
         except MlflowException as error:
-            server = self._client.tracking_uri
-            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {shorten(str(error))}"
+            server, reason = _printable(get_tracking_uri()), shorten(_printable(str(error)))
+            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {reason}"
             raise ConfigError("callback", "mlflow", fix) from error
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
@@ -56,3 +57,8 @@ class MLflow(Callback):
     def on_train_end(self, result: TrainingResult) -> None:
         """End the run, as failed where the training did."""
         self._client.set_terminated(self._id, "FINISHED" if result.error is None else "FAILED")
+
+
+def _printable(text: str) -> str:
+    """Return the text in one line, without the user and password of addresses."""
+    return re.sub(r"//[^/@\s]*@", "//***@", " ".join(text.split()))

@@ -47,6 +47,20 @@ def test_mlflow_server_that_does_not_answer_is_named_in_seconds(tmp_path, monkey
         MLflow(training_run(tmp_path / "the-run"))
 
 
+@pytest.mark.parametrize(
+    "address", ["http://user:secret@127.0.0.1:1", "foo://user:secret@bar"], ids=["http", "foo"]
+)
+def test_mlflow_server_that_cannot_be_used_is_named_without_its_password(
+    tmp_path, monkeypatch, address
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI is (http|foo)://\*\*\*@") as caught:
+        MLflow(training_run(tmp_path / "the-run"))
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")

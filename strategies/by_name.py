@@ -4,7 +4,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from strategies.argument_types import check_names
+from strategies.argument_types import check_names, check_types
 
 Part = TypeVar("Part")
 
@@ -45,7 +45,8 @@ def build_part(
         arguments: What the class is called with.
 
     Raises:
-        ValueError: An unknown name, not a subclass, or arguments that it does not take.
+        ValueError: An unknown name, not a subclass, or arguments that it does not take or of
+            another type.
         ImportError: There is no such module.
         AttributeError: The module has no such attribute.
     """
@@ -59,6 +60,7 @@ def build_part(
         raise ValueError(f"{what} {name!r} is not a subclass of {kind.__name__}")
     found = f"{what} {name!r}"
     check_names(found, cls, arguments or {})
+    check_types(cls, arguments or {})
     try:
         return cls(**(arguments or {}))
     except TypeError as error:

@@ -169,9 +169,12 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
     Raises:
         ValueError, ImportError, AttributeError: As for `build_part`.
     """
-    if given == NONE:
-        return None
     name, arguments = read_part("server-optimizer", given)
+    if name == NONE and not arguments:
+        return None
+    if ":" not in name and name not in BUILT_IN:
+        known = ", ".join(sorted([*BUILT_IN, NONE]))
+        raise ValueError(f"server optimizer {name!r}: known are {known}; or module:Class")
     return build_part(ServerOptimizer, "server optimizer", BUILT_IN, name, arguments)  # type: ignore[type-abstract]
 
 

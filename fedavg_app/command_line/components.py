@@ -70,7 +70,8 @@ def _feedback() -> Iterator[tuple[str, str, str]]:
 def _server_optimizers() -> Iterator[tuple[str, str, str]]:
     from strategies import server_optimizer
 
-    return _parts(server_optimizer.BUILT_IN)
+    yield from _parts(server_optimizer.BUILT_IN)
+    yield server_optimizer.NONE, "The model changes by the mean update.", ""
 
 
 def _parts(paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

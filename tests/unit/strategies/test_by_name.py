@@ -45,6 +45,7 @@ def test_part_is_made_with_its_arguments():
     [
         ("pat", {}, "a part 'pat': known are part, special; or module:Class"),
         ("builtins:dict", {}, "a part 'builtins:dict' is not a subclass of Part"),
+        ("part", {"size": "3"}, "Part: size = '3' is not of type int"),
         ("part", {"two_sizes": 1}, "a part 'part' does not take two-sizes; it takes: size"),
     ],
 )

@@ -120,10 +120,10 @@ def test_compressed_strategies_step_before_they_compress(name):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("sdg", "server optimizer 'sdg': known are adam, sgd, yogi; or module:Class"),
+        ("sdg", "server optimizer 'sdg': known are adam, none, sgd, yogi; or module:Class"),
         ({"learning-rate": 1}, "server-optimizer = .*: give a name"),
         ({"name": "sgd", "learning-rate": 0}, "learning-rate = 0: give a number above 0"),
-        ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1': give a number above 0"),
+        ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1' is not of type float"),
         ({"name": "sgd", "momentum": 1.0}, "momentum = 1.0: give a number from 0 to below 1"),
         ({"name": "adam", "beta-1": -0.1}, "beta-1 = -0.1: give a number from 0"),
         ({"name": "yogi", "beta-2": 1}, "beta-2 = 1: give a number from 0"),
@@ -142,3 +142,4 @@ def test_invalid_server_optimizer_is_named(given, reason):
 
 def test_none_is_no_optimizer():
     assert server_optimizer.build("none") is None
+    assert server_optimizer.build({"name": "none"}) is None

@@ -184,4 +184,6 @@ def test_other_number_of_bytes_is_refused(change):
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "2"])
 def test_argument_that_is_no_whole_number_of_at_least_one_is_refused(key, value):
     with pytest.raises(ValueError, match=f"{key} = .*: give a whole number of at least 1"):
+        LowRank(**{key: value})
+    with pytest.raises(ValueError, match=f"{key} = .*: give a|{key} = .* is not of type int"):
         compression.build("low-rank", {key: value})

@@ -158,7 +158,7 @@ def test_every_update_of_another_compressor_fits(of):
         ({"level": 23}, "level = 23"),
         ({"level": True}, "level = True"),
         ({"level": 2.5}, "level = 2.5"),
-        ({"of": 3}, "of = 3: give a name, or"),
+        ({"of": 3}, "of = 3 is not of type str"),
         ({"of": {"bits": 3}}, "of = .*: give a name, or"),
         ({"of": "terntary"}, "compressor 'terntary': known are"),
         ({"of": {"name": "quantized", "bits": 1}}, "bits = 1"),

@@ -20,9 +20,14 @@ from strategies.reply_validation import ARRAYS
 LOCAL = "local-arrays"
 
 
-def matching(names: Iterable[str], patterns: str) -> list[str]:
-    """Return the names that match one of the patterns, which are separated by commas."""
-    wanted = [pattern for part in patterns.split(",") if (pattern := part.strip())]
+def patterns(local_arrays: str) -> list[str]:
+    """Return the patterns of the key "local-arrays", which are separated by commas."""
+    return [pattern for part in local_arrays.split(",") if (pattern := part.strip())]
+
+
+def matching(names: Iterable[str], local_arrays: str) -> list[str]:
+    """Return the names that match one of the patterns."""
+    wanted = patterns(local_arrays)
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 

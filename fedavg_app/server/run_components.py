@@ -8,7 +8,7 @@ from flwr.app import MessageType
 
 import strategies
 import tasks
-from fedavg_app.client.local_arrays import matching
+from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig, check_source, parse_arguments
 from fedavg_app.errors import ConfigError
@@ -95,26 +95,30 @@ def run_settings(config: RunConfig, task: "Task") -> RunSettings:
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
     model = task.model()
-    buffers = {name for name, _ in model.named_buffers()}
-    names = tuple(name for name in model.state_dict() if name in buffers)
-    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, names)
+    names = list(model.state_dict())
+    as_they_are = {name for name, _ in model.named_buffers()}
+    # Clients send these back unchanged; a rotation would spread the other changes over them.
+    as_they_are.update(matching(names, config.local_arrays))
+    buffers = tuple(name for name in names if name in as_they_are)
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
 
 
 def check_local_arrays(config: RunConfig, task: "Task", strategy: FederatedStrategy[Any]) -> None:
     """Check that the arrays that stay on the clients are some of the model's.
 
     Raises:
-        ConfigError: None is, all are, or the strategy's clients send gradients: they train nothing
-            that they could keep.
+        ConfigError: A pattern matches none, all arrays are matched, or the strategy's clients send
+            gradients: they train nothing that they could keep.
     """
     given = config.local_arrays
     if not given:
         return
     names = list(task.model().state_dict())
+    for pattern in patterns(given) or [given]:
+        if not matching(names, pattern):
+            fix = f"{pattern!r} matches no array of the model; it has: {', '.join(names)}"
+            raise ConfigError("local-arrays", given, fix)
     found = matching(names, given)
-    if not found:
-        fix = f"matches no array of the model; it has: {', '.join(names)}"
-        raise ConfigError("local-arrays", given, fix)
     if len(found) == len(names):
         raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
     if strategy.train_type != MessageType.TRAIN:

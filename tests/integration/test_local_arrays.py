@@ -54,9 +54,12 @@ def test_each_client_trains_with_arrays_of_its_own(strategy):
             assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "ef21"])
+@pytest.mark.parametrize("strategy", ["fedavg", "ef21", "eden", "compressed"])
 def test_global_model_keeps_its_initial_values_of_them(strategy):
-    _, result, given = run(strategy, num_server_rounds=3, fraction_train=0.4)
+    arguments = "downlink = 'rotated'" if strategy == "compressed" else ""
+    _, result, given = run(
+        strategy, num_server_rounds=3, fraction_train=0.4, strategy_args=arguments
+    )
     first = dict(zip(result.model, next(iter(given.values()))[0], strict=True))
     for name, array in result.model.items():
         same = np.array_equal(array.numpy(), first[name])
@@ -111,8 +114,9 @@ def test_names_match_any_of_the_patterns():
     [
         (
             {"local_arrays": "bn*"},
-            "local-arrays = 'bn\\*': matches no array of the model; it has: 1.weight",
+            "local-arrays = 'bn\\*': 'bn\\*' matches no array of the model; it has: 1.weight",
         ),
+        ({"local_arrays": "1.bias, haed.*"}, "'haed.\\*' matches no array of the model"),
         ({"local_arrays": " , "}, "it has: 1.weight"),
         ({"local_arrays": "*"}, "nothing would be federated"),
         ({"local_arrays": "1.bias", "strategy": "fedsgd"}, "fedsgd's clients send gradients"),

@@ -66,8 +66,9 @@ class RunSettings:
         seed: The run's seed, for random numbers of the server's end.
         min_replies: The valid replies that a round needs.
         bounds: Bounds on the numbers of a reply.
-        buffers: The names of the model's arrays that gradients do not train, such as batch
-            normalisation's running statistics and counters.
+        buffers: The names of the model's arrays that are sent as they are: those that gradients do
+            not train, such as batch normalisation's running statistics and counters, and those that
+            stay on the clients.
     """
 
     num_clients: int = 0
@@ -220,6 +221,12 @@ class FederatedStrategy(Strategy, Generic[Content]):
 
     def forget_clients(self) -> None:
         """Take note that all clients have lost their states; by default nothing follows from it."""
+
+    def forget_client(self, node_id: int) -> None:
+        """Take note that a client is another node from now on; by default nothing follows from it.
+
+        It comes before the client's first reply as the other node.
+        """
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
         """Note that a training reply was rejected; by default nothing follows from it."""

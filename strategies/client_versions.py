@@ -48,7 +48,11 @@ class ClientVersions:
         """Note that no client has a model any more."""
         self._confirmed.clear()
 
-    def forget_accepted(self) -> None:
+    def forget_accepted(self, node: int) -> None:
+        """Tell a client that no update of its was accepted."""
+        self._accepted.pop(node, None)
+
+    def forget_all_accepted(self) -> None:
         """Tell all clients that no update of theirs was accepted."""
         self._accepted.clear()
 

@@ -113,6 +113,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         super().__init__()
         self.uplink, self.downlink = uplink, downlink
         self.feedback = Residual() if feedback is None else feedback
+        self.feedback.check_compressor(uplink)
         self.warmup_rounds = warm_up.check_warm_up(uplink, warmup_rounds)
         self.server_optimizer = server_optimizers.build(server_optimizer)
         self.weights = check_weights(weights)
@@ -195,7 +196,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         buffers = self.buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
         if self.settings.bounds.has_norm_bound:
-            norm = math.hypot(update.norm(), l2_norm(read, from_record(buffers)))
+            changed = self.update_sum.changed(report.node_id, update, anew=anew)
+            norm = math.hypot(changed.norm(), l2_norm(read, from_record(buffers)))
             check_norm(norm, self.settings.bounds)
         return ClientUpdate(report, CompressedReply(update, read, anew))
 
@@ -266,7 +268,17 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._versions.forget_models()
         self.update_sum.forget_clients()
         if self.feedback.keeps_estimates:
-            self._versions.forget_accepted()
+            self._versions.forget_all_accepted()
+
+    def forget_client(self, node_id: int) -> None:
+        """Drop the estimate of a client that is another node from now on.
+
+        What was accepted of other updates is kept: should the node come back, it settles its memory
+        by it.
+        """
+        self.update_sum.forget_client(node_id)
+        if self.feedback.keeps_estimates:
+            self._versions.forget_accepted(node_id)
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
@@ -283,7 +295,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def _compress(self, update: Vector) -> tuple[bytes, Update]:
         """Return the server's update with its residual as bytes, and what they decode to."""
         total = update if self.residual is None else add(update, self.residual)
-        rng = np.random.default_rng([self.settings.seed, self.server_round])
+        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
+        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
         data, sent = compress(total, self.downlink, self._layout, rng)
         if not isinstance(self.feedback, NoFeedback):
             self.residual = total - sent.to_dense()

@@ -66,6 +66,8 @@ class NodeRegistry:
         self._query_errors: list[str] = []
         self._waiting: dict[int, int] = {}  # by node, the client that another node is
         self._refusals: dict[int, str] = {}
+        self._last_node: dict[int, int] = {}  # by client, connected or not
+        self._replaced: list[int] = []
 
     @property
     def clients(self) -> list[int]:
@@ -127,6 +129,11 @@ class NodeRegistry:
         refusals, self._refusals = self._refusals, {}
         return refusals
 
+    def take_replaced(self) -> list[int]:
+        """Return the nodes whose clients have become other nodes since the last call."""
+        replaced, self._replaced = self._replaced, []
+        return replaced
+
     def wait_for_any(self, seconds: float) -> None:
         """Update until at least one client is connected.
 
@@ -178,7 +185,7 @@ class NodeRegistry:
                 heirs = [heir for heir, wanted in self._waiting.items() if wanted == client]
                 for heir in heirs[:1]:
                     del self._waiting[heir]
-                    self.by_client[client] = heir
+                    self._assign(client, heir)
                     logger.warning("client %d is now node %d, not %d", client, heir, node)
 
     def _query(self, nodes: Iterable[int]) -> None:
@@ -202,14 +209,24 @@ class NodeRegistry:
         if isinstance(client, bool) or not isinstance(client, int):
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
         elif 0 <= client < self.num_clients:
-            holder = self.by_client.setdefault(client, node)
-            if holder != node:
+            holder = self.by_client.get(client, node)
+            if holder == node:
+                self._assign(client, node)
+            else:
                 self._waiting[node] = client
                 self._refusals[node] = (
                     f"node {holder} has {PARTITION_ID}={client} already; "
                     "give each SuperNode a partition of its own with --node-config"
                 )
                 logger.warning("node %d takes no part: %s", node, self._refusals[node])
+
+    def _assign(self, client: int, node: int) -> None:
+        """Note which node a client is, and which other one it was before."""
+        self.by_client[client] = node
+        before = self._last_node.get(client, node)
+        if before != node:
+            self._replaced.append(before)
+        self._last_node[client] = node
 
     def _missing_partition(self) -> str:
         missing = [number for number in range(self.num_clients) if number not in self.by_client]

@@ -99,6 +99,8 @@ class TrainingLoop:
         config = ConfigRecord({**self._client_config, "learning-rate": learning_rate})
 
         cohort = self._messenger.cohort(server_round, "train")
+        for node in self._nodes.take_replaced():
+            self._strategy.forget_client(node)
         messages = self._strategy.configure_train(server_round, self._model, config, cohort)
         sent = self._messenger.send(cohort, list(messages), "train")
         new_model, metrics = self._strategy.aggregate_train(server_round, sent.replies())

@@ -40,6 +40,14 @@ class ErrorFeedback(ABC):
     memories: ClassVar[tuple[str, ...]] = ()
     keeps_estimates: ClassVar[bool] = False
 
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Check that the rule does something with the compressor; by default it does with any.
+
+        Raises:
+            ValueError: It does not.
+        """
+        del compressor
+
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return what to compress and send, and the memory for as long as it is not accepted.

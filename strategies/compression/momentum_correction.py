@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.error_feedback import ErrorFeedback, Memory, add
 
@@ -39,6 +40,19 @@ class MomentumCorrection(ErrorFeedback):
             raise ValueError(f"momentum = {self.momentum!r}: give a number from 0 to below 1")
         if not self.clip_norm > 0:
             raise ValueError(f"clip-norm = {self.clip_norm!r}: give a number above 0")
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Check that the compressor leaves entries out; those sent lose their momentum.
+
+        Raises:
+            ValueError: It has no argument "sparsity".
+        """
+        if not hasattr(compressor, "sparsity"):
+            name = type(compressor).__name__
+            raise ValueError(
+                f"feedback = 'momentum': {name} sends all entries, and only the momentum of the "
+                "others is kept; give an uplink with a sparsity, or feedback = 'residual'"
+            )
 
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return the residual with the new momentum, and both."""

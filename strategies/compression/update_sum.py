@@ -7,7 +7,7 @@ Both add in the order of `add`, in float64, and change what they keep from earli
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Update, Vector
+from strategies.compression.decoded_update import DenseUpdate, Update, Vector
 
 Total = tuple[NDArray[np.float64], float]
 
@@ -22,6 +22,11 @@ class UpdateSum:
     def __contains__(self, node: int) -> bool:
         """Return whether an update of the client may build on earlier ones: any may."""
         return True
+
+    def changed(self, node: int, update: Update, *, anew: bool) -> Update:
+        """Return what counts of the client once its update is added: the update itself."""
+        del node, anew
+        return update
 
     def add(self, node: int, update: Update, weight: float, *, anew: bool) -> None:
         """Add a client's update.
@@ -49,6 +54,9 @@ class UpdateSum:
     def forget_clients(self) -> None:
         """Take note that all clients have lost their memories; nothing follows from it."""
 
+    def forget_client(self, node: int) -> None:
+        """Take note that a client does not come back; nothing follows from it."""
+
 
 class EstimateSum(UpdateSum):
     """The sum of one estimate for each client heard from, which its updates change (`ef21`).
@@ -69,6 +77,11 @@ class EstimateSum(UpdateSum):
         """Return the estimate of a client's update, float32 (n,)."""
         return self._estimates[node][0]
 
+    def changed(self, node: int, update: Update, *, anew: bool) -> Update:
+        """Return the estimate of the client that its update leads to."""
+        # In float32, as the client does, so that both ends have the same estimate.
+        return update if anew else DenseUpdate(self[node] + update.to_dense())
+
     def add(self, node: int, update: Update, weight: float, *, anew: bool) -> None:
         """Keep an update, which changes the client's estimate, or zero where it begins anew."""
         self._changes.append((node, update, weight, anew))
@@ -78,13 +91,11 @@ class EstimateSum(UpdateSum):
         for node, update, weight, anew in self._changes:
             if not self._estimates:
                 self._total = np.zeros(update.size)
-            nothing = np.zeros(update.size, np.float32), 0.0
-            before, weight_before = self._estimates.get(node, nothing)
-            # In float32, as the client does, so that both ends have the same estimate.
-            after = update.to_dense() if anew else before + update.to_dense()
-            self._total += weight * after.astype(np.float64)
-            self._total -= weight_before * before.astype(np.float64)
-            self._weight += weight - weight_before
+            after = self.changed(node, update, anew=anew).to_dense()
+            self._count(after, weight)
+            if node in self._estimates:
+                before, weight_before = self._estimates[node]
+                self._count(before, -weight_before)
             self._estimates[node] = after, weight
         return self._total, self._weight
 
@@ -96,3 +107,15 @@ class EstimateSum(UpdateSum):
         """Drop the estimates: all clients begin anew."""
         self._estimates.clear()
         self._total, self._weight = np.empty(0), 0.0
+
+    def forget_client(self, node: int) -> None:
+        """Drop the client's estimate, if there is one: it does not count any more."""
+        if node in self._estimates:
+            estimate, weight = self._estimates.pop(node)
+            self._count(estimate, -weight)
+        if not self._estimates:
+            self.forget_clients()
+
+    def _count(self, estimate: Vector, weight: float) -> None:
+        self._total += weight * estimate.astype(np.float64)
+        self._weight += weight

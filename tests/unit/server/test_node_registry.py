@@ -171,6 +171,8 @@ def test_node_that_disconnects_can_come_back_under_another_id(caplog):
     grid.get_node_ids = lambda: [100, 102, 103]
     nodes.update()
     assert nodes.by_client[1] == 103
+    assert nodes.take_replaced() == [101]
+    assert nodes.take_replaced() == []
 
 
 def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_over_after_it(caplog):
@@ -185,6 +187,7 @@ def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_ov
     nodes.update()
     assert nodes.by_client == {0: 100, 1: 102}
     assert "client 1 is now node 102, not 101" in caplog.text
+    assert nodes.take_replaced() == [101]
     # The first holder is back: now it is the one that is refused.
     grid.get_node_ids = lambda: [100, 101, 102, 103]
     nodes.update()

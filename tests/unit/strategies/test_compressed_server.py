@@ -618,7 +618,23 @@ def test_random_numbers_come_from_seed_round_and_client():
         for server_round, clients in enumerate(cohorts, 1)
         for client in clients
     ]
-    assert draws["down"] == [np.random.default_rng([5, number]).random() for number in (1, 2)]
+    assert draws["down"] == [np.random.default_rng([5, n, 0, 1]).random() for n in (1, 2)]
+
+
+def test_server_and_client_0_draw_different_numbers():
+    for direction in draws.values():
+        direction.clear()
+    drawing = {way: f"{__name__}:Drawing{way.capitalize()}" for way in ("up", "down")}
+    network = Network(
+        "compressed",
+        2,
+        settings=RunSettings(seed=7),
+        uplink=drawing["up"],
+        downlink=drawing["down"],
+    )
+    messages = network.configure(0, 1, seed=7)
+    network.aggregate([network.train(message, zeros) for message in messages])
+    assert len({*draws["up"], *draws["down"]}) == 3
 
 
 @no_deadline

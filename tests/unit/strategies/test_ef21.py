@@ -8,6 +8,7 @@ from strategies.base import RunSettings
 from strategies.compression.ef21 import EF21 as Estimates
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
+from strategies.reply_validation import ReplyBounds
 from tests.support.compressed_network import FIRST_NODE, SIZE, Network, flatten, payload
 
 P = 0.25
@@ -180,3 +181,29 @@ def test_forgotten_clients_begin_anew():
     for client in range(2):
         assert np.array_equal(server_estimate(network, client), estimate(network, client))
         assert np.count_nonzero(estimate(network, client)) <= np.ceil(P * SIZE)
+
+
+def test_client_whose_node_is_replaced_counts_once():
+    """Node 0 becomes node 2, as a SuperNode does that restarts without a key of its own."""
+    network = ef21(clients=3, sparsity_up=1.0)
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: 1 * ones, 1: 3 * ones})
+    network.strategy.forget_client(FIRST_NODE)
+    before = flatten(network.model)
+    network.run_round({2: 5 * ones})
+    np.testing.assert_allclose(flatten(network.model) - before, 4, rtol=1e-5)
+    network.run_round({0: network.random_change()})
+    assert not network.strategy.rejected, "should it come back after all, it begins anew"
+    assert np.array_equal(server_estimate(network, 0), estimate(network, 0))
+
+
+def test_norm_bound_is_that_of_the_estimate():
+    network = ef21(clients=2, sparsity_up=1.0)
+    network.strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=np.sqrt(SIZE) * 1.1))
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: ones, 1: ones})
+    network.run_round({0: 2 * ones, 1: -ones})  # the second's change is twice as long as allowed
+    assert list(network.strategy.rejected) == [FIRST_NODE]
+    assert "max-update-norm" in str(network.strategy.rejected[FIRST_NODE])
+    np.testing.assert_allclose(server_estimate(network, 0), 1, rtol=1e-5)
+    np.testing.assert_allclose(server_estimate(network, 1), -1, rtol=1e-5)

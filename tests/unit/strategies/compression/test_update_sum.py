@@ -84,3 +84,32 @@ def test_sum_stays_that_of_the_estimates_over_many_rounds():
     weights = np.array([found._estimates[node][1] for node in range(9)])
     assert weight == pytest.approx(weights.sum())
     np.testing.assert_allclose(total, weights @ estimates, atol=1e-6)
+
+
+def test_client_that_does_not_come_back_does_not_count():
+    found = EstimateSum()
+    found.add(1, dense(1, 2), 1.0, anew=True)
+    found.add(2, dense(10, 0), 3.0, anew=True)
+    found.finish()
+    found.reset()
+    for _ in range(2):
+        found.forget_client(1)
+    assert 1 not in found
+    found.add(3, dense(1, 2), 1.0, anew=True)
+    total, weight = found.finish()
+    assert (total.tolist(), weight) == ([31, 2], 4)
+    found.reset()
+    found.forget_client(2)
+    found.forget_client(3)
+    found.add(4, dense(0, 1), 2.0, anew=True)
+    total, weight = found.finish()
+    assert (total.tolist(), weight) == ([0, 2], 2)
+
+
+def test_what_counts_of_a_client_is_its_changed_estimate():
+    found = EstimateSum()
+    found.add(1, dense(3, 0), 1.0, anew=True)
+    found.finish()
+    assert found.changed(1, dense(0, 4), anew=False).norm() == 5
+    assert found.changed(1, dense(0, 4), anew=True).norm() == 4
+    assert UpdateSum().changed(1, dense(0, 4), anew=False).norm() == 4

@@ -2,8 +2,9 @@
 
 Trains logistic regression on MNIST twice with each strategy, from one seed: undisturbed, and with
 20 % of the replies dropped at random and, in every round, 5 % of the participants restarted without
-their state. It checks that no update is lost or counted twice: the mean updates that the server
-accepted must sum to the change of the global model plus the server's residual.
+their state. It checks that no update is lost or counted twice (`results.conservation`): the mean
+updates that the server accepted must sum to the change of the global model plus the server's
+residual, and what a client trained to what was accepted of it plus its own residual.
 
     python -m results.disturbed --data-dir /path/to/mnist --rounds 600
 """
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
-from numpy.typing import NDArray
 
 import strategies
 import tasks
@@ -29,10 +29,9 @@ from fedavg_app.server.run_components import load_task, run_settings
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server.training_plan import make_plan
 from fedavg_app.server_app import client_config
+from results.conservation import MOD, Account
 from strategies.base import FederatedStrategy
 from strategies.compressed_server import CompressedStrategy
-from strategies.compression.decoded_update import Vector
-from strategies.flower_arrays import from_record
 from tasks.random_streams import numpy_generator
 
 FIRST_NODE = 2
@@ -66,10 +65,14 @@ class DisturbedGrid(BaseGrid):
         self.contexts = [self._new_context(client) for client in range(config.num_clients)]
         self.rng = numpy_generator(config.seed, "disturbance")
         self.num_dropped = self.num_restarts = 0
+        self.account: Account | None = None
         self._replies: dict[str, Message] = {}
 
     def _new_context(self, client: int) -> Context:
-        node = {"partition-id": client, "num-partitions": self.config.num_clients}
+        node: dict[str, bool | float | int | str] = {
+            "partition-id": client,
+            "num-partitions": self.config.num_clients,
+        }
         run_config = self.config.model_dump(by_alias=True)
         return Context(1, FIRST_NODE + client, node, RecordDict(), run_config)
 
@@ -87,10 +90,14 @@ class DisturbedGrid(BaseGrid):
             if training and self.rng.random() < self.restart_rate:
                 self.contexts[client] = self._new_context(client)
                 self.num_restarts += 1
+                if self.account:
+                    self.account.lost_state(message.metadata.dst_node_id)
             try:
                 reply = app(message, self.contexts[client])
             except Exception as error:  # as Flower's engines do
                 reply = error_reply(message, str(error))
+            if self.account:
+                self.account.trained(message.metadata.dst_node_id)
             if training and self.rng.random() < self.drop_rate:
                 reply = error_reply(message, "dropped")
                 self.num_dropped += 1
@@ -132,19 +139,9 @@ def run(grid: DisturbedGrid) -> dict[str, float]:
     arguments = parse_arguments("strategy-args", config.strategy_args)
     strategy = strategies.build(config.strategy, arguments)
     assert isinstance(strategy, CompressedStrategy)
-    accepted, combine = np.zeros(1), strategy.combine
-
-    def summed(total: NDArray[np.float64], weight: float) -> Vector:
-        nonlocal accepted
-        update = combine(total, weight)
-        accepted = accepted + update.astype(np.float64)
-        return update
-
-    strategy.combine = summed  # type: ignore[method-assign]
+    grid.account = Account(strategy)
     initial, result = train(grid, strategy)
     assert result.model is not None
-    left = 0.0 if strategy.residual is None else strategy.residual
-    change = _flat(result.model) - _flat(initial)
     tested = [metrics.accuracy for metrics in result.history if metrics.accuracy is not None]
     asked = [
         reason
@@ -153,11 +150,12 @@ def run(grid: DisturbedGrid) -> dict[str, float]:
         if "full model next round" in reason
     ]
     return {
-        "last": np.mean(tested[-5:]),
+        "last": float(np.mean(tested[-5:])),
         "dropped": grid.num_dropped,
         "restarts": grid.num_restarts,
         "asked": len(asked),
-        "error": np.abs(accepted - change - left).max(),
+        "model": grid.account.error_of_model(initial, result.model),
+        "clients": grid.account.error_of_clients(grid.contexts),
     }
 
 
@@ -167,19 +165,13 @@ def compare(rounds: int, **keys: Any) -> dict[str, dict[str, float]]:
         "task": "mnist-logistic", "strategy": "stc", "num-clients": 100, "local-steps": 1,
         "batch-size": 20,
         "learning-rate": 0.04, "num-server-rounds": rounds, "evaluate-every": max(rounds // 30, 1),
-        "target-accuracy": 0.0, "partition": "classes", **keys,
+        "target-accuracy": 0.0, "partition": "classes", "client-mods": MOD, **keys,
     }  # fmt: skip
     config = RunConfig(**values)
     return {
         "undisturbed": run(DisturbedGrid(config)),
         "disturbed": run(DisturbedGrid(config, drop_rate=0.2, restart_rate=0.05)),
     }
-
-
-def _flat(arrays: ArrayRecord) -> NDArray[np.float64]:
-    """Return all entries of the model, in float64."""
-    parts = [array.reshape(-1) for array in from_record(arrays).values()]
-    return np.concatenate(parts).astype(np.float64)
 
 
 def main() -> None:
@@ -191,7 +183,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=SETTINGS, help="only this one")
     given = parser.parse_args()
     logging.getLogger("fedavg_app").setLevel(logging.ERROR)  # thousands of dropped replies
-    print("strategy   undisturbed  disturbed  dropped  restarts  asked  error of the sums")
+    print("strategy   undisturbed  disturbed  dropped  restarts  asked  model    clients")
     for strategy in [given.strategy] if given.strategy else SETTINGS:
         keys = {"data-dir": given.data_dir, "seed": given.seed, "strategy": strategy}
         figures = compare(given.rounds, **keys, **SETTINGS[strategy])
@@ -199,7 +191,8 @@ def main() -> None:
         print(
             f"{strategy:10} {before['last']:11.4f}  {after['last']:9.4f}  {after['dropped']:7.0f}"
             f"  {after['restarts']:8.0f}  {after['asked']:5.0f}"
-            f"  {max(before['error'], after['error']):.1e}",
+            f"  {max(before['model'], after['model']):.1e}"
+            f"  {max(before['clients'], after['clients']):.1e}",
             flush=True,
         )
 

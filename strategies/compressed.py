@@ -20,7 +20,7 @@ class Compressed(CompressedStrategy):
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
-            the next update), "ef21" or "momentum".
+            the next update), "ef21" or, for uplinks with a sparsity, "momentum".
         warmup_rounds: The first rounds, in which the uplink's sparsity rises.
         server_optimizer: "none", "sgd" (with momentum), "adam" or "yogi".
         weights: How clients count in the mean: "uniform" or "samples", n_k.

@@ -21,7 +21,8 @@ class EF21(CompressedStrategy):
 
     The server keeps every client's estimate, a model's size each, and steps by their mean in each
     round: a client that is absent counts with its last one, so that it takes part in more rounds
-    than it trains in. The server's updates are sent as they are.
+    than it trains in. So does one that lied once: bound it by ``max-update-norm``, which limits the
+    estimate. The server's updates are sent as they are.
 
     Args:
         sparsity_up: p of what clients send: the share of entries.

@@ -3,7 +3,8 @@
     class TestMine(CompressorContract):
         compressors = (Mine(), Mine(levels=7))
 
-in a file of pytest is all that is needed. Nothing beyond NumPy and pytest is imported.
+in a file of pytest is all that is needed. They need pytest and the installed package, no network,
+no torch and no files.
 """
 
 import dataclasses

@@ -67,7 +67,10 @@ def write_report(
         plots.mkdir(parents=True, exist_ok=True)
         output.parent.mkdir(parents=True, exist_ok=True)
         found = read_all(results / RECORDS)
-        sections = [_section(load(path), found, results, output.parent) for path in files]
+        loaded = [load(path) for path in files]
+        # Those next to a paper's numbers first.
+        loaded.sort(key=lambda one: not any(row.paper for row in one.rows))
+        sections = [_section(one, found, results, output.parent) for one in loaded]
         tables = {
             one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections
         }

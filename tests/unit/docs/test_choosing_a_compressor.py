@@ -29,9 +29,15 @@ def test_numbers_are_those_of_the_records(heading, name):
         for up, both in zip(*measured, strict=True)
     }
     shown = dict(rows(heading))
-    assert list(shown) == list(expected)
+    several = {row[0].cell.row.name for row in measured[0] if num_seeds(row[0].cell) == 3}
+    assert list(shown) == [f"{name} *" if name in several else name for name in expected]
+    shown = {name.removesuffix(" *"): values for name, values in shown.items()}
     for row, values in expected.items():
         assert shown[row] == pytest.approx(values, rel=0.006, nan_ok=True), row
+
+
+def num_seeds(cell):
+    return len({run.config.seed for run in cell.runs})
 
 
 def value(result):

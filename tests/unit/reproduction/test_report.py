@@ -115,6 +115,18 @@ def test_page_without_records_shows_all_cells_as_not_run_and_is_repeatable(resul
     assert (tmp_path / "again.html").read_text() == first
 
 
+@pytest.mark.usefixtures("_one_partition")
+def test_experiments_without_a_papers_numbers_come_last(results, tmp_path):
+    text = (tmp_path / "experiments" / "made-up.toml").read_text()
+    without = "\n".join(line for line in text.splitlines() if not line.startswith("paper"))
+    own = without.replace("Made up & shown", "Our own")
+    assert own.count("Our own") == 1
+    (tmp_path / "experiments" / "a-first-name.toml").write_text(own)
+    report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("Made up &amp; shown") < page.index("Our own")
+
+
 def test_folder_without_experiments_is_rejected(tmp_path):
     with pytest.raises(ConfigError, match="experiments = '/none': has no experiments; give"):
         write_report(Path("/none"), tmp_path, tmp_path / "report.html")

@@ -108,7 +108,8 @@ def run_command_line(program: typer.Typer) -> int:
         return _failed(f"{error.name} is missing; run: pip install 'fedavg-app[simulation]'", 1)
     except Exception as error:
         logging.getLogger("fedavg_app").debug("%s", traceback.format_exc())
-        return _failed(f"{error_place(error)}; --debug shows the traceback", 1)
+        hint = "" if handler.level == logging.DEBUG else "; --debug shows the traceback"
+        return _failed(f"{error_place(error)}{hint}", 1)
 
 
 def _failed(text: str, status: int) -> int:

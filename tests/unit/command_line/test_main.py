@@ -125,3 +125,21 @@ def test_interrupted_command_exits_with_130(monkeypatch, capsys):
     monkeypatch.setattr("fedavg_app.server.central_sgd.train_centrally", interrupt)
     assert command_line(monkeypatch, "central", "--task", "mnist-logistic") == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_unexpected_error_has_its_place_and_with_debug_its_traceback(debug):
+    program = (
+        "import sys; from fedavg_app.command_line.main import app, main\n"
+        "@app.command('fail')\n"
+        "def fail(): 1 / 0\n"
+        f"sys.argv = ['fedavg', *{['--debug'] if debug else []}, 'fail']; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == debug
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ZeroDivisionError: division by zero")
+    assert last.endswith("--debug shows the traceback") != debug

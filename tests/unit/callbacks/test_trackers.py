@@ -64,6 +64,7 @@ def test_mlflow_server_that_cannot_be_used_is_named_without_its_password(
 def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_X_SERVICE_WAIT", "300")
     folder = tmp_path / "the-run"
     folder.mkdir()
     log(WandB(training_run(folder)))

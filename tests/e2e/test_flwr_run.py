@@ -77,6 +77,7 @@ def test_flwr_run_trains_the_model_of_simulation_py_with_stc(environment, tmp_pa
         assert np.array_equal(array, theirs[name])
 
 
+@pytest.mark.long
 def test_too_few_supernodes_fail_the_run_with_the_flag_to_add(environment, tmp_path):
     shown, status = run_app(environment, {**KEYS, "num-clients": 100, "run-dir": str(tmp_path)}, 3)
     assert status["status"] == "finished:failed"

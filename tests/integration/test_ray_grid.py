@@ -264,6 +264,7 @@ def test_killed_worker_loses_only_the_reply_it_was_working_on(make_config, flag)
     assert result.history[-1].accuracy > result.history[0].accuracy
 
 
+@pytest.mark.long
 def test_worker_killed_between_rounds_changes_nothing_for_stateless_clients(make_config):
     config = make_config()
     with ray_grid(config, 2) as grid:

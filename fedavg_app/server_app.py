@@ -79,7 +79,7 @@ def run(
         if isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
         else:
-            # Flower keeps a client's state for one run; the resumed run is another.
+            # Flower keeps a client's state for one series of runs; `flwr run` begins a new one.
             strategy.forget_clients()
 
     def checkpointer(run: TrainingRun) -> Checkpointer:

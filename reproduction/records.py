@@ -93,14 +93,14 @@ class Record(BaseModel):
 
     @property
     def identity(self) -> Identity:
-        """What it is of: with the learning rate it had, whatever the task's default is today."""
+        """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
         return identity(_parse({**self.config, "learning-rate": rate}))
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A record with its file, and what it is of."""
+    """A record with its file and the identity of its run."""
 
     path: Path
     record: Record
@@ -108,7 +108,7 @@ class Stored:
 
 
 def identity(config: TrainingConfig) -> Identity:
-    """Return what two configs have in common if and only if they give the same run.
+    """Return a config's identity: equal for two configs if and only if they give the same run.
 
     Raises:
         ConfigError: Its task, whose default rate is to be taken, is not known.
@@ -225,7 +225,7 @@ def read_all(folder: Path) -> list[Stored]:
 
 
 def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
-    """Return the records by what they are of; with a fingerprint, only those on that data."""
+    """Return the records by identity; with a fingerprint, only those on that data."""
     return {one.identity: one for one in found if data in ("", one.record.fingerprint)}
 
 

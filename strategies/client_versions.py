@@ -15,7 +15,7 @@ class _Confirmed:
 
 
 class ClientVersions:
-    """The server's side of the protocol by which clients' models follow (docs/protocol.md)."""
+    """The server's side of the protocol that updates clients' models (docs/protocol.md)."""
 
     def __init__(self) -> None:
         self._history = UpdateHistory(0, b"")

@@ -21,7 +21,7 @@ class Compressed(CompressedStrategy):
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update), "ef21" or, for uplinks with a sparsity, "momentum".
-        warmup_rounds: The first rounds, in which the uplink's sparsity rises.
+        warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
         server_optimizer: "none", "sgd" (with momentum), "adam" or "yogi".
         weights: How clients count in the mean: "uniform" or "samples", n_k.
 

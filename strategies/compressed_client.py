@@ -170,7 +170,7 @@ def _synced_model(
     version: Version,
     downlink: Compressor,
 ) -> ArrayRecord | None:
-    """Return the global model; None where what was sent does not lead to it from what is here."""
+    """Return the global model; None if the updates sent do not lead to it from this client's."""
     full = find_record(message.content, ARRAYS, ArrayRecord)
     if full is not None:
         return full

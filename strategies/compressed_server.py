@@ -83,8 +83,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         downlink: Compresses the server's update of the global model.
         feedback: What clients do about what compression leaves out. Unless it is `NoFeedback`, the
             server adds what it did not send to its next update.
-        warmup_rounds: The first rounds, in which the uplink's sparsity rises (`warm_up`).
-        server_optimizer: What makes the model's change of the mean update; see
+        warmup_rounds: The first rounds, in which the share of sent entries falls to p (`warm_up`).
+        server_optimizer: Turns the mean update into the change of the model; see
             `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
         client_settings: Further keys of the training config, for clients in other languages; ours

@@ -25,11 +25,11 @@ class DGC(CompressedStrategy):
         sparsity_up: p of the clients' updates: the share of entries they send after the warm-up.
         momentum: Of the updates over the rounds in which a client takes part.
         clip_norm: Updates with a larger L2 norm are scaled down to it.
-        warmup_rounds: The rounds in which the share falls from 25 % or so to p.
+        warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
         scope: What entries are chosen from: every "tensor", or the whole "model".
         weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
-            "yogi", or a table with arguments (`strategies.server_optimizer`).
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.

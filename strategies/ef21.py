@@ -17,7 +17,7 @@ from strategies.server_optimizer import NONE
 
 
 class EF21(CompressedStrategy):
-    """EF21: clients send the largest changes of an estimate of their update.
+    """EF21: clients send the largest entries of their update minus an estimate of it.
 
     The server keeps every client's estimate, a model's size each, and steps by their mean in each
     round: a client that is absent counts with its last one, so that it takes part in more rounds
@@ -28,8 +28,8 @@ class EF21(CompressedStrategy):
         sparsity_up: p of what clients send: the share of entries.
         scope: What entries are chosen from: every "tensor", or the whole "model".
         weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
-            "yogi", or a table with arguments (`strategies.server_optimizer`).
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.

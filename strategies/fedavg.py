@@ -22,7 +22,7 @@ class FedAvg(FederatedStrategy[Arrays]):
 
     Args:
         weights: "samples" weights clients by n_k, "uniform" equally.
-        server_optimizer: What makes the model's change of the mean's difference from it: "none",
+        server_optimizer: Turns the clients' mean change into the change of the model: "none",
             "sgd", "adam" or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:

@@ -26,7 +26,7 @@ class FedSGD(FedAvg):
 
     Args:
         weights: "samples" weights clients by n_k, "uniform" equally.
-        server_optimizer: What makes the model's change of the step: "none", "sgd", "adam" or
+        server_optimizer: Turns the step into the change of the model: "none", "sgd", "adam" or
             "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:

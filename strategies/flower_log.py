@@ -1,4 +1,4 @@
-"""What Flower's strategies log, as this project logs.
+"""Redirects what Flower's strategies log to this project's logger.
 
 They write several INFO lines in every round to the logger "flwr", which has a handler of its own:
 the lines would go through a live display, and a second time to the root logger's handlers.

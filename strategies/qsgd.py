@@ -24,8 +24,8 @@ class QSGD(CompressedStrategy):
         bucket: The entries that share a norm.
         norm: "l2", the paper's, or "max", the largest magnitude.
         weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
-            "yogi", or a table with arguments (`strategies.server_optimizer`).
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.

@@ -25,8 +25,8 @@ class STC(CompressedStrategy):
         scope: What has a magnitude of its own: every "tensor", as in the authors' code, or the
             whole "model", as in Algorithm 1.
         weights: How clients count in the mean: "uniform", the paper's, or "samples", n_k.
-        server_optimizer: What makes the model's change of the mean update: "none", "sgd", "adam" or
-            "yogi", or a table with arguments (`strategies.server_optimizer`).
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Raises:
         ValueError: An argument is out of its range.

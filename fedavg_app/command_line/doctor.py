@@ -89,7 +89,7 @@ def _ray() -> Iterator[Finding]:
         with ray_cluster("", 1, 0, "cpu"):
             yield Finding(True, "Ray starts")
     except USER_ERRORS as error:
-        yield Finding(False, f"Ray: {error}", "give it time, memory and space in /tmp")
+        yield Finding(False, f"Ray: {error}", "free memory and space in /tmp, then try again")
 
 
 def _gpu() -> Iterator[Finding]:

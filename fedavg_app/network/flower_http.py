@@ -170,7 +170,7 @@ class RuntimeConnection:
 
 
 class _Patience:
-    """Decides whether a failed request is tried again: Flower's rule, and patience with status 500.
+    """Decides whether a failed request is tried again: Flower's rule, and status 500 as well.
 
     That is what the SuperLink answers while its database is locked for longer than 5 seconds, as a
     device can make it by announcing a thousand objects. Flower's grid raises it, which ends a run.

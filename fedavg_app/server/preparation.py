@@ -1,4 +1,4 @@
-"""What a run starts from, with everything checked that its settings can have wrong."""
+"""Prepares a run: checks its settings, and loads the data, the model and the checkpoint."""
 
 import logging
 from dataclasses import dataclass
@@ -47,11 +47,11 @@ class PreparedRun:
 
 
 def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
-    """Return the run of a config, so that what can be wrong with it is known before any client is.
+    """Check a config, and return the run that it describes, before any client is asked.
 
     Args:
         config: The run's settings.
-        simulated: Whether the clients are, so that they need the partition.
+        simulated: Whether the clients are simulated; then they need the partition.
 
     Raises:
         ConfigError: A value that cannot be used, or the run's folder cannot be written.
@@ -65,7 +65,7 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
         raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
     data = task.dataset(config.data_options)
     if state is not None and state.data != data.fingerprint:
-        fix = "these are not the data of the run to resume; give those"
+        fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
     check_split(data, config, simulated=simulated)
     plan = plan_for_data(components.plan, config, task, data)

@@ -91,7 +91,7 @@ def plan_for_data(
         return plan
     if target != plan.target_accuracy:
         logger.info(
-            "target accuracy %s, which the embedded part of the data allows (all of them: %s)",
+            "target accuracy %s for the embedded part of the data (for the full data set: %s)",
             target,
             plan.target_accuracy,
         )

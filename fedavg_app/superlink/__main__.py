@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _check_host(words: list[str]) -> None:
-    """Raise ValueError for a host at which the SuperLink's own processes would be strangers.
+    """Raise ValueError for a host at which the filter would refuse the SuperLink's own processes.
 
     The process that starts ServerApps connects to the address that is listened on, with that
     address as its own. All runs would stay pending.

@@ -1,4 +1,4 @@
-"""How Flower's SuperLink is given a middleware and patience: what Flower 1.41 does not document.
+"""Adds a middleware and a longer database timeout to Flower's SuperLink; undocumented in 1.41.
 
 Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
 its own. There is no option for it, so the function that answers is replaced, in this process only.

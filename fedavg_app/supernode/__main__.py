@@ -35,7 +35,7 @@ def main() -> None:
         run_flowers(options)
     why = why_not_warm(options)
     if why is not None:
-        report(f"clients start as Flower starts them, one cold process a message: {why}")
+        report(f"each message starts a new Python process, as in Flower: {why}")
         run_flowers(options)
     run_warm(options)
 
@@ -44,7 +44,7 @@ def why_not_warm(options: Sequence[str]) -> str | None:
     """Return why clients cannot be warm, in one line; None if they can."""
     for option in FLOWERS_OWN:
         if value(options, option) is not None:
-            return f"{option} is for those"
+            return f"the option {option} requires it"
     return internals.why_unfit()
 
 

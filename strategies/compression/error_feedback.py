@@ -41,7 +41,7 @@ class ErrorFeedback(ABC):
     keeps_estimates: ClassVar[bool] = False
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule does something with the compressor; by default it does with any.
+        """Check that the rule works with the compressor; by default it works with any.
 
         Raises:
             ValueError: It does not.
@@ -69,7 +69,7 @@ class ErrorFeedback(ABC):
 
 @dataclass(frozen=True)
 class NoFeedback(ErrorFeedback):
-    """Sends every update for itself; what compression leaves out is lost."""
+    """Sends every update independently; what compression leaves out is lost."""
 
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return the update."""

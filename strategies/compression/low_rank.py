@@ -24,7 +24,7 @@ from strategies.compression.vector_layout import Layout
 
 @dataclass(frozen=True)
 class LowRank(Compressor):
-    """Sends matrices by their largest r singular values, about.
+    """Sends an approximation of each matrix by its largest r singular values.
 
     The paper starts its power iteration from the Q of the step before (warm start). A compressor
     keeps no state, so that each update starts from a Gaussian Q, drawn anew: where the paper needs

@@ -1,8 +1,8 @@
-"""The bytes by which clients' copies of the global model follow the server's.
+"""The bytes that keep clients' copies of the global model equal to the server's.
 
 docs/protocol.md specifies them for other languages. A *version* of the global model is the number
-of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of the model that
-was last sent whole, continued with the bytes of every update since.
+of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of the model from
+which the server's history starts, continued with the bytes of every update since.
 """
 
 import struct

@@ -1,4 +1,7 @@
-"""Sparsity that rises over the first rounds (Lin et al. 2018, arXiv 1712.01887, section 3.3)."""
+"""A share of sent entries that falls to p over the first rounds.
+
+Lin et al. 2018, arXiv 1712.01887, section 3.3.
+"""
 
 from dataclasses import is_dataclass, replace
 
@@ -15,7 +18,7 @@ def check_warm_up(compressor: Compressor, rounds: int) -> int:
         raise ValueError(f"warmup-rounds = {rounds!r}: give a whole number, at least 0")
     if rounds and not (is_dataclass(compressor) and hasattr(compressor, "sparsity")):
         name = type(compressor).__name__
-        raise ValueError(f"warmup-rounds = {rounds}: {name} has no sparsity that could rise")
+        raise ValueError(f"warmup-rounds = {rounds}: {name} has no argument 'sparsity'")
     return rounds
 
 

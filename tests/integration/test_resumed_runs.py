@@ -152,7 +152,7 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
         start(tmp_path, resume=str(folder), **{"batch-size": 20})
     manifest = folder / "checkpoint" / "manifest.json"
     manifest.write_text(json.dumps(sealed({**json.loads(manifest.read_text()), "data": "0"})))
-    with pytest.raises(ConfigError, match="not the data of the run to resume"):
+    with pytest.raises(ConfigError, match="the run to resume was trained on other data"):
         start(tmp_path, resume=str(folder))
     assert (folder / "history.jsonl").read_bytes() == before
 

@@ -43,7 +43,7 @@ def test_other_flower_is_said_in_one_line_and_its_supernode_is_run(start, tmp_pa
     assert done.returncode == 7
     assert re.fullmatch(rf"flower-supernode {' '.join(OPTIONS)} --port \d+\n", done.stdout)
     (line,) = done.stderr.splitlines()
-    assert "one cold process a message" in line
+    assert "each message starts a new Python process" in line
     assert "this needs flwr 1.41.*, and 1.99.0 is installed" in line
 
 

@@ -38,5 +38,5 @@ def test_other_numbers_of_rounds_are_refused(rounds):
 
 
 def test_compressor_without_a_sparsity_is_refused():
-    with pytest.raises(ValueError, match="Sign has no sparsity that could rise"):
+    with pytest.raises(ValueError, match="Sign has no argument 'sparsity'"):
         check_warm_up(Sign(), 1)

@@ -29,7 +29,7 @@ from fedavg_app.server.run_components import load_task, run_settings
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server.training_plan import make_plan
 from fedavg_app.server_app import client_config
-from results.conservation import MOD, Account
+from results.conservation import MOD, ConservationCheck
 from strategies.base import FederatedStrategy
 from strategies.compressed_server import CompressedStrategy
 from tasks.random_streams import numpy_generator
@@ -65,7 +65,6 @@ class DisturbedGrid(BaseGrid):
         self.contexts = [self._new_context(client) for client in range(config.num_clients)]
         self.rng = numpy_generator(config.seed, "disturbance")
         self.num_dropped = self.num_restarts = 0
-        self.account: Account | None = None
         self._replies: dict[str, Message] = {}
 
     def _new_context(self, client: int) -> Context:
@@ -90,14 +89,10 @@ class DisturbedGrid(BaseGrid):
             if training and self.rng.random() < self.restart_rate:
                 self.contexts[client] = self._new_context(client)
                 self.num_restarts += 1
-                if self.account:
-                    self.account.lost_state(message.metadata.dst_node_id)
             try:
                 reply = app(message, self.contexts[client])
             except Exception as error:  # as Flower's engines do
                 reply = error_reply(message, str(error))
-            if self.account:
-                self.account.trained(message.metadata.dst_node_id)
             if training and self.rng.random() < self.drop_rate:
                 reply = error_reply(message, "dropped")
                 self.num_dropped += 1
@@ -139,7 +134,7 @@ def run(grid: DisturbedGrid) -> dict[str, float]:
     arguments = parse_arguments("strategy-args", config.strategy_args)
     strategy = strategies.build(config.strategy, arguments)
     assert isinstance(strategy, CompressedStrategy)
-    grid.account = Account(strategy)
+    check = ConservationCheck(strategy)
     initial, result = train(grid, strategy)
     assert result.model is not None
     tested = [metrics.accuracy for metrics in result.history if metrics.accuracy is not None]
@@ -154,8 +149,8 @@ def run(grid: DisturbedGrid) -> dict[str, float]:
         "dropped": grid.num_dropped,
         "restarts": grid.num_restarts,
         "asked": len(asked),
-        "model": grid.account.error_of_model(initial, result.model),
-        "clients": grid.account.error_of_clients(grid.contexts),
+        "model": check.error_of_model(initial, result.model),
+        "clients": check.error_of_clients(grid.contexts),
     }
 
 
@@ -183,6 +178,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=SETTINGS, help="only this one")
     given = parser.parse_args()
     logging.getLogger("fedavg_app").setLevel(logging.ERROR)  # thousands of dropped replies
+    print("                                                              largest errors")
     print("strategy   undisturbed  disturbed  dropped  restarts  asked  model    clients")
     for strategy in [given.strategy] if given.strategy else SETTINGS:
         keys = {"data-dir": given.data_dir, "seed": given.seed, "strategy": strategy}

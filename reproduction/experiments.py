@@ -244,8 +244,8 @@ def _added_up(keys: Sequence[Keys]) -> Keys:
 def _slug(values: Mapping[str, Any]) -> str:
     pairs = (f"{key}-{value}" if value != "" else key for key, value in values.items())
     slug = re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"
-    if len(slug.encode()) <= MAX_SLUG:
+    encoded = slug.encode()
+    if len(encoded) <= MAX_SLUG:
         return slug
     digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
-    start = slug.encode()[: MAX_SLUG - 9].decode(errors="ignore")
-    return f"{start}-{digest}"
+    return f"{encoded[: MAX_SLUG - 9].decode(errors='ignore')}-{digest}"

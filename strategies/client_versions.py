@@ -49,7 +49,7 @@ class ClientVersions:
         self._confirmed.clear()
 
     def forget_accepted(self, node: int) -> None:
-        """Tell a client that no update of its was accepted."""
+        """Tell a client that none of its updates was accepted."""
         self._accepted.pop(node, None)
 
     def forget_all_accepted(self) -> None:

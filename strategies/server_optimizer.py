@@ -170,12 +170,12 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
         ValueError, ImportError, AttributeError: As for `build_part`.
     """
     name, arguments = read_part("server-optimizer", given)
-    if name == NONE and not arguments:
+    if name == NONE:
+        if arguments:
+            raise ValueError(f"server optimizer {NONE!r} takes no arguments")
         return None
-    if ":" not in name and name not in BUILT_IN:
-        known = ", ".join(sorted([*BUILT_IN, NONE]))
-        raise ValueError(f"server optimizer {name!r}: known are {known}; or module:Class")
-    return build_part(ServerOptimizer, "server optimizer", BUILT_IN, name, arguments)  # type: ignore[type-abstract]
+    known = {**BUILT_IN, NONE: NONE}  # for the error that lists them
+    return build_part(ServerOptimizer, "server optimizer", known, name, arguments)  # type: ignore[type-abstract]
 
 
 def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:

@@ -44,8 +44,8 @@ class MLflow(Callback):
             for key, value in run.config.model_dump(by_alias=True).items():
                 self._client.log_param(self._id, key, value)
         except MlflowException as error:
-            server, reason = _printable(get_tracking_uri()), shorten(_printable(str(error)))
-            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {reason}"
+            server, reason = _without_password(get_tracking_uri()), _without_password(str(error))
+            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {shorten(reason)}"
             raise ConfigError("callback", "mlflow", fix) from error
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
@@ -59,6 +59,6 @@ class MLflow(Callback):
         self._client.set_terminated(self._id, "FINISHED" if result.error is None else "FAILED")
 
 
-def _printable(text: str) -> str:
+def _without_password(text: str) -> str:
     """Return the text in one line, without the user and password of addresses."""
     return re.sub(r"//[^/@\s]*@", "//***@", " ".join(text.split()))

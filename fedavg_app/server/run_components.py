@@ -96,10 +96,10 @@ def run_settings(config: RunConfig, task: "Task") -> RunSettings:
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
     model = task.model()
     names = list(model.state_dict())
-    as_they_are = {name for name, _ in model.named_buffers()}
-    # Clients send these back unchanged; a rotation would spread the other changes over them.
-    as_they_are.update(matching(names, config.local_arrays))
-    buffers = tuple(name for name in names if name in as_they_are)
+    # Clients send local arrays back unchanged; a rotation would spread other changes over them.
+    uncompressed = {name for name, _ in model.named_buffers()}
+    uncompressed.update(matching(names, config.local_arrays))
+    buffers = tuple(name for name in names if name in uncompressed)
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
 
 

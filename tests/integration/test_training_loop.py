@@ -6,17 +6,18 @@ from textwrap import indent
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, MetricRecord
+from flwr.app import Array, Context, MetricRecord, RecordDict
 
 import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning.cache import split_labels
 from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_plan import TrainingPlan
 from tasks.examples import Examples
 from tasks.local_training import TaskClient
-from tests.support.in_process import make_config, model_arrays, same_model, train
+from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train
 from tests.support.local_grid import LocalGrid
 from tests.support.scripted_grid import Clock
 
@@ -495,6 +496,41 @@ def test_node_rejected_in_training_and_in_evaluation_keeps_both_reasons():
         grid.node(2): evaluation,
     }
     assert result.history[1].client_metrics["accuracy"] > 0
+
+
+class ReplacedNodeGrid(LocalGrid):
+    """From round 3 on the node of client 0 has gone, and a new one has its partition."""
+
+    FIRST, SECOND = 1133, 2000
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        first = self.contexts[self.FIRST]
+        self.contexts[self.SECOND] = Context(
+            1, self.SECOND, first.node_config, RecordDict(), first.run_config
+        )
+        self.gone = self.SECOND
+
+    def get_node_ids(self):
+        return [node for node in self.contexts if node != self.gone]
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        if any(m.content["config"].get("server-round") == 2 for m in messages if m.content):
+            self.gone = self.FIRST
+        return super().push_messages(messages)
+
+
+def test_strategy_forgets_the_node_that_a_client_was_before():
+    config = make_config(strategy="ef21", fraction_train=1.0)
+    grid = ReplacedNodeGrid(config.model_dump(by_alias=True), config.num_clients)
+    assert grid.partition(grid.FIRST) == grid.partition(grid.SECOND) == 0
+    components = resolve(config)
+    result = run_loop(grid, config, components)
+    assert [metrics.participants for metrics in result.history[1:]] == [20, 20, 20, 20]
+    estimates = components.strategy.update_sum
+    assert grid.SECOND in estimates
+    assert grid.FIRST not in estimates
 
 
 def test_messages_expire_soon_after_their_round():

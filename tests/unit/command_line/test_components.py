@@ -17,7 +17,7 @@ from strategies import compression
         ("strategies", strategies.names(), ["sparsity-up = 0.0025", "weights = 'samples'"]),
         ("compressors", compression.names(), ["sparsity"]),
         ("feedback", ["ef21", "momentum", "none", "residual"], ["momentum = 0.9"]),
-        ("server-optimizers", ["adam", "sgd", "yogi"], ["learning-rate = 0.1"]),
+        ("server-optimizers", ["adam", "none", "sgd", "yogi"], ["learning-rate = 0.1"]),
         ("partitions", ["iid", "shards", "natural"], ["shards-per-client = 2"]),
     ],
 )

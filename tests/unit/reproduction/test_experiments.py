@@ -101,15 +101,15 @@ def test_slug_names_only_keys_that_vary_within_the_table(tmp_path):
     assert len(set(slugs)) == len(slugs)
 
 
-@pytest.mark.parametrize("letter", ["x", "δ"])
-def test_long_slug_is_cut_and_stays_unique(tmp_path, letter):
+@pytest.mark.parametrize(("letter", "lengths"), [("x", {220}), ("δ", {219, 220})])
+def test_long_slug_is_cut_and_stays_unique(tmp_path, letter, lengths):
     arguments = "strategy-args = \"uplink = '{0}{1}'\""
     rows = [f"{{ batch-size = 10, {arguments.format(300 * letter, last)} }}" for last in "ab"]
     text = TABLE.replace("{ batch-size = 10, seed = [1, 2] }", rows[0])
     text = text.replace("{ learning-rate = 0.5 }", rows[1])
     slugs = [run.slug for _, run in in_order(experiment(tmp_path, text).cells())]
     assert len(set(slugs)) == len(slugs) == 6
-    assert {len(slug.encode()) for slug in slugs} <= {219, 220}
+    assert {len(slug.encode()) for slug in slugs} <= lengths
 
 
 def test_columns_that_differ_only_in_target_share_their_runs(tmp_path):

@@ -122,6 +122,7 @@ def test_compressed_strategies_step_before_they_compress(name):
     [
         ("sdg", "server optimizer 'sdg': known are adam, none, sgd, yogi; or module:Class"),
         ({"learning-rate": 1}, "server-optimizer = .*: give a name"),
+        ({"name": "none", "momentum": 0.9}, "server optimizer 'none' takes no arguments"),
         ({"name": "sgd", "learning-rate": 0}, "learning-rate = 0: give a number above 0"),
         ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1' is not of type float"),
         ({"name": "sgd", "momentum": 1.0}, "momentum = 1.0: give a number from 0 to below 1"),

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from reproduction.experiments import Entry, Experiment, Measure, Run
+from reproduction.experiments import Cell, Entry, Experiment, Measure, Run
 from reproduction.records import command_line
 from reproduction.tables import Done, Result, measure
 
@@ -11,7 +11,6 @@ from reproduction.tables import Done, Result, measure
 SYMBOLS = {"learning-rate": "\N{GREEK SMALL LETTER ETA}", "batch-size": "B", "local-epochs": "E"}
 # In the place of a number: nothing of the cell was run.
 NOT_RUN = "\N{EN DASH}"
-NOT_RUN_TITLE = "not run: the machine time went to other cells"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -25,7 +24,7 @@ class Shown:
         state: "measured", "missed" or "absent".
         notes: What has to be said of it.
         link: The anchor of its run, empty where there is none.
-        title: Its command.
+        title: Its command, or that it was not run and how long it would take.
         speedup: Ours, like "3.6x" or "> 3.6x"; empty where there is none. So are the others.
         paper: The paper's number.
         paper_speedup: Its speed-up.
@@ -55,7 +54,7 @@ def show(experiment: Experiment, result: Result) -> Shown:
         state,
         _notes(result, kind) if first else [],
         _anchor(experiment, first.run) if first else "",
-        first.record.command if first else NOT_RUN_TITLE,
+        first.record.command if first else _why_not_run(result.cell),
         times(result.speedup) or _more_than(result.speedup_above),
         entry(result.paper, kind),
         times(result.paper_speedup),
@@ -71,6 +70,11 @@ def _ours(result: Result, kind: Measure) -> tuple[str, str]:
         return number(result.value, kind), "measured"
     diverged = all(one.record.status == "diverged" for one in result.best)
     return "diverged" if diverged else "not reached", "missed"
+
+
+def _why_not_run(cell: Cell) -> str:
+    estimate = f"; about {duration(cell.hours)} a run" if cell.hours else ""
+    return f"not run: the machine time went to other cells{estimate}"
 
 
 def _notes(result: Result, kind: Measure) -> list[str]:
@@ -105,9 +109,26 @@ def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None
         "setting": _setting(run),
         "seed": str(run.config.seed),
         "value": shown if done else "not run",
+        "time": _time(result.cell, done),
         "best": f"{100 * (done.record.summary['best-accuracy'] or 0):.2f} %" if done else "",
         "command": done.record.command if done else command_line(run.config),
     }
+
+
+def duration(hours: float) -> str:
+    """Return a time as text, in seconds, minutes or hours."""
+    if hours < 1 / 60:
+        return f"{3600 * hours:.0f} s"
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.1f} h" if hours < 10 else f"{hours:,.0f} h"
+
+
+def _time(cell: Cell, done: Done | None) -> str:
+    """Return how long a run took, or would take by the estimate; empty where neither is known."""
+    if done:
+        return duration(done.hours)
+    return f"about {duration(cell.hours)}" if cell.hours else ""
 
 
 def number(value: float, kind: Measure) -> str:

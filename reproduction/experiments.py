@@ -14,7 +14,8 @@ A file in experiments/ is TOML:
   strategy and partition, which add up. A list of values is a grid: all its runs belong to the one
   cell, which shows the best of them, and the mean over their seeds.
 - ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
-  ``others``: what earlier replications found, likewise.
+  ``others``: what earlier replications found, likewise; ``hours``: what one run takes, estimated,
+  0 where that is not known, for the page to say what a missing one would cost.
 - ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
   the table and the columns what central training knows.
 - ``remarks``: what the reader should know of the results, such as why they miss the paper's.
@@ -74,12 +75,13 @@ class Column(_Part):
 
 
 class Row(_Part):
-    """A row: its keys, and by column what the paper and others have there."""
+    """A row: its keys, and by column what the paper and others have there, and a run's hours."""
 
     name: str
     run: Keys = {}
     paper: list[Entry] = []
     others: list[Entry] = []
+    hours: list[Annotated[float, Field(ge=0)]] = []
     central: bool = False
 
 
@@ -102,11 +104,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Cell:
-    """What belongs to one place of the table: all the runs of its grid."""
+    """What belongs to one place of the table: all the runs of its grid.
+
+    Attributes:
+        row: Its row.
+        column: Its column.
+        runs: The runs.
+        hours: What one of them takes, estimated; 0 where that is not known.
+    """
 
     row: Row
     column: Column
     runs: tuple[Run, ...]
+    hours: float = 0.0
 
     @property
     def name(self) -> str:
@@ -131,7 +141,8 @@ class Experiment(_Part):
     @model_validator(mode="after")
     def _rows_fit(self) -> "Experiment":
         for row in self.rows:
-            for key, entries in (("paper", row.paper), ("others", row.others)):
+            for key in ("paper", "others", "hours"):
+                entries = getattr(row, key)
                 if len(entries) not in (0, len(self.columns)):
                     raise ValueError(
                         f"{key} of row {row.name!r} has {len(entries)} entries; "
@@ -149,8 +160,10 @@ class Experiment(_Part):
         problems: list[str] = []
         cells = [
             [
-                Cell(row, column, tuple(self._runs(row, column, varying, problems)))
-                for column in self.columns
+                Cell(row, column, tuple(self._runs(row, column, varying, problems)), hours)
+                for column, hours in zip(
+                    self.columns, row.hours or [0.0] * len(self.columns), strict=True
+                )
             ]
             for row in self.rows
         ]

@@ -2,6 +2,7 @@
 
 import base64
 import os
+from collections import ChainMap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.data_distribution import data_distribution
 from fedavg_app.partitioning.distribution_report import draw
 from fedavg_app.server.run_components import load_task
-from reproduction.cell_text import show, show_run
+from reproduction.cell_text import duration, show, show_run
 from reproduction.experiments import Experiment, load
 from reproduction.figures import read_figures
 from reproduction.headlines import HEADLINES, headlines, read_claims
@@ -89,6 +90,8 @@ def write_report(
                 for path, figure in read_figures(results).items()
             ],
             partitions=_draw_partitions(plots, data_dir),
+            # A run may belong to several experiments.
+            time=duration(sum(ChainMap(*(one["hours"] for one in sections)).values())),
             **_origins([record for section in sections for record in section["records"]]),
         )
         with replacing(output) as temporary:
@@ -137,8 +140,25 @@ def _section(
             for config, (result, run) in runs.items()
         ],
         "done": len(done),
+        "time": _time_text(
+            [one.hours for one in done.values()],
+            [result.cell.hours for config, (result, _) in runs.items() if config not in done],
+        ),
+        "hours": {one.path: one.hours for one in done.values()},
         "records": [one.record for one in done.values()],
     }
+
+
+def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
+    """Return how long the runs took, and what the missing ones would take where it is known."""
+    parts = []
+    if spent:
+        parts.append(f"The runs took {duration(sum(spent))} in all.")
+    if any(missing):
+        unknown = missing.count(0)
+        but = f"; of {unknown} more there is no estimate" if unknown else ""
+        parts.append(f"The missing ones would take about {duration(sum(missing))}{but}.")
+    return " ".join(parts)
 
 
 def _column(place: int, table: Sequence[Sequence[Result]]) -> dict[str, Any]:

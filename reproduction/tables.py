@@ -32,6 +32,11 @@ class Done:
     record: Record
     value: float | None
 
+    @property
+    def hours(self) -> float:
+        """How long the run took."""
+        return float(self.record.summary["seconds"]) / 3600
+
 
 @dataclass(frozen=True)
 class Result:

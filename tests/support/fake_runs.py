@@ -47,7 +47,8 @@ def files(config, lines, **summary):
         "status": "finished", "rounds": lines[-1]["round"],
         "target-accuracy": config.target_accuracy or None, "rounds-to-target": None,
         "best-accuracy": max(accuracies), "data": "MNIST in /some/where",
-        "data-fingerprint": FINGERPRINT, "versions": {"flwr": "1.41.0"}, **summary,
+        "data-fingerprint": FINGERPRINT, "versions": {"flwr": "1.41.0"}, "seconds": 60.0,
+        **summary,
     }  # fmt: skip
     return {
         "config.json": json.dumps(

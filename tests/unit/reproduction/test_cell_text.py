@@ -65,6 +65,13 @@ def test_cell_without_number_says_why(results):
     assert (absent.ours, absent.state, absent.link, absent.notes) == ("\u2013", "absent", "", [])
 
 
+def test_cell_that_was_not_run_says_how_long_it_would_take(results):
+    results.edit("others = [25", "hours = [0.5, 0]\nothers = [25")
+    why = "not run: the machine time went to other cells"
+    assert results.shown(1, 0).title == f"{why}; about 30 min a run"
+    assert results.shown(1, 1).title == why
+
+
 def test_run_that_diverged_after_reaching_the_target_is_noted(results):
     results.add(0, 0, {0: 0.1, 40: 0.95, 50: 0.1}, status="diverged")
     shown = results.shown(0, 0)

@@ -127,6 +127,19 @@ def test_experiments_without_a_papers_numbers_come_last(results, tmp_path):
     assert page.index("Made up &amp; shown") < page.index("Our own")
 
 
+@pytest.mark.usefixtures("_one_partition")
+def test_page_says_how_long_runs_took_and_missing_ones_would_take(results, tmp_path):
+    results.edit("others = [25", "hours = [0.5, 3]\nothers = [25")
+    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0}, seconds=90)
+    results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1, seconds=5400)
+    report(tmp_path)
+    said = " ".join(" ".join(Page((tmp_path / "report.html").read_text()).text).split())
+    # 1.5 h and 1.5 min; missing are 5 of 6 runs with 0.5 h, 6 of 6 with 3 h, and 1 without hours.
+    assert "The runs took 1.5 h in all." in said
+    assert "The missing ones would take about 20 h; of 1 more there is no estimate." in said
+    assert "All runs together took 1.5 h" in said
+
+
 def test_folder_without_experiments_is_rejected(tmp_path):
     with pytest.raises(ConfigError, match="experiments = '/none': has no experiments; give"):
         write_report(Path("/none"), tmp_path, tmp_path / "report.html")

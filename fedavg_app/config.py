@@ -67,6 +67,9 @@ class TrainingConfig(BaseModel):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="m, of SGD; a client keeps its buffers between rounds"
     )
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="lambda, of SGD; adds lambda w to each gradient"
+    )
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
             "auto",

@@ -127,12 +127,15 @@ def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False
     # Only where there is one: Flower 1.41 cannot count the bytes of an empty string.
     directory = {"data-dir": data.options.directory} if data.options.directory else {}
     number = {"num-clients": config.num_clients} if with_number else {}
+    # Not in the messages of runs without it, whose recorded bytes then stay as they are.
+    decay = {"weight-decay": config.weight_decay} if config.weight_decay else {}
     return ConfigRecord(
         {
             "local-epochs": config.local_epochs,
             "local-steps": config.local_steps,
             "batch-size": config.batch_size,
             "momentum": config.momentum,
+            **decay,
             "seed": config.seed,
             "data-source": data.options.source,
             **directory,

@@ -20,11 +20,12 @@ from tasks.examples import Examples
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of SGD: eta, the momentum m (0: none) and FedProx's mu (0: none)."""
+    """The settings of SGD: eta, momentum m, FedProx's mu, and weight decay; 0 means none."""
 
     learning_rate: float
     momentum: float
     proximal_mu: float
+    weight_decay: float
 
 
 @dataclass(frozen=True)

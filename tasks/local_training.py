@@ -64,8 +64,9 @@ class TaskClient(NumPyClient):
             parameters: The model's arrays, in the order of its state dict.
             config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
                 "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
-                "momentum" (m: v <- m v + g, and the step is eta v) and "proximal-mu" (FedProx's
-                mu: adds mu / 2 * |w - w_sent|^2 to the loss).
+                "momentum" (m: v <- m v + g, and the step is eta v), "weight-decay" (lambda: adds
+                lambda / 2 * |w|^2 to the loss) and "proximal-mu" (FedProx's mu: adds
+                mu / 2 * |w - w_sent|^2 to it).
             momentum: The buffers v to start with, zero for parameters that it does not name;
                 updated in place once all steps are done. None starts with zero.
 
@@ -109,6 +110,7 @@ class TaskClient(NumPyClient):
             float(config["learning-rate"]),
             float(config.get("momentum", 0.0)),
             float(config.get("proximal-mu", 0.0)),
+            float(config.get("weight-decay", 0.0)),
         )
         copies = {name: array.clone() for name, array in state.items()}
         return LocalSGD(self.task, self.model, settings, batches, copies, dict(momentum or {}))
@@ -137,7 +139,8 @@ class TaskClient(NumPyClient):
 
         Args:
             parameters: As in `fit`.
-            config: Optionally "momentum" (m): then v <- m v + g is returned instead of g.
+            config: Optionally "weight-decay" (lambda), which adds lambda w to the gradient g, and
+                "momentum" (m): then v <- m v + g is returned instead of g.
             momentum: As in `fit`.
 
         Returns:
@@ -162,6 +165,8 @@ class TaskClient(NumPyClient):
                 examples.batches(size),
                 examples.num_predictions(),
             )
+        if weight_decay := float(config.get("weight-decay", 0.0)):
+            torch._foreach_add_(found, [w.detach() for w in named.values()], alpha=weight_decay)
         gradients = dict(zip(named, found, strict=True))
         if factor := float(config.get("momentum", 0.0)):
             _add_momentum(gradients, factor, {} if momentum is None else momentum)
@@ -195,7 +200,7 @@ class TaskClient(NumPyClient):
         Args:
             batches: Prepared inputs and their targets, at least one pair.
             learning_rates: The learning rate of every step, at least as many.
-            config: Optionally "momentum" and "proximal-mu", as in `fit`.
+            config: Optionally "momentum", "weight-decay" and "proximal-mu", as in `fit`.
             momentum: As in `fit`.
 
         Returns:
@@ -209,7 +214,10 @@ class TaskClient(NumPyClient):
         momentum = {} if momentum is None else momentum
         factor = float(config.get("momentum", 0.0))
         buffers = [_buffer(momentum, name, w) for name, w in named.items()] if factor else []
-        update = Update(weights, factor, buffers, float(config.get("proximal-mu", 0.0)))
+        proximal_mu, decay = (
+            float(config.get(key, 0.0)) for key in ("proximal-mu", "weight-decay")
+        )
+        update = Update(weights, factor, buffers, proximal_mu, decay)
         step = make_step(self.model, self.task.loss, weights, update)
         total = torch.zeros((), device=weights[0].device)
         steps = 0

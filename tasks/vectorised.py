@@ -85,6 +85,7 @@ def _train_sorted(clients: Sequence[LocalSGD], before_step: Callable[[], None]) 
             buffers=v,
             proximal_mu=settings.proximal_mu,
             sent=w0,
+            weight_decay=settings.weight_decay,
         )
         total[:training] += losses
     losses_sum, *arrays = to_arrays([total, *state.values(), *buffers])

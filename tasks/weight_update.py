@@ -1,4 +1,4 @@
-"""How a gradient changes a weight: SGD with momentum and the proximal term."""
+"""How a gradient changes a weight: SGD with momentum, weight decay and the proximal term."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,13 +12,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Update:
     """How a gradient g changes a weight w at learning rate eta.
 
-    v <- m v + g + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where m is 0.
+    v <- m v + g + lambda w + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where m is
+    0.
 
     Args:
         weights: The weights to train, which are changed in place.
         momentum: The factor m.
         buffers: The buffers v, one per weight, which are changed in place; none where m is 0.
         proximal_mu: The factor mu of FedProx (arXiv 1812.06127); w_sent are the weights now.
+        weight_decay: The factor lambda, as in `torch.optim.SGD`.
     """
 
     def __init__(
@@ -27,8 +29,9 @@ class Update:
         momentum: float = 0.0,
         buffers: Sequence[Tensor] = (),
         proximal_mu: float = 0.0,
+        weight_decay: float = 0.0,
     ) -> None:
-        self._momentum, self._mu = momentum, proximal_mu
+        self._momentum, self._mu, self._decay = momentum, proximal_mu, weight_decay
         self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
         self._sent = {w: w.detach().clone() for w in weights} if proximal_mu else {}
 
@@ -44,6 +47,7 @@ class Update:
             buffers=[self._buffers[weight] for weight in weights] if self._momentum else [],
             proximal_mu=self._mu,
             sent=[self._sent[weight] for weight in weights] if self._mu else [],
+            weight_decay=self._decay,
         )
 
     def add_product(
@@ -59,12 +63,17 @@ class Update:
         """
         add_product = Tensor.addmm_ if right.dim() == 2 else Tensor.addmv_
         if not self._momentum:
-            if self._mu:
-                weight.lerp_(self._sent[weight], learning_rate * self._mu)
+            away = weight - self._sent[weight] if self._mu else None
+            if self._decay:
+                weight.mul_(1 - learning_rate * self._decay)
+            if away is not None:
+                weight.add_(away, alpha=-learning_rate * self._mu)
             add_product(weight, left, right, alpha=-learning_rate)
             return
         buffer = self._buffers[weight]
         add_product(buffer, left, right, beta=self._momentum)
+        if self._decay:
+            buffer.add_(weight, alpha=self._decay)
         if self._mu:
             buffer.add_(weight - self._sent[weight], alpha=self._mu)
         weight.add_(buffer, alpha=-learning_rate)
@@ -79,6 +88,7 @@ def apply_gradients(
     buffers: Sequence[Tensor],
     proximal_mu: float,
     sent: Sequence[Tensor],
+    weight_decay: float,
 ) -> None:
     """Change weights and momentum buffers in place, by the formula of `Update`.
 
@@ -90,8 +100,11 @@ def apply_gradients(
         buffers: The buffers v; none where m is 0.
         proximal_mu: The factor mu.
         sent: The weights w_sent; none where mu is 0.
+        weight_decay: The factor lambda.
     """
     found = list(gradients)
+    if weight_decay:
+        torch._foreach_add_(found, list(weights), alpha=weight_decay)
     if proximal_mu:
         away = torch._foreach_sub(list(weights), list(sent))
         torch._foreach_add_(found, away, alpha=proximal_mu)

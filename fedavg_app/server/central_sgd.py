@@ -55,7 +55,7 @@ def train_centrally(
     batches = _batches(examples, config)
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
-    local: Config = {"momentum": config.momentum}
+    local: Config = {"momentum": config.momentum, "weight-decay": config.weight_decay}
     momentum: MomentumBuffers = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:

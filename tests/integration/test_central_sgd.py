@@ -37,14 +37,23 @@ def only_folder(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 1.0), (0.9, 0.97)])
-def test_training_equals_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, decay):
+@pytest.mark.parametrize(
+    ("momentum", "decay", "weight_decay"), [(0.0, 1.0, 0.0), (0.9, 0.97, 0.0), (0.9, 0.97, 0.01)]
+)
+def test_training_equals_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, decay, weight_decay):
     result = train(
-        tmp_path, num_server_rounds=90, momentum=momentum, learning_rate_decay=decay, seed=4
+        tmp_path,
+        num_server_rounds=90,
+        momentum=momentum,
+        learning_rate_decay=decay,
+        weight_decay=weight_decay,
+        seed=4,
     )
     data = TASK.dataset(DataOptions("embedded"))
     model = TASK.initial_model(4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay
+    )
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
     step = 0
     for epoch in (1, 2, 3):  # 4,000 examples are 40 steps

@@ -377,6 +377,15 @@ def test_runs_with_momentum_learn_and_repeat_and_participants_keep_state(strateg
     assert with_state == trained
 
 
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
+def test_weight_decay_reaches_the_clients(strategy):
+    def norm(**changes):
+        _, result = train(strategy=strategy, num_server_rounds=3, learning_rate=0.1, **changes)
+        return float(np.sqrt(sum(np.square(array).sum() for array in model_arrays(result))))
+
+    assert norm(weight_decay=1.0) < 0.9 * norm()
+
+
 @pytest.mark.parametrize("partition_args", ["", "classes-per-client = 10, balancedness = 0.9"])
 def test_run_on_the_stc_papers_split_learns(partition_args):
     _, result = train(

@@ -57,6 +57,7 @@ def test_every_key_has_a_description():
         ("momentum", -0.1),
         ("momentum", 1.0),
         ("momentum", "nesterov"),
+        ("weight-decay", -0.1),
         ("evaluate-every", 0),
         ("target-accuracy", 97),
         ("round-timeout", -1.0),

@@ -35,12 +35,13 @@ WITHOUT_EFFECT = {
 # Another value than the default of each key that has an effect on the result.
 WITH_EFFECT = {
     "task": "mnist-cnn", "num-server-rounds": 7, "batch-size": 3, "learning-rate": 0.7,
-    "learning-rate-decay": 0.7, "momentum": 0.7, "evaluate-every": 7, "target-accuracy": 0.7,
-    "seed": 7, "strategy": "fedsgd", "strategy-args": "a = 7", "num-clients": 7,
-    "fraction-train": 0.7, "fraction-evaluate": 0.7, "local-epochs": 7, "local-steps": 7,
-    "partition": "shards", "partition-args": "a = 7", "round-timeout": 7.0, "over-selection": 0.7,
-    "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0, "client-mods": "a.b:c",
-    "num-threads": 7, "data-source": "mirror", "patience": 7, "local-arrays": "1.*",
+    "learning-rate-decay": 0.7, "momentum": 0.7, "weight-decay": 0.7, "evaluate-every": 7,
+    "target-accuracy": 0.7, "seed": 7, "strategy": "fedsgd", "strategy-args": "a = 7",
+    "num-clients": 7, "fraction-train": 0.7, "fraction-evaluate": 0.7, "local-epochs": 7,
+    "local-steps": 7, "partition": "shards", "partition-args": "a = 7", "round-timeout": 7.0,
+    "over-selection": 0.7, "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0,
+    "client-mods": "a.b:c", "num-threads": 7, "data-source": "mirror", "patience": 7,
+    "local-arrays": "1.*",
 }  # fmt: skip
 
 

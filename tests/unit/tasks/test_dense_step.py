@@ -30,12 +30,12 @@ def batches(steps, size, *shape):
         yield inputs, torch.randint(0, 10, (size,), generator=generator)
 
 
-def train(kind, model, loss, work, momentum=0.0, mu=0.0, learning_rate=0.05):
+def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05):
     """Return the losses, the weights and the momentum buffers after some steps."""
     model = copy.deepcopy(model)
     weights = list(model.parameters())
     buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
-    update = Update(weights, momentum, buffers, mu)
+    update = Update(weights, momentum, buffers, mu, decay)
     if kind == "dense":
         step = DenseStep(split_model(model), loss, update)
     else:
@@ -53,13 +53,16 @@ def assert_same_training(model, loss, work, atol=2e-6, **settings):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize(("momentum", "mu"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.7), (0.9, 0.7)])
-def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu):
+@pytest.mark.parametrize(
+    ("momentum", "mu", "decay"),
+    [(0.0, 0.0, 0.0), (0.9, 0.0, 0.3), (0.0, 0.7, 0.0), (0.0, 0.7, 0.3), (0.9, 0.7, 0.3)],
+)
+def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu, decay):
     task = tasks.load(name)
     model = on_device(task.initial_model(1), torch.device("cpu"))
     assert split_model(model)
     work = list(batches(3, 6, *SHAPES[name]))
-    assert_same_training(model, task.loss, work, momentum=momentum, mu=mu)
+    assert_same_training(model, task.loss, work, momentum=momentum, mu=mu, decay=decay)
 
 
 def test_one_epoch_equals_that_of_autograd_to_five_digits():

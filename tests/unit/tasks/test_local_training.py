@@ -109,6 +109,16 @@ def test_proximal_term_adds_mu_times_distance_from_received_model():
         np.testing.assert_allclose(ours, w1 - 0.1 * (g + 3.0 * (w1 - w0)), atol=2e-6)
 
 
+def test_weight_decay_adds_lambda_times_the_weights_to_the_gradient():
+    trained = fit(batch_size=0, local_steps=1, weight_decay=3.0)
+    full, _, _ = client().gradient(WEIGHTS, {"weight-decay": 3.0})
+    start = [array.astype(np.float64) for array in WEIGHTS]
+    gradients = softmax_gradient(start, INPUTS, TARGETS)
+    for ours, found, w, g in zip(trained, full, start, gradients, strict=True):
+        np.testing.assert_allclose(found, g + 3.0 * w, atol=2e-6)
+        np.testing.assert_allclose(ours, w - 0.1 * (g + 3.0 * w), atol=2e-6)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_full_gradient_equals_that_of_mean_loss_for_any_chunk_size(chunk, monkeypatch):
     monkeypatch.setattr(batch_size, "MAX_BATCH", chunk)

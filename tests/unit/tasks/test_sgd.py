@@ -21,14 +21,16 @@ def cnn():
     return MNIST_CNN.initial_model(3)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum):
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)])
+def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum, decay):
     reference = cnn()
-    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=momentum, foreach=True)
+    optimizer = torch.optim.SGD(
+        reference.parameters(), lr=0.1, momentum=momentum, weight_decay=decay, foreach=True
+    )
     model = cnn()
     weights = list(model.parameters())
     buffers = [torch.zeros_like(w) for w in weights] if momentum else []
-    update = Update(weights, momentum, buffers)
+    update = Update(weights, momentum, buffers, weight_decay=decay)
     step = AutogradStep(model, functional.cross_entropy, weights, update)
     for number in range(4):
         inputs, targets = images(8, 1, 28, 28, seed=number)

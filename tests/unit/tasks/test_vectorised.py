@@ -76,11 +76,21 @@ def assert_equal_up_to_rounding(found, expected, start):
     [
         EPOCHS,
         {**EPOCHS, "momentum": 0.9, "proximal-mu": 0.5},
+        {**EPOCHS, "weight-decay": 0.1},
+        {**EPOCHS, "momentum": 0.9, "weight-decay": 0.1, "proximal-mu": 0.5},
         {**STEPS, "momentum": 0.5},
         {**STEPS, "proximal-mu": 1.0},
         FULL_BATCH,
     ],
-    ids=["epochs", "epochs, momentum, mu", "steps, momentum", "steps, mu", "full batch"],
+    ids=[
+        "epochs",
+        "epochs, momentum, mu",
+        "epochs, decay",
+        "epochs, momentum, mu, decay",
+        "steps, momentum",
+        "steps, mu",
+        "full batch",
+    ],
 )
 def test_clients_trained_together_equal_each_trained_alone(name, config):
     task = in_float64(tasks.load(name))

@@ -137,7 +137,7 @@ def test_page_says_how_long_runs_took_and_missing_ones_would_take(results, tmp_p
     # 1.5 h and 1.5 min; missing are 5 of 6 runs with 0.5 h, 6 of 6 with 3 h, and 1 without hours.
     assert "The runs took 1.5 h in all." in said
     assert "The missing ones would take about 20 h; of 1 more there is no estimate." in said
-    assert "All runs together took 1.5 h" in said
+    assert "All runs, one after the other, took 1.5 h" in said
 
 
 def test_folder_without_experiments_is_rejected(tmp_path):

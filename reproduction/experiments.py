@@ -15,7 +15,8 @@ A file in experiments/ is TOML:
   cell, which shows the best of them, and the mean over their seeds.
 - ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
   ``others``: what earlier replications found, likewise; ``hours``: what one run takes, estimated,
-  0 where that is not known, for the page to say what a missing one would cost.
+  0 where that is not known: the page says what a missing one would cost, and a sweep takes the
+  shortest first.
 - ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
   the table and the columns what central training knows.
 - ``remarks``: what the reader should know of the results, such as why they miss the paper's.
@@ -236,13 +237,14 @@ def load(path: Path) -> Experiment:
 def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
     """Return every run once, with the first of its cells: all grids' first values come first.
 
-    Further down the grids come later; among equals the order is that of rows, then of columns.
+    Further down the grids come later; among equals those that take the fewest hours come first,
+    then the order is that of rows, then of columns.
     """
     found: dict[TrainingConfig, tuple[Cell, Run]] = {}
     for cell in (cell for row in cells for cell in row):
         for run in cell.runs:
             found.setdefault(run.config, (cell, run))
-    return sorted(found.values(), key=lambda pair: pair[1].depth)
+    return sorted(found.values(), key=lambda pair: (pair[1].depth, pair[0].hours))
 
 
 def _added_up(keys: Sequence[Keys]) -> Keys:

@@ -95,6 +95,19 @@ def test_runs_are_ordered_by_the_sum_of_their_positions_in_the_grids(tmp_path):
     ]  # fmt: skip
 
 
+def test_runs_at_the_same_place_of_their_grids_are_ordered_by_their_hours(tmp_path):
+    text = TABLE.replace('paper = [3, ""]', "hours = [2, 0.5]") + "hours = [0, 1]\n"
+    order = [
+        (cell.row.name, cell.column.name, run.depth)
+        for cell, run in in_order(experiment(tmp_path, text).cells())
+    ]
+    assert order == [
+        ("large", "IID", 0), ("small", "non-IID", 0), ("large", "non-IID", 0), ("small", "IID", 0),
+        ("small", "non-IID", 1), ("small", "IID", 1), ("small", "IID", 1),
+        ("small", "IID", 2),
+    ]  # fmt: skip
+
+
 def test_slug_names_only_keys_that_vary_within_the_table(tmp_path):
     slugs = [run.slug for _, run in in_order(experiment(tmp_path).cells())]
     assert slugs[0] == "batch-size-10_partition-iid_learning-rate-0.1_seed-1"

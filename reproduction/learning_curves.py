@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -14,7 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
+from fedavg_app.config import RunConfig
 from reproduction.experiments import Experiment, Measure
+from reproduction.records import Record
 from reproduction.tables import Result, megabytes, record_curve
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
@@ -27,10 +29,20 @@ PAPER = "the paper's rounds to the target"
 PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
 # An axis that spans more than this factor is labelled at the powers of ten only.
 MANY_TICKS = 300
+Against = Literal["rounds", "iterations", "bytes"]
+
+
+def rounds_or_iterations(table: Sequence[Sequence[Result]]) -> Against:
+    """Return "iterations" where all runs of a table have a number of local steps, else "rounds".
+
+    The STC paper counts so: a round with n local steps is n iterations.
+    """
+    records = [one.record for row in table for result in row for one in result.best]
+    return "iterations" if all(map(_local_steps, records)) else "rounds"
 
 
 def draw_curves(
-    experiment: Experiment, table: Sequence[Sequence[Result]], against: str, path: Path
+    experiment: Experiment, table: Sequence[Sequence[Result]], against: Against, path: Path
 ) -> None:
     """Write the best accuracy so far of the runs that each cell shows, its first seed's.
 
@@ -39,8 +51,9 @@ def draw_curves(
     Args:
         experiment: The experiment.
         table: Its results by row and column.
-        against: "rounds", or "bytes": the megabytes that one participant has sent, and been sent
-            where the experiment counts those.
+        against: "rounds"; "iterations", the local steps of a client that takes part in all rounds;
+            or "bytes", the megabytes that such a one has sent, and been sent where the experiment
+            counts those.
         path: The PNG file.
     """
     shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
@@ -98,7 +111,7 @@ def _mark_papers_rounds(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def _draw_panel(
-    axes: Axes, results: Sequence[Result], against: str, floor: float, kind: Measure
+    axes: Axes, results: Sequence[Result], against: Against, floor: float, kind: Measure
 ) -> None:
     for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
         if not result.best:
@@ -106,8 +119,7 @@ def _draw_panel(
         record = result.best[0].record
         curve = record_curve(record, result.cell.column.within)
         accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
-        places = record.history.round if against == "rounds" else megabytes(record, kind)
-        places = places[: len(curve)]
+        places = _places(record, against, kind)[: len(curve)]
         # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
@@ -126,5 +138,20 @@ def _draw_panel(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
-    axes.set_xlabel("round" if against == "rounds" else f"{sent} by one participant")
+    labels = {"rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant"}
+    axes.set_xlabel(labels[against])
     axes.grid(alpha=0.3)
+
+
+def _places(record: Record, against: Against, kind: Measure) -> Sequence[float]:
+    """Return where on the axis each test of the global model is."""
+    if against == "bytes":
+        return megabytes(record, kind)
+    steps = _local_steps(record) if against == "iterations" else 1
+    return [steps * number for number in record.history.round]
+
+
+def _local_steps(record: Record) -> int:
+    """Return a run's local steps a round, 0 where it counts epochs."""
+    config = record.parsed()
+    return config.local_steps if isinstance(config, RunConfig) else 0

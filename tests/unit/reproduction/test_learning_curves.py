@@ -27,3 +27,30 @@ def test_curves_against_bytes_are_over_megabytes_of_one_participant(results, tmp
     (axes,) = drawn[0].axes  # the other column has no runs
     assert axes.lines[0].get_xydata().tolist() == [[10, 0.8], [20, 0.9]]
     assert axes.get_xlabel() == "MB sent by one participant"
+
+
+def test_curves_against_iterations_count_the_local_steps_of_each_round(
+    results, tmp_path, monkeypatch
+):
+    results.edit("local-epochs = 1", "local-steps = 1")
+    results.edit("local-epochs = 5", "local-steps = 400")
+    results.add(0, 0, {0: 0.1, 100: 0.8, 200: 0.9})
+    results.add(1, 0, {0: 0.1, 1: 0.8, 2: 0.9}, rate=0.1)
+    drawn = []
+    monkeypatch.setattr(learning_curves, "save_figure", lambda figure, path: drawn.append(figure))
+    table = results.table()
+    assert learning_curves.rounds_or_iterations(table) == "iterations"
+    learning_curves.draw_curves(results.experiment, table, "iterations", tmp_path / "curves.png")
+    (axes,) = drawn[0].axes
+    slow, fast = axes.lines[:2]
+    assert slow.get_xydata().tolist() == [[100, 0.8], [200, 0.9]]
+    assert fast.get_xydata().tolist() == [[400, 0.8], [800, 0.9]]
+    assert axes.get_xlabel() == "iteration"
+
+
+def test_a_table_with_epochs_is_drawn_against_rounds(results):
+    results.edit("local-epochs = 1", "local-steps = 1")
+    results.add(0, 0, {0: 0.1, 100: 0.8})
+    assert learning_curves.rounds_or_iterations(results.table()) == "iterations"
+    results.add(1, 0, {0: 0.1, 1: 0.8}, rate=0.1)
+    assert learning_curves.rounds_or_iterations(results.table()) == "rounds"

@@ -18,7 +18,7 @@ HEADLINES = "headlines.toml"
 # [0, 1] absolute.
 CLOSE, CLOSE_ACCURACY = 0.1, 0.01
 
-Mark = Literal["better", "reproduced", "worse", "not reached", "not run", "another model"]
+Mark = Literal["better", "reproduced", "worse", "not reached", "not run", "not comparable"]
 Table = Sequence[Sequence[Result]]
 
 
@@ -32,7 +32,7 @@ class Claim(BaseModel):
         row: The name of the cell's row.
         column: The name of its column.
         speedup: Whether the claim is of the speed-up, not of the value.
-        paper: The paper's value where the experiment has it of another model, as text.
+        paper: The paper's value as text, where it is of another model or of more iterations than ours.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -127,7 +127,7 @@ def _headline(claim: Claim, result: Result, measure: Measure) -> Headline:
     if ours is None:
         mark = "not reached" if result.done else "not run"
     elif not comparable:
-        mark = "another model"
+        mark = "not comparable"
     else:
         assert isinstance(theirs, float | int)
         mark = compare(ours, float(theirs), measure, speedup=claim.speedup)

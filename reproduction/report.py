@@ -27,7 +27,7 @@ from tasks.data.atomic_file import replacing
 MARKS = {
     "better": "\N{UPWARDS ARROW}", "reproduced": "\N{CHECK MARK}", "worse": "\N{DOWNWARDS ARROW}",
     "not reached": "\N{MULTIPLICATION SIGN}", "not run": "\N{EN DASH}",
-    "another model": "\N{ALMOST EQUAL TO}",
+    "not comparable": "\N{ALMOST EQUAL TO}",
 }  # fmt: skip
 WHAT = {
     "rounds-to-target": "rounds to the target, the fewer the better",

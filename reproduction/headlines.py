@@ -151,7 +151,8 @@ def _spread(claim: Claim, result: Result, measure: Measure) -> str:
         accuracies = [one.record.summary["best-accuracy"] or 0.0 for one in result.done]
         rounds = [one.record.summary["rounds"] for one in result.done]
         return f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
-    if claim.speedup or len(result.best) < 2 or result.low is None or result.high is None:
-        return "one seed" if len(result.best) == 1 else ""
+    seeds = len(result.best)
+    if claim.speedup or seeds < 2 or result.low is None or result.high is None:
+        return "one seed" if seeds == 1 else f"{seeds} seeds"
     low, high = number(result.low, measure), number(result.high, measure)
-    return f"{len(result.best)} seeds: {low} to {high}"
+    return f"{seeds} seeds: {low} to {high}"

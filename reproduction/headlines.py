@@ -32,7 +32,8 @@ class Claim(BaseModel):
         row: The name of the cell's row.
         column: The name of its column.
         speedup: Whether the claim is of the speed-up, not of the value.
-        paper: The paper's value as text, where it is of another model or of more iterations than ours.
+        paper: The paper's value as text, where it is of another model or of more iterations than
+            ours.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -237,8 +237,8 @@ def load(path: Path) -> Experiment:
 def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
     """Return every run once, with the first of its cells: all grids' first values come first.
 
-    Further down the grids come later; among equals those that take the fewest hours come first,
-    then the order is that of rows, then of columns.
+    Further down the grids come later; among equals those that take the fewest hours come first (0
+    where that is not known), then the order is that of rows, then of columns.
     """
     found: dict[TrainingConfig, tuple[Cell, Run]] = {}
     for cell in (cell for row in cells for cell in row):

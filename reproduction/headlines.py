@@ -153,7 +153,9 @@ def _spread(claim: Claim, result: Result, measure: Measure) -> str:
         rounds = [one.record.summary["rounds"] for one in result.done]
         return f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
     seeds = len(result.best)
-    if claim.speedup or seeds < 2 or result.low is None or result.high is None:
-        return "one seed" if seeds == 1 else f"{seeds} seeds"
+    if seeds == 1:
+        return "one seed"
+    if claim.speedup or result.low is None or result.high is None:
+        return f"{seeds} seeds"
     low, high = number(result.low, measure), number(result.high, measure)
     return f"{seeds} seeds: {low} to {high}"

@@ -88,6 +88,19 @@ def test_page_is_well_formed_self_contained_and_links_to_records(results, tmp_pa
 
 
 @pytest.mark.usefixtures("_one_partition")
+def test_curves_of_runs_with_local_steps_are_against_iterations(results, tmp_path):
+    results.edit("local-epochs = 1", "local-steps = 1")
+    results.edit("local-epochs = 5", "local-steps = 400")
+    results.add(0, 0, {0: 0.1, 100: 0.9})
+    report(tmp_path)
+    assert {path.name for path in (tmp_path / "plots").glob("made-up-*")} == {
+        "made-up-iterations.png",
+        "made-up-bytes.png",
+    }
+    assert "against iterations" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("_one_partition")
 def test_figure_is_shown_with_its_numbers_data_and_command(results, tmp_path):
     path = tmp_path / FIGURES / "one.json"
     path.parent.mkdir()

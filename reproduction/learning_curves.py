@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, TrainingConfig
 from reproduction.experiments import Experiment, Measure
 from reproduction.records import Record
 from reproduction.tables import Result, megabytes, record_curve
@@ -32,13 +32,13 @@ MANY_TICKS = 300
 Against = Literal["rounds", "iterations", "bytes"]
 
 
-def rounds_or_iterations(table: Sequence[Sequence[Result]]) -> Against:
+def rounds_or_iterations(experiment: Experiment) -> Against:
     """Return "iterations" where all runs of a table have a number of local steps, else "rounds".
 
     The STC paper counts so: a round with n local steps is n iterations.
     """
-    records = [one.record for row in table for result in row for one in result.best]
-    return "iterations" if all(map(_local_steps, records)) else "rounds"
+    planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
+    return "iterations" if all(map(_local_steps, planned)) else "rounds"
 
 
 def draw_curves(
@@ -147,11 +147,10 @@ def _places(record: Record, against: Against, kind: Measure) -> Sequence[float]:
     """Return where on the axis each test of the global model is."""
     if against == "bytes":
         return megabytes(record, kind)
-    steps = _local_steps(record) if against == "iterations" else 1
+    steps = _local_steps(record.parsed()) if against == "iterations" else 1
     return [steps * number for number in record.history.round]
 
 
-def _local_steps(record: Record) -> int:
+def _local_steps(config: TrainingConfig) -> int:
     """Return a run's local steps a round, 0 where it counts epochs."""
-    config = record.parsed()
     return config.local_steps if isinstance(config, RunConfig) else 0

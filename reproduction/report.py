@@ -122,7 +122,7 @@ def _section(
     done = {one.run.config: one for result in flat for one in result.done}
     pictures = []
     if done:
-        axes: tuple[Against, ...] = (rounds_or_iterations(table), "bytes")
+        axes: tuple[Against, ...] = (rounds_or_iterations(experiment), "bytes")
         for against in axes:
             path = results / "plots" / f"{experiment.name}-{against}.png"
             draw_curves(experiment, table, against, path)

@@ -30,15 +30,23 @@ PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor"
 # An axis that spans more than this factor is labelled at the powers of ten only.
 MANY_TICKS = 300
 Against = Literal["rounds", "iterations", "bytes"]
+# Strategies whose clients send as many values as the model has, every round.
+DENSE = ("fedavg", "fedsgd")
 
 
-def rounds_or_iterations(experiment: Experiment) -> Against:
-    """Return "iterations" where all runs of a table have a number of local steps, else "rounds".
+def axes_of(experiment: Experiment) -> tuple[Against, ...]:
+    """Return what a table's curves are drawn against: rounds or iterations, and bytes.
 
-    The STC paper counts so: a round with n local steps is n iterations.
+    Iterations where all runs have a number of local steps, as the STC paper counts: a round with n
+    local steps is n iterations. No bytes where all runs send whole models or gradients every round
+    of local epochs: the curves would be the same.
     """
     planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
-    return "iterations" if all(map(_local_steps, planned)) else "rounds"
+    if all(map(_local_steps, planned)):
+        return "iterations", "bytes"
+    federated = [config for config in planned if isinstance(config, RunConfig)]
+    dense = all(config.strategy in DENSE and not config.local_steps for config in federated)
+    return ("rounds",) if dense else ("rounds", "bytes")
 
 
 def draw_curves(

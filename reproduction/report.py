@@ -18,7 +18,7 @@ from reproduction.cell_text import duration, show, show_run
 from reproduction.experiments import Experiment, load
 from reproduction.figures import read_figures
 from reproduction.headlines import HEADLINES, headlines, read_claims
-from reproduction.learning_curves import Against, draw_curves, rounds_or_iterations
+from reproduction.learning_curves import axes_of, draw_curves
 from reproduction.records import RECORDS, Record, Stored, by_run, read_all
 from reproduction.tables import Result, fill
 from tasks.data.atomic_file import replacing
@@ -122,8 +122,7 @@ def _section(
     done = {one.run.config: one for result in flat for one in result.done}
     pictures = []
     if done:
-        axes: tuple[Against, ...] = (rounds_or_iterations(experiment), "bytes")
-        for against in axes:
+        for against in axes_of(experiment):
             path = results / "plots" / f"{experiment.name}-{against}.png"
             draw_curves(experiment, table, against, path)
             text = f"{experiment.title}: best accuracy so far against {against}"

@@ -39,7 +39,7 @@ def test_curves_against_iterations_count_the_local_steps_of_each_round(
     drawn = []
     monkeypatch.setattr(learning_curves, "save_figure", lambda figure, path: drawn.append(figure))
     table = results.table()
-    assert learning_curves.rounds_or_iterations(results.experiment) == "iterations"
+    assert learning_curves.axes_of(results.experiment) == ("iterations", "bytes")
     learning_curves.draw_curves(results.experiment, table, "iterations", tmp_path / "curves.png")
     (axes,) = drawn[0].axes
     slow, fast = axes.lines[:2]
@@ -51,4 +51,10 @@ def test_curves_against_iterations_count_the_local_steps_of_each_round(
 def test_a_table_that_plans_runs_with_epochs_is_drawn_against_rounds(results):
     results.edit("local-epochs = 1", "local-steps = 1")
     results.add(0, 0, {0: 0.1, 100: 0.8})
-    assert learning_curves.rounds_or_iterations(results.experiment) == "rounds"
+    assert learning_curves.axes_of(results.experiment) == ("rounds", "bytes")
+
+
+def test_a_table_of_dense_strategies_has_no_second_picture_against_bytes(results):
+    assert learning_curves.axes_of(results.experiment) == ("rounds",)
+    results.edit("local-epochs = 5", 'local-epochs = 5, strategy = "stc"')
+    assert learning_curves.axes_of(results.experiment) == ("rounds", "bytes")

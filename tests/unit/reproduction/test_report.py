@@ -72,7 +72,7 @@ def test_page_is_well_formed_self_contained_and_links_to_records(results, tmp_pa
     assert "@import" not in text
     assert "<script" not in text
     pictures = [one for one in page.references if one.startswith("data:image/png;base64,")]
-    assert len(pictures) == 6
+    assert len(pictures) == 5
     for one in pictures:
         content = base64.b64decode(one.partition(",")[2], validate=True)
         assert content.startswith(b"\x89PNG")
@@ -82,7 +82,7 @@ def test_page_is_well_formed_self_contained_and_links_to_records(results, tmp_pa
     files = {one for one in others if not one.startswith("#")}
     assert files == {f"records/made-up/{path.name}" for path in results.records.iterdir()}
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
-        "made-up-rounds.png", "made-up-bytes.png", "partition-iid.png", "partition-shards.png",
+        "made-up-rounds.png", "partition-iid.png", "partition-shards.png",
         "partition-classes.png", "partition-dirichlet.png",
     }  # fmt: skip
 

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+import wandb
 from mlflow import MlflowClient
 
 from fedavg_app import plugins
@@ -68,6 +69,7 @@ def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch)
     folder = tmp_path / "the-run"
     folder.mkdir()
     log(WandB(training_run(folder)))
+    wandb.teardown()  # its process writes the last records after `finish` has returned
     records = read_wandb(next(folder.glob("wandb/offline-run-*/*.wandb")))
     config = {item.key: json.loads(item.value_json) for item in records["run"][0].config.update}
     assert config["task"] == "mnist-logistic"

@@ -58,3 +58,8 @@ def test_a_table_of_dense_strategies_has_no_second_picture_against_bytes(results
     assert learning_curves.axes_of(results.experiment) == ("rounds",)
     results.edit("local-epochs = 5", 'local-epochs = 5, strategy = "stc"')
     assert learning_curves.axes_of(results.experiment) == ("rounds", "bytes")
+
+
+def test_a_table_of_models_of_different_sizes_is_drawn_against_bytes_too(results):
+    results.edit("local-epochs = 5", 'local-epochs = 5, task = "mnist-cnn"')
+    assert learning_curves.axes_of(results.experiment) == ("rounds", "bytes")

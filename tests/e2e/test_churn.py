@@ -37,7 +37,6 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
         return [why for record in history()[start:] for why in record["rejected"].values()]
 
     deployment = Deployment(tmp_path / "deployment", 2)
-    deployment.node_options = []  # SuperNodes try to reach the SuperLink without end
     with deployment, (tmp_path / "run.log").open("w") as log:
         run = subprocess.Popen(
             deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
@@ -48,7 +47,7 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
 
         # The third joins; the first restarts and has lost its state.
         deployment.add_node(2)
-        end(deployment.processes["device-0"], signal.SIGTERM)
+        deployment.stop_node("device-0")
         deployment.start_node(0, "device-0")
         deployment.wait_for(
             lambda: any("the client lost its state" in why for why in reasons()), 400

@@ -1,7 +1,5 @@
 """docs/deployment.md with real processes: a SuperLink, SuperNodes, TLS and authentication."""
 
-import os
-import signal
 import sys
 from contextlib import nullcontext
 
@@ -62,9 +60,7 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     data = MNIST.load(DataOptions("embedded")).train
     np.savez_compressed(archive / "train.npz", inputs=data.inputs[:70], targets=data.targets[:70])
     for number, folder in ((0, files), (1, archive)):
-        process = deployment.processes[f"device-{number}"]
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        deployment.stop_node(f"device-{number}")
         words = deployment.command("deploy/supernode.sh", "own/data")
         node = words[4].replace("=0", f"={number}").replace("/path/to/own/data", str(folder))
         deployment.start_node(number, f"device-{number}", node)
@@ -103,6 +99,6 @@ def test_supernode_with_unregistered_key_or_other_authority_is_refused(deploymen
         deployment.run(["deploy/certificates.sh", "other", "localhost"])
         deployment.run(["flwr", "supernode", "register", f"{key}.pub", "deployment"])
         authority = "other/ca.crt"
-    process = deployment.start_node(NODES, key, authority=authority)
+    process = deployment.start_node(NODES, key, authority=authority, options=["--max-retries", "1"])
     assert process.wait(60) == 1
     assert deployment.online() == NODES

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -33,7 +34,7 @@ class Deployment:
         self.fleet_port = fleet_port or self.port
         (folder / "deploy").symlink_to(ROOT / "deploy")
         self.processes = {}
-        self.node_options = ["--max-retries", "1"]
+        self.node_options = []
         self.environment = {
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -114,8 +115,13 @@ class Deployment:
 
     def online(self):
         """Return how many SuperNodes are online."""
+        return len(self.online_nodes())
+
+    def online_nodes(self):
+        """Return the ids of the SuperNodes that the SuperLink lists as online."""
         listed = self.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
-        return sum(node["status"] == "online" for node in json.loads(listed)["nodes"])
+        nodes = json.loads(listed)["nodes"]
+        return [node["node-id"] for node in nodes if node["status"] == "online"]
 
     def add_node(self, number, config=None):
         """Make a SuperNode's key, register it and start the SuperNode, as the document does."""
@@ -124,7 +130,7 @@ class Deployment:
             self.run([word.replace("device-0", key) for word in words])
         return self.start_node(number, key, config)
 
-    def start_node(self, number, key, config=None, authority=None):
+    def start_node(self, number, key, config=None, authority=None, options=()):
         words = self.command("deploy/supernode.sh", "num-partitions")
         words = [word.replace("device-0", key) for word in words]
         words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
@@ -132,7 +138,18 @@ class Deployment:
         words[2] = authority or words[2]
         if self.network:
             words = [*self.network.inside(number), *words]
-        return self.start(key, [*words, *self.node_options])
+        return self.start(key, [*words, *self.node_options, *options])
+
+    def stop_node(self, key):
+        """Stop a SuperNode that is online, and wait until the SuperLink has it as offline.
+
+        A SuperLink refuses a SuperNode that it lists as online. One that ends without signing off,
+        for example since it got no answer, is listed until 60 s after its last heartbeat.
+        """
+        (node,) = re.findall(r"SuperNode ID: (\d+)", self.log(key))
+        os.killpg(self.processes[key].pid, signal.SIGTERM)
+        self.processes[key].wait(30)
+        self.wait_for(lambda: node not in self.online_nodes())
 
     def log(self, name):
         """Return what a process has written."""

@@ -38,14 +38,14 @@ def axes_of(experiment: Experiment) -> tuple[Against, ...]:
     """Return what a table's curves are drawn against: rounds or iterations, and bytes.
 
     Iterations where all runs have a number of local steps, as the STC paper counts: a round with n
-    local steps is n iterations. No bytes where all runs train one task for epochs and send whole
-    models or gradients: the curves would be the same.
+    local steps is n iterations. Else no bytes where all runs train one task and send whole models
+    or gradients: the bytes of a round are the same in all, and so are the curves.
     """
     planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
     if all(map(_local_steps, planned)):
         return "iterations", "bytes"
     federated = [config for config in planned if isinstance(config, RunConfig)]
-    dense = all(config.strategy in DENSE and not config.local_steps for config in federated)
+    dense = all(config.strategy in DENSE for config in federated)
     one_task = len({config.task for config in federated}) == 1
     return ("rounds",) if dense and one_task else ("rounds", "bytes")
 

@@ -51,7 +51,7 @@ def test_curves_against_iterations_count_the_local_steps_of_each_round(
 def test_a_table_that_plans_runs_with_epochs_is_drawn_against_rounds(results):
     results.edit("local-epochs = 1", "local-steps = 1")
     results.add(0, 0, {0: 0.1, 100: 0.8})
-    assert learning_curves.axes_of(results.experiment) == ("rounds", "bytes")
+    assert learning_curves.axes_of(results.experiment) == ("rounds",)
 
 
 def test_a_table_of_dense_strategies_has_no_second_picture_against_bytes(results):

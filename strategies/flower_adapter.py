@@ -6,6 +6,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
@@ -21,7 +22,7 @@ from strategies.base import FederatedStrategy, model_bits
 from strategies.client_metrics import accuracy_spread
 from strategies.flower_arrays import find_record, from_record
 from strategies.flower_log import as_debug_messages, logger
-from strategies.metric_keys import add_aliases, check_keys
+from strategies.metric_keys import add_aliases, check_keys, check_weight, unify_spelling
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -40,6 +41,8 @@ ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 NORM_BIT = "norm_bit"
+# The mean loss of an example is far below, and QFedAvg's powers of it stay finite in float64.
+MAX_LOSS = 1e6
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
@@ -88,7 +91,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def finalize(self, model: Arrays) -> Arrays | None:
         """Return the inner strategy's model, in the dtypes of ``model``.
 
-        FedAdam and others return float64.
+        FedAdam and others return float64. None, and the replies count as rejected, where the model
+        would not be finite: finite replies can overflow in what a strategy computes of them.
         """
         reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
@@ -98,7 +102,18 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self._metrics = without(metrics, aliases)
         if arrays is None:
             return None
-        return {name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()}
+        with np.errstate(over="ignore"):
+            new = {
+                name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()
+            }
+        if not all(np.isfinite(array).all() for array in new.values()):
+            error = ReplyError(
+                f"the model that {type(self.inner).__name__} made of it is not finite"
+            )
+            self.rejected |= {report.node_id: error for report in reports}
+            logger.warning("round %d: all replies rejected: %s", self.server_round, error)
+            return None
+        return new
 
     def reset(self) -> None:
         """Drop the replies."""
@@ -127,6 +142,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
         def read(reply: Message) -> ClientReport:
             report = read_report(reply, self.settings.bounds)
+            check_weight(report, self.inner)
             valid.append(reply)
             return report
 
@@ -155,6 +171,7 @@ def keep_shared(
         The names of the metrics that were added for the strategy, see `add_aliases`.
     """
     records: list[MetricRecord] = []
+    reports = unify_spelling(reports, strategy)
     shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
     for reply, report in zip(replies, reports, strict=True):
         metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
@@ -198,15 +215,15 @@ def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
 
 
 def check_losses(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check that no loss is negative, of which QFedAvg takes a power.
+    """Check that no loss is negative or above `MAX_LOSS`: QFedAvg takes a power of it.
 
     Raises:
         ReplyError: One is.
     """
     del model
     for name, value in update.report.metrics.items():
-        if name.endswith("loss") and value < 0:
-            raise ReplyError(f"metric {name!r} is {value:g}, which is no loss")
+        if name.endswith("loss") and not 0 <= value <= MAX_LOSS:
+            raise ReplyError(f"metric {name!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
 
 
 # What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would

@@ -6,6 +6,7 @@ client's metric hyphens, as in "train_loss" and "train-loss", the strategy gets 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Strategy
@@ -46,12 +47,42 @@ def check_keys(report: ClientReport, strategy: Strategy) -> None:
     Raises:
         ReplyError: One is missing, or the weight is not above 0.
     """
+    check_weight(report, strategy)
+    for attribute, key in metric_keys(strategy):
+        if attribute.startswith("train_") and _value(report, key) is None:
+            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+
+
+def check_weight(report: ClientReport, strategy: Strategy) -> None:
+    """Check that a reply has the metric by which the strategy weights replies.
+
+    Raises:
+        ReplyError: It is missing, or not above 0.
+    """
     for attribute, key in metric_keys(strategy):
         value = _value(report, key)
         if attribute == "weighted_by_key" and (value is None or value <= 0):
             raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
-        if attribute.startswith("train_") and value is None:
-            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+
+
+def unify_spelling(reports: Sequence[ClientReport], strategy: Strategy) -> list[ClientReport]:
+    """Return the reports with one spelling of each metric that the strategy knows.
+
+    Where only some have the strategy's own, as clients of different origins may, these get that
+    metric with hyphens as well.
+    """
+    keys = {key for _, key in metric_keys(strategy)}
+    mixed = {key for key in keys if 0 < sum(key in one.metrics for one in reports) < len(reports)}
+    return [
+        replace(
+            one,
+            metrics={
+                **one.metrics,
+                **{_hyphens(key): one.metrics[key] for key in mixed & one.metrics.keys()},
+            },
+        )
+        for one in reports
+    ]
 
 
 def add_aliases(metrics: Sequence[MetricRecord], strategy: Strategy) -> set[str]:

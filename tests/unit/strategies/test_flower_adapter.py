@@ -349,3 +349,25 @@ def test_adapter_follows_the_contract_of_our_strategies():
     assert isinstance(adapter, FederatedStrategy)
     assert adapter.num_resyncing == 0
     assert adapter.train_type == "train"
+
+
+class Overflows(flower.FedAvg):
+    """A strategy whose model is finite in float64, and infinite in the model's float32."""
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        huge = {name: array.numpy().astype(np.float64) * 1e60 for name, array in arrays.items()}
+        return record(huge), metrics
+
+
+def test_model_that_is_not_finite_is_not_taken(caplog):
+    adapter = FlowerAdapter(Overflows(**MINIMUM))
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
+    replies = [*(valid_reply(1, node) for node in VALID), failed(CRASHED)]
+    assert adapter.aggregate_train(1, replies) == (None, None)
+    reason = "the model that Overflows made of it is not finite"
+    assert {
+        node: text for node, text in reasons(adapter).items() if node != CRASHED
+    } == dict.fromkeys(VALID, reason)
+    assert CRASHED in adapter.rejected
+    assert f"round 1: all replies rejected: {reason}" in caplog.text

@@ -57,7 +57,7 @@ def test_reply_without_the_training_loss_is_rejected_alone():
     assert reasons(adapter) == {
         2: "no finite metric 'train_loss', which the strategy needs",
         3: "no finite metric 'train_loss', which the strategy needs",
-        4: "metric 'train-loss' is -1, which is no loss",
+        4: "metric 'train-loss' is -1, not from 0 to 1e+06",
     }
 
 
@@ -85,3 +85,48 @@ def test_name_that_a_client_uses_itself_is_not_replaced():
     metrics = [MetricRecord({"train-loss": 1.0, "train_loss": 2.0})]
     assert add_aliases(metrics, inner) == set()
     assert dict(metrics[0]) == {"train-loss": 1.0, "train_loss": 2.0}
+
+
+def test_clients_may_spell_the_training_loss_differently():
+    """Li et al. 2020: Delta_k = 1, -8 and 1; h_k = 9, 36 and 9.
+
+    Where a client sends both spellings the strategy's own is taken.
+    """
+    replies = [
+        reply(1, weights(0), **{"train-loss": 0.5}),
+        reply(2, weights(3), train_loss=2.0),
+        reply(3, weights(0), **{"train_loss": 0.5, "train-loss": 9.0}),
+    ]
+    arrays, metrics = aggregated(qfedavg(), replies)
+    np.testing.assert_allclose(arrays["w"].numpy(), 1 - (1 - 8 + 1) / (9 + 36 + 9), rtol=1e-6)
+    assert dict(metrics) == {"train-loss": pytest.approx(1.0)}
+
+
+def test_clients_may_spell_the_weight_differently():
+    adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "my_weight"})
+    replies = [reply(1, weights(0), my_weight=1.0), reply(2, weights(4), **{"my-weight": 3.0})]
+    arrays, _ = aggregated(adapter, replies)
+    assert arrays["w"].numpy().tolist() == [3.0, 3.0]
+
+
+def test_evaluation_without_the_weight_is_rejected_alone():
+    adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "my-weight"})
+    evaluation = [
+        evaluated(1, 1, loss=1.0, **{"my-weight": 1.0}),
+        evaluated(2, 3, loss=5.0),
+        evaluated(3, 3, loss=5.0, **{"my-weight": 3.0}),
+    ]
+    assert adapter.aggregate_evaluate(1, evaluation)["loss"] == 4.0
+    assert list(adapter.rejected) == [2]
+
+
+@pytest.mark.parametrize("loss", [1e45, 1.01e6])
+def test_loss_that_is_none_is_rejected_alone(loss):
+    adapter = qfedavg()
+    replies = [
+        reply(1, weights(0), **{"train-loss": 0.5}),
+        reply(2, weights(0), **{"train-loss": loss}),
+    ]
+    arrays, _ = aggregated(adapter, replies)
+    np.testing.assert_allclose(arrays["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
+    assert reasons(adapter) == {2: f"metric 'train-loss' is {loss:g}, not from 0 to 1e+06"}

@@ -85,8 +85,9 @@ def train_compressed(
 ) -> Message:
     """Handle a training message on the client; other messages pass through.
 
-    Training that diverges is reported to the server, and the client's state stays as it was: an
-    update that is sent and rejected would be added to the next one again.
+    Training that diverges is reported to the server, and the client's state stays as it was, that
+    of the handler included: an update that is sent and rejected would be added to the next one
+    again.
 
     Args:
         message: The server's message.
@@ -115,6 +116,7 @@ def train_compressed(
     model = from_record(arrays)
     layout = Layout.of(without(model, buffers))
 
+    before = context.state.copy()  # the handler keeps its own there, such as momentum
     # Records of its own: other clients in this process share the model.
     message.content = RecordDict({ARRAYS: array_record(arrays), CONFIG: config})
     reply = call_next(message, context)
@@ -138,6 +140,7 @@ def train_compressed(
         data, sent = compress(to_send, uplink(server_round), layout, generator)
         check_range(sent)
     except DivergedError:
+        context.state = before
         return _reply(message, ReplyStatus.DIVERGED, server_round)
     del reply.content[ARRAYS]
     if buffers:

@@ -87,6 +87,26 @@ def test_diverged_training_is_reported_and_changes_no_state(value):
     assert not network.strategy.rejected, "the next training is as usual"
 
 
+def test_diverged_training_changes_no_state_of_the_handler_either():
+    """Momentum of 1e25 is finite, and at 0.9 it would take 70 rounds to fall below 2^53."""
+    network = after_rounds(2)
+    context = network.contexts[0]
+    context.state["momentum"] = model_record(zeros)
+    before = state_bytes(context)
+    (message,) = network.configure(0)
+
+    def fit(message, context):
+        huge = np.full(SIZE, 1e25, np.float32)
+        context.state["momentum"] = model_record(huge)
+        metrics = MetricRecord({"num-examples": 1})
+        content = RecordDict({"arrays": model_record(huge), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    reply = network.client_mod(message, context, fit)
+    assert payload(reply) == struct.pack("<BBI", 3, 2, 3)
+    assert state_bytes(network.contexts[0]) == before
+
+
 def test_diverged_training_of_a_new_client_leaves_it_without_a_state():
     network = stc()
     (message,) = network.configure(0)

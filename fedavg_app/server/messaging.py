@@ -1,6 +1,7 @@
 """The messages of one round: sent to its cohort, and their replies in the clients' order."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import ceil
 
 from flwr.app import Message
@@ -15,6 +16,7 @@ from strategies.reply_validation import error_reason
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
+ROUNDING = 1e-9
 
 
 class RoundMessenger:
@@ -24,11 +26,20 @@ class RoundMessenger:
         grid: Carries the messages.
         nodes: The connected nodes.
         plan: How many clients take part, and how long they are waited for.
+        rejected: Returns the nodes whose replies, of those yielded so far in this round, were
+            rejected.
     """
 
-    def __init__(self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan) -> None:
-        self._grid, self._nodes, self._plan = grid, nodes, plan
-        self._late: set[str] = set()  # ids of messages that were no longer waited for
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: NodeRegistry,
+        plan: TrainingPlan,
+        rejected: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        self._grid, self._nodes, self._plan, self._rejected = grid, nodes, plan, rejected
+        # The messages whose replies were no longer waited for: by id, when they expire.
+        self._late: dict[str, float] = {}
 
     def cohort(self, server_round: int, purpose: str) -> CohortGrid:
         """Return the grid with the nodes of the clients that take part, in the clients' order.
@@ -38,7 +49,8 @@ class RoundMessenger:
         """
         size = self._num_wanted(purpose)
         if purpose == "train":
-            size = ceil(size * (1 + self._plan.over_selection))
+            # Less the rounding error of, for example, 50 * 0.14.
+            size += ceil(size * self._plan.over_selection - ROUNDING)
         connected = self._nodes.clients
         clients = sample_clients(self._plan.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
@@ -52,9 +64,8 @@ class RoundMessenger:
                 # A slow node must not work off messages of rounds that are over, and be late with
                 # all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
-        return SentMessages(
-            cohort, messages, send(cohort, messages), timeout, self._num_wanted(purpose), self._late
-        )
+        ids, enough = send(cohort, messages), self._num_wanted(purpose)
+        return SentMessages(cohort, messages, ids, timeout, enough, self._late, self._rejected)
 
     def _num_wanted(self, purpose: str) -> int:
         plan = self._plan
@@ -62,10 +73,17 @@ class RoundMessenger:
         return cohort_size(fraction, self._nodes.num_clients)
 
     def _drop_late_replies(self) -> None:
-        """Fetch the replies that came after their round; a grid keeps them until they are."""
+        """Fetch the replies that came after their round; a grid keeps them until they are.
+
+        There will be none to a message that has expired.
+        """
+        now = time.time()
+        for message_id in [one for one, expiry in self._late.items() if expiry < now]:
+            del self._late[message_id]
         if self._late:
             for replies in poll_replies(self._grid, list(self._late), timeout=0.0):
-                self._late -= {reply.metadata.reply_to_message_id for reply in replies}
+                for reply in replies:
+                    self._late.pop(reply.metadata.reply_to_message_id, None)
 
 
 class SentMessages:
@@ -76,8 +94,10 @@ class SentMessages:
         messages: One for each node.
         message_ids: Their ids; None for one that could not be sent.
         timeout: Seconds after which replies are no longer waited for; None waits for all.
-        enough: Replies without an error after which the others are no longer waited for.
-        late: Gets the ids of the messages whose replies were no longer waited for.
+        enough: Usable replies after which the others are no longer waited for.
+        late: Gets the ids of the messages whose replies were no longer waited for, and when they
+            expire, in seconds of the epoch.
+        rejected: Returns the nodes whose replies, of those yielded so far, were rejected.
 
     Attributes:
         num_sent: How many messages were sent.
@@ -94,11 +114,15 @@ class SentMessages:
         message_ids: Sequence[str | None],
         timeout: float | None,
         enough: int,
-        late: set[str],
+        late: dict[str, float],
+        rejected: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
+        self._rejected = rejected
         self.unanswered: dict[int, str] = {}
         self._nodes: dict[str, int] = {}
+        self._expiry: dict[str, float] = {}
+        self._usable = 0  # replies yielded and not rejected
         self.num_sent = self.bytes_down = self.bytes_up = 0
         for message, message_id in zip(messages, message_ids, strict=True):
             node = message.metadata.dst_node_id
@@ -106,6 +130,7 @@ class SentMessages:
                 self.unanswered[node] = "it could not be sent a message"
                 continue
             self._nodes[message_id] = node
+            self._expiry[message_id] = message.metadata.created_at + message.metadata.ttl
             self.num_sent += 1
             self.bytes_down += message_bytes(message)
 
@@ -114,34 +139,40 @@ class SentMessages:
 
         Replies arrive in any order, and sums of floats depend on it. Each is yielded as soon as
         those before it have come, so that decoding and adding up go on while others still train.
+        Where fewer than all are enough, those that are there are yielded once they could be, and
+        others are waited for in place of rejected ones.
         """
         order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))
         arrived: dict[str, Message] = {}
-        usable = 0
         for replies in poll_replies(self._cohort, self._nodes, self._timeout):
-            for reply in replies:
-                arrived[reply.metadata.reply_to_message_id] = reply
-                usable += not reply.has_error()
+            arrived |= {reply.metadata.reply_to_message_id: reply for reply in replies}
             while pending and pending[0] in arrived:
                 message_id = pending.pop(0)
                 yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
-            if usable >= self._enough:
-                break
+            without_error = sum(not reply.has_error() for reply in arrived.values())
+            if self._usable + without_error >= self._enough:
+                yield from self._accept_all(arrived, pending)
+                if self._usable >= self._enough:
+                    break
+        yield from self._accept_all(arrived, pending)
         for message_id in pending:
-            node = self._nodes[message_id]
-            if message_id in arrived:
-                yield from self._accept(arrived.pop(message_id), node)
-            else:
-                self._late.add(message_id)
-                if usable < self._enough:
-                    self.unanswered[node] = "no reply in time"
+            self._late[message_id] = self._expiry[message_id]
+            if self._usable < self._enough:
+                self.unanswered[self._nodes[message_id]] = "no reply in time"
+
+    def _accept_all(self, arrived: dict[str, Message], pending: list[str]) -> Iterator[Message]:
+        """Yield the replies that have come, in the order of ``pending``; empty ``arrived``."""
+        for message_id in [one for one in pending if one in arrived]:
+            pending.remove(message_id)
+            yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
 
     def _accept(self, reply: Message, node: int) -> Iterator[Message]:
         """Yield the reply, unless it is Flower's, about a node that cannot be reached."""
         if reply.metadata.src_node_id == node:
             self.bytes_up += message_bytes(reply)
             yield reply
+            self._usable += not reply.has_error() and node not in self._rejected()
         elif reply.has_error():
             self.unanswered[node] = error_reason(reply.error)
         else:

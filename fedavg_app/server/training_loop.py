@@ -53,7 +53,7 @@ class TrainingLoop:
         completed: Sequence[RoundMetrics] = (),
     ) -> None:
         self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
-        self._messenger = RoundMessenger(grid, nodes, plan)
+        self._messenger = RoundMessenger(grid, nodes, plan, lambda: strategy.rejected)
         self._client_config, self._evaluate = client_config, evaluate
         self._on_round_end = on_round_end
         self._history = list(completed)

@@ -5,6 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedavg_app.flower_internals import error_reply
+from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid, sample_clients
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
@@ -31,12 +32,15 @@ class AnsweringGrid(ScriptedGrid):
         return Message(arrays(message.metadata.dst_node_id), reply_to=message)
 
 
-def sent_messages(grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None):
+def sent_messages(
+    grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None, rejected=()
+):
     """Send one message to each node with ``push``; return the messages and `SentMessages`."""
     messages = [Message(arrays(5), dst_node_id=node, message_type="train") for node in NODES]
     ids = push(grid, messages)
-    late = set() if late is None else late
-    return messages, SentMessages(CohortGrid(grid, NODES), messages, ids, timeout, enough, late)
+    late = {} if late is None else late
+    grid = CohortGrid(grid, NODES)
+    return messages, SentMessages(grid, messages, ids, timeout, enough, late, lambda: rejected)
 
 
 def sources(replies):
@@ -79,30 +83,30 @@ def test_message_that_could_not_be_sent_is_not_counted_and_not_waited_for(clock)
 
 
 def test_messages_that_a_grid_refuses_all_at_once_are_all_unanswered(clock):
-    late = set()
+    late = {}
     _, sent = sent_messages(AnsweringGrid(clock, [0.0] * 3), lambda *_: [None] * 3, late=late)
     assert list(sent.replies()) == []
     assert sent.unanswered == dict.fromkeys(NODES, "it could not be sent a message")
     assert (sent.num_sent, sent.bytes_down, sent.bytes_up) == (0, 0, 0)
-    assert late == set()
+    assert late == {}
 
 
 def test_node_that_does_not_reply_in_time_is_unanswered_and_its_message_late(clock):
-    late = set()
+    late = {}
     grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
     messages, sent = sent_messages(grid, timeout=1.0, late=late)
     assert sources(sent.replies()) == [10, 12]
     assert sent.unanswered == {11: "no reply in time"}
-    assert late == {messages[1].metadata.message_id}
+    assert list(late) == [messages[1].metadata.message_id]
 
 
 def test_nodes_beyond_the_replies_that_are_enough_are_not_waited_for(clock):
-    late = set()
+    late = {}
     messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 9.0, 0.1]), enough=2, late=late)
     assert sources(sent.replies()) == [10, 12]
     assert clock.now < 1
     assert sent.unanswered == {}, "a reply that was not needed is no failure"
-    assert late == {messages[1].metadata.message_id}
+    assert list(late) == [messages[1].metadata.message_id]
 
 
 class FailingGrid(AnsweringGrid):
@@ -114,6 +118,14 @@ class FailingGrid(AnsweringGrid):
 def test_error_reply_does_not_count_among_the_replies_that_are_enough(clock):
     _, sent = sent_messages(FailingGrid(clock, [0.0, 1.0, 2.0]), enough=2)
     assert sources(sent.replies()) == NODES
+
+
+def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
+    """Node 11's reply comes first, and is known to be unusable only once it has been read."""
+    grid = AnsweringGrid(clock, [1.0, 0.0, 0.5])
+    _, sent = sent_messages(grid, enough=2, rejected=[11])
+    assert sources(sent.replies()) == [11, 12, 10]
+    assert sent.unanswered == {}
 
 
 class ServersReplyGrid(AnsweringGrid):
@@ -176,6 +188,14 @@ def test_over_selection_adds_its_share_to_the_training_cohort_only():
     assert len(cohort_of(over, "evaluate")) == 2
 
 
+@pytest.mark.parametrize(("fraction", "share", "expected"), [(0.5, 0.14, 57), (0.25, 0.28, 32)])
+def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share, expected):
+    """50 * 0.14 and 25 * 0.28 are 7 and a little more in floats."""
+    plan = replace(PLAN, fraction_train=fraction, over_selection=share)
+    sent = messenger(None, plan, num_clients=100).cohort(1, "train")
+    assert len(sent.get_node_ids()) == expected
+
+
 def test_messages_expire_soon_after_the_rounds_deadline(clock):
     grid = AnsweringGrid(clock, [0.0] * 3)
     for timeout, expected in ((7.5, 7.5 + EXPIRY_SECONDS), (None, None)):
@@ -197,3 +217,19 @@ def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     second = sender.send(cohort, training_messages([10]), "train")
     assert [message.metadata.dst_node_id for _, message in grid.pending.values()] == [10]
     assert sources(second.replies()) == [10]
+
+
+def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch):
+    grid = AnsweringGrid(clock, [0.0, None, 0.0])
+    sender = messenger(grid, replace(PLAN, round_timeout=1.0))
+    cohort = CohortGrid(grid, NODES)
+    messages = training_messages(NODES)
+    list(sender.send(cohort, messages, "train").replies())
+    expiry = messages[1].metadata.created_at + 1.0 + EXPIRY_SECONDS
+    asked = []
+    monkeypatch.setattr(grid, "pull_messages", lambda ids: asked.append(list(ids)) or [])
+    for now, expected in ((expiry - 0.1, [[messages[1].metadata.message_id]]), (expiry + 0.1, [])):
+        asked.clear()
+        monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
+        sender.send(cohort, [], "train")
+        assert asked == expected

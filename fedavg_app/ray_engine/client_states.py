@@ -39,11 +39,12 @@ class ClientStates:
         self._bytes -= state_bytes(state)
         return state
 
-    def pickled(self, partition: int) -> bytes:
-        """Return the pickled state of a client that has one."""
+    def pickled(self, partition: int) -> bytes | None:
+        """Return the client's pickled state, None where it has none."""
         if partition in self._on_disk:
             return self._file(partition).read_bytes()
-        return pickle.dumps(self._in_memory[partition])
+        state = self._in_memory.get(partition)
+        return None if state is None else pickle.dumps(state)
 
     def put(self, partition: int, state: RecordDict) -> None:
         """Store the state of a client that has none here; an empty one is not stored.

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from flwr.app import Message
 
@@ -107,6 +107,10 @@ class Dispatcher:
             if idle:
                 return idle
             self.pool.wait(CHECK_SECONDS)
+
+    def any_moving(self, clients: Set[int]) -> bool:
+        """Return whether a state of these clients is on its way to another worker."""
+        return not self._moving.keys().isdisjoint(clients)
 
     def _keep_order(self, clients: set[int]) -> None:
         """Let clients with an earlier message handle the next one after it.

@@ -148,8 +148,7 @@ class RayGrid(BaseGrid):
                         worker, worker.request, "evaluate", data.options, arrays, part
                     )
                 while any(self._is_unanswered(worker, "evaluate", None) for worker in parts):
-                    self.wait(CHECK_SECONDS)
-                    dispatcher.receive()
+                    self._wait_for_answers()
                 for worker, part in parts.items():
                     answer = dispatcher.answers.pop((worker, "evaluate", None), [])
                     results |= zip(part, answer, strict=False)
@@ -161,14 +160,15 @@ class RayGrid(BaseGrid):
         """Return, by partition, the states changed since the last call, pickled; None for none."""
         dispatcher = self._dispatcher
         changed, dispatcher.changed = dispatcher.changed, set()
+        while dispatcher.any_moving(changed):
+            self._wait_for_answers()
         asked: dict[int, WorkerHandle] = {}
         for client in changed & dispatcher.owner.keys():
             asked[client] = dispatcher.owner[client]
             dispatcher.pool.attempt(asked[client], asked[client].request, "pickled_state", client)
         # A worker that dies meanwhile has lost its clients' states: they have none.
         while any(self._is_unanswered(asked[client], "pickled_state", client) for client in asked):
-            self.wait(CHECK_SECONDS)
-            dispatcher.receive()
+            self._wait_for_answers()
         states = {
             client: dispatcher.answers.pop((worker, "pickled_state", client), None)
             for client, worker in asked.items()
@@ -184,6 +184,12 @@ class RayGrid(BaseGrid):
             dispatcher.owner[client] = worker
             loaded = pickle.loads(state)  # noqa: S301 - our own
             dispatcher.pool.attempt(worker, worker.request, "put_state", client, loaded)
+
+    def _wait_for_answers(self) -> None:
+        """Wait until a worker has answered, but not for one that hangs."""
+        self.wait(CHECK_SECONDS)
+        self._dispatcher.pool.replace_hanging()
+        self._dispatcher.receive()
 
     def _is_unanswered(self, worker: WorkerHandle, name: str, key: object) -> bool:
         """Return whether a request to a worker that is still alive has no answer yet."""

@@ -145,8 +145,8 @@ class Worker:
         """Remove and return a client's state, for the worker that is to have it."""
         return self._states.pop(partition)
 
-    def pickled_state(self, partition: int) -> bytes:
-        """Return a client's state, pickled."""
+    def pickled_state(self, partition: int) -> bytes | None:
+        """Return a client's state, pickled; None where it has none."""
         return self._states.pickled(partition)
 
     def handle(self, message: Message, seconds: float | None, received: float) -> HandledMessage:

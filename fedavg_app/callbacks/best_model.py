@@ -1,7 +1,7 @@
 """The best model of a training, by test accuracy: ``best.safetensors``."""
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
@@ -9,7 +9,9 @@ from safetensors import SafetensorError, safe_open
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.model_file import load_model, save_model
 from fedavg_app.config import RunConfig
+from fedavg_app.server.checkpoint_manifest import FOLDER
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
 
 BEST_MODEL_FILE = "best.safetensors"
 
@@ -18,7 +20,9 @@ class BestModel(Callback):
     """A callback that keeps the model of the first round with the best test accuracy.
 
     It is written as the training ends, and with every checkpoint, so that a training that is
-    resumed knows it. The file's metadata have the round and the accuracy.
+    resumed knows it. Where a training ends with a better model than that of its last checkpoint,
+    the earlier file goes into the checkpoint's folder: a resumed training takes that one, since the
+    rounds after the checkpoint are done again. The file's metadata have the round and the accuracy.
 
     Args:
         run: The training.
@@ -29,12 +33,13 @@ class BestModel(Callback):
 
     def __init__(self, run: TrainingRun) -> None:
         self._path = run.folder / BEST_MODEL_FILE
+        self._of_checkpoint = run.folder / FOLDER / BEST_MODEL_FILE
         config = run.config
         self._every = config.checkpoint_every if isinstance(config, RunConfig) else 0
         self.model: ArrayRecord | None = None
         self._accuracy, self._round, self._written = -1.0, 0, True
         if run.completed:
-            self._read(run.task.model().state_dict())
+            self._read(run.task.model().state_dict(), run.completed)
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Keep the model if it is the best.
@@ -55,6 +60,9 @@ class BestModel(Callback):
             RunError: It cannot be written.
         """
         del result
+        if self._every and not self._written:
+            with suppress(OSError):  # there is no checkpoint, or its rounds were not tested
+                self._path.replace(self._of_checkpoint)
         self._write()
 
     def _write(self) -> None:
@@ -63,11 +71,18 @@ class BestModel(Callback):
             save_model(self.model, self._path, about)
             self._written = True
 
-    def _read(self, names: Iterable[str]) -> None:
-        # Without the file, which an older version did not write, the best of what comes is kept.
-        with contextlib.suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
-            with safe_open(self._path, framework="numpy") as file:
-                about = file.metadata()
-            model = load_model(self._path, names)
-            self._accuracy, self._round = float(about["accuracy"]), int(about["round"])
-            self.model = model
+    def _read(self, names: Iterable[str], completed: Sequence[RoundMetrics]) -> None:
+        """Take the best model of the completed rounds; without its file, the best of what comes."""
+        best = best_point(accuracy_curve(completed))
+        for path in (self._path, self._of_checkpoint):
+            with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
+                with safe_open(path, framework="numpy") as file:
+                    about = file.metadata()
+                if best is None or int(about["round"]) != best[0]:
+                    continue
+                self.model = load_model(path, names)
+                self._round, self._accuracy = best
+                path.replace(self._path)
+                return
+        with suppress(OSError):
+            self._path.unlink()  # it is of a round that is done again

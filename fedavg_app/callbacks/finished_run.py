@@ -56,6 +56,17 @@ def read_config(folder: Path) -> dict[str, Any]:
         return _read_table(folder / CONFIG_FILE)
 
 
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return the numbers of a training's ``summary.json``; none where it has not ended.
+
+    Raises:
+        ConfigError: The file is damaged.
+    """
+    with _naming(folder, "a run"):
+        path = folder / SUMMARY_FILE
+        return _read_table(path) if path.is_file() else {}
+
+
 def _read_table(path: Path) -> dict[str, Any]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))

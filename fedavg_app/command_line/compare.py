@@ -91,7 +91,8 @@ def _print_until(target: float, runs: Mapping[str, "FinishedRun"]) -> None:
         if reached is None:
             rows[name] = ["-"] * 4
             continue
-        until = [metrics for metrics in run.history if metrics.round < reached + 1]
+        last = next(place for place, one in enumerate(run.history) if one.round >= reached)
+        until = run.history[: last + 1]
         seconds = sum(metrics.seconds for metrics in until)
         rows[name] = [f"{reached:.1f}", *_traffic(until[-1]), f"{seconds:.0f}"]
     _print_table(f"to accuracy {target:g}", ["rounds", "up", "down", "seconds"], rows)

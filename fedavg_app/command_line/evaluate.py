@@ -30,6 +30,7 @@ def evaluate(
     from safetensors import SafetensorError
 
     from fedavg_app.callbacks.best_model import BEST_MODEL_FILE
+    from fedavg_app.callbacks.finished_run import read_summary
     from fedavg_app.callbacks.model_file import load_model
     from fedavg_app.callbacks.run_directory import MODEL_FILE
     from fedavg_app.server.evaluation import CentralEvaluation
@@ -42,7 +43,12 @@ def evaluate(
         model = load_model(path, task.model().state_dict())
     except (OSError, SafetensorError, KeyError) as error:
         raise ConfigError("RUN", str(folder), f"{path.name} cannot be read: {error}") from error
-    evaluation = CentralEvaluation(task, task.dataset(config.data_options), config)
+    data = task.dataset(config.data_options)
+    typer.echo(f"data: {data.description}")
+    trained_on = read_summary(folder)
+    if trained_on.get("data-fingerprint", data.fingerprint) != data.fingerprint:
+        typer.echo(f"these are not the data of the run: {trained_on.get('data')}", err=True)
+    evaluation = CentralEvaluation(task, data, config)
     loss, accuracy = evaluation(model)
     typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")
     table = evaluation.confusion(model, MAX_CLASSES)

@@ -1,6 +1,7 @@
 """`evaluate` and `compare`, on small real trainings."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 
 from fedavg_app.command_line.compare import labels
 from fedavg_app.command_line.main import main
-from fedavg_app.config import RunConfig
+from fedavg_app.config import CentralConfig, RunConfig
 from tests.support import fake_runs
 
 TRAINING = (
@@ -49,6 +50,20 @@ def test_saved_model_has_the_accuracy_of_its_run(monkeypatch, capsys, folders):
     assert f"test accuracy {summary['final-accuracy']:.4f}" in shown
     best = command_line(monkeypatch, capsys, "evaluate", folders[0], "--best")
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
+
+
+def test_evaluation_on_other_data_than_the_runs_says_so(monkeypatch, capsys, folders, tmp_path):
+    shutil.copytree(folders[0], tmp_path / "run")
+    words = ["evaluate", tmp_path / "run"]
+    assert command_line(monkeypatch, capsys, *words).startswith("data: embedded MNIST subset")
+    path = tmp_path / "run/summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(json.dumps({**summary, "data": "full MNIST", "data-fingerprint": "0" * 64}))
+    monkeypatch.setattr(sys, "argv", ["fedavg", *map(str, words)])
+    assert main() == 0
+    assert capsys.readouterr().err == "these are not the data of the run: full MNIST\n"
+    path.unlink()
+    assert "test accuracy" in command_line(monkeypatch, capsys, *words)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +123,18 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, c
         "1.0", "10.0 MB", "20.0 MB", "4",
     ]  # fmt: skip
     assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
+
+
+def test_comparison_counts_seconds_of_a_training_that_is_not_tested_every_round(
+    monkeypatch, capsys, tmp_path
+):
+    """Central training has a line for every test: here of steps 0, 100 and 200, 30 s each."""
+    lines = [{**entry, "round": 100 * entry["round"], "seconds": 30} for entry in fake_runs.HISTORY]
+    fake_runs.write(tmp_path / "a", CentralConfig(task="mnist-logistic"), lines)
+    words = ["compare", tmp_path / "a", "--target"]
+    for target, expected in (("0.9", ["150.0", "90"]), ("0.85", ["100.0", "60"])):
+        shown = cells(command_line(monkeypatch, capsys, *words, target))[1]
+        assert [shown[1], shown[-1]] == expected
 
 
 def cells(shown):

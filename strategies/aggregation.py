@@ -1,7 +1,7 @@
 """Weighted means and gradient steps: pure functions on NumPy arrays, no Flower import."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,26 +62,6 @@ class WeightedMean:
             name: cast_like(total / self._total_weight, self._dtypes[name])
             for name, total in self._sums.items()
         }
-
-
-def weighted_mean(
-    updates: Sequence[Mapping[str, NDArray[np.generic]]], weights: Sequence[float]
-) -> Arrays:
-    """Return the `WeightedMean` of a sequence of named arrays.
-
-    Args:
-        updates: One mapping per client, array name to array; same names and shapes in all.
-        weights: One positive weight per update, usually the number of local examples n_k.
-
-    Raises:
-        ValueError: No update, a different number of weights, or a weight that is not positive.
-    """
-    if len(updates) != len(weights):
-        raise ValueError(f"need one weight per update, got {len(updates)} and {len(weights)}")
-    mean = WeightedMean()
-    for update, weight in zip(updates, weights, strict=True):
-        mean.add(update, weight)
-    return mean.result()
 
 
 def gradient_step(

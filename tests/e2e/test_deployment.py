@@ -11,7 +11,6 @@ from safetensors.numpy import load_file
 import tasks
 from fedavg_app.config import RunConfig
 from fedavg_app.partitioning.cache import partition
-from strategies.aggregation import weighted_mean
 from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
 from tasks.examples import Examples
@@ -19,6 +18,7 @@ from tasks.local_training import TaskClient
 from tests.support import data_slices
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
+from tests.support.means import weighted_mean
 from tests.support.namespaces import Network
 
 NODES = 3

@@ -56,7 +56,8 @@ class MomentumCorrection(ErrorFeedback):
 
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return the residual with the new momentum, and both."""
-        norm = float(np.linalg.norm(update.astype(np.float64)))
+        # Not `np.linalg.norm`: sums of BLAS depend on the number of its threads.
+        norm = math.sqrt(np.square(update, dtype=np.float64).sum())
         if self.clip_norm < norm < math.inf:
             update = update * np.float32(self.clip_norm / norm)
         momentum = add(np.float32(self.momentum) * memory["momentum"], update)

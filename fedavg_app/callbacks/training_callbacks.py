@@ -1,6 +1,7 @@
 """Calls the callbacks of a training."""
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -45,8 +46,15 @@ class TrainingCallbacks:
         self.result = TrainingResult(list(run.completed), folder=self.run.folder)
         self._log = LogFile(self.run.folder)
         self._best = BestModel(self.run)
-        # The console comes last: at the end it says where the results are.
-        made = [make(self.run) for make in (RunDirectory, *callbacks, Console)]
+        try:
+            # The console comes last: at the end it says where the results are.
+            made = [make(self.run) for make in (RunDirectory, *callbacks, Console)]
+        except BaseException:
+            if not run.completed:
+                shutil.rmtree(
+                    self.run.folder, ignore_errors=True
+                )  # made above, with no round in it
+            raise
         self._callbacks: list[Callback] = [self._best, *made]
 
     def __enter__(self) -> "TrainingCallbacks":

@@ -155,3 +155,19 @@ def test_unwritable_run_dir_is_refused_before_the_training(tmp_path):
     config = RunConfig(run_dir=str(tmp_path / "file" / "runs"))
     with pytest.raises(ConfigError, match=r"run-dir = .*: cannot write there"):
         TrainingCallbacks(training_run(config=config))
+
+
+@pytest.mark.parametrize("completed", [(), tuple(ROUNDS)])
+def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run(
+    tmp_path, completed
+):
+    def fail(run):
+        raise ConfigError("callback", "mlflow", "no server answers")
+
+    before = tmp_path / "earlier"
+    before.mkdir()
+    changes = {"resume": str(before)} if completed else {}
+    with pytest.raises(ConfigError, match="no server answers"):
+        TrainingCallbacks(training_run(tmp_path, completed, **changes), [fail])
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
+    assert (before / "history.jsonl").is_file() == bool(completed)

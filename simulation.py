@@ -8,7 +8,7 @@ import sys
 try:
     from fedavg_app.command_line.main import main
 except ModuleNotFoundError as error:
-    sys.exit(f"error: {error.name} is missing; run: pip install 'fedavg-app[simulation]'")
+    sys.exit(f"error: {error.name} is missing; run: pip install -e '.[simulation]'")
 
 if __name__ == "__main__":
     sys.exit(main())

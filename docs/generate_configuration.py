@@ -14,7 +14,11 @@ HEAD = """# Configuration
 Every key of the run config. `flwr run . -c "seed=2"`, `python simulation.py run --seed 2` and `--config FILE.toml` with a line `seed = 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
 This page is generated from `fedavg_app/config.py` by `python docs/generate_configuration.py`.
 
-The column "changes" says how a key affects the result of a run: "result", it is part of what the run computes, and a resumed run must have the same value; "free on resume", it is, but a resumed run may have another; "nothing", it says where and how the run is done.
+The column "changes" says how a key affects the result of a run:
+
+- "result": it is part of what the run computes, and a resumed run must have the same value.
+- "result; free on resume": it is part of that, but a resumed run may have another value.
+- "nothing": it says where and how the run is done. `min-nodes` and `node-timeout` can still decide who takes part in a round, and `clients-per-batch` the last bits of a sum.
 """
 
 

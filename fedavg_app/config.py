@@ -73,7 +73,7 @@ class TrainingConfig(BaseModel):
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
             "auto",
-            description="auto tries the cache, a system package, a mirror, and the embedded part",
+            description="mirror, hub, embedded, or auto: cache, system package, mirror, embedded",
         )
     )
     data_dir: Annotated[str, Effect.NONE] = Field(
@@ -88,7 +88,7 @@ class TrainingConfig(BaseModel):
         0, description="stop after so many rounds without a better test accuracy; 0 means never"
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
-        "auto", description="where models are trained; auto: the GPU if there is one"
+        "auto", description="where models are trained: cpu, cuda, or auto, the GPU if there is one"
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="fixes partition, initial model, participation and every client's batches"
@@ -163,7 +163,8 @@ class RunConfig(TrainingConfig):
         0, description="nodes a run waits for, the others may join later; 0 means one per client"
     )
     node_timeout: Annotated[Seconds, Effect.NONE] = Field(
-        3.0, description="seconds without a new node after which a run stops waiting for more"
+        3.0,
+        description="seconds without a new node, or later without any, after which a run gives up",
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
         0, description="rounds between two checkpoints; 0 means that there are none"

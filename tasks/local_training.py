@@ -16,7 +16,7 @@ from tasks.evaluation import Parameters, evaluate, load_parameters
 from tasks.examples import Examples
 from tasks.local_sgd import Batches, LocalSGD, Settings, joint_trainer
 from tasks.random_streams import derive_seed, seeded, torch_generator
-from tasks.sgd import make_step, mean_gradients
+from tasks.sgd import make_step, mean_gradients, uses_batch_statistics
 from tasks.transfers import staged, to_arrays, to_tensor
 from tasks.weight_update import Update
 
@@ -157,6 +157,8 @@ class TaskClient(NumPyClient):
         with self._seeded(config, examples.targets.device):
             first, _ = examples.slice(0, 1)
         size = efficient_batch_size(self.model, first, first.device)
+        if uses_batch_statistics(self.model):
+            size = len(examples)
         with self._seeded(config, examples.targets.device):
             loss, found = mean_gradients(
                 self.model,

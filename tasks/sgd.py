@@ -70,7 +70,7 @@ class AutogradStep:
     def _gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss and its gradients, of a large batch in parts."""
         size = efficient_batch_size(self._model, inputs, inputs.device)
-        if len(inputs) > size and not _uses_batch_statistics(self._model):
+        if len(inputs) > size and not uses_batch_statistics(self._model):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
             predictions = count_predictions(targets)
             return mean_gradients(self._model, self._loss, self._weights, parts, predictions)
@@ -81,7 +81,7 @@ class AutogradStep:
         return loss.detach(), gradients
 
 
-def _uses_batch_statistics(model: nn.Module) -> bool:
+def uses_batch_statistics(model: nn.Module) -> bool:
     """Return whether a network normalises by the batch's mean and variance."""
     kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
     return any(isinstance(module, kinds) for module in model.modules())

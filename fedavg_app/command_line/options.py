@@ -93,6 +93,9 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         fix = f"give a TOML file of keys, or a run's config.json ({error})"
         raise ConfigError("config", str(path), fix) from error
+    if not isinstance(values, dict):
+        fix = "holds no table; give a TOML file of keys, or a run's config.json"
+        raise ConfigError("config", str(path), fix)
     known = {kebab(name) for config in (RunConfig, CentralConfig) for name in config.model_fields}
     for key in values:
         if key not in known:

@@ -56,8 +56,8 @@ def make_partitioner(name: str, arguments: Mapping[str, Any]) -> Partitioner:
 def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
     """Return the rows of every client in a split of the data set.
 
-    The same seed splits both alike: a client's test examples have the classes, or the owner, of its
-    training examples.
+    The same seed splits both alike: a client's test examples have the owner of its training
+    examples, or its classes, as nearly as the splits have the same share of each class.
 
     Args:
         data: The data set.

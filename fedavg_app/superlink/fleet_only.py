@@ -92,5 +92,7 @@ def _is_fleet_request(scope: Scope) -> bool:
 
 
 def _has_bounded_body(scope: Scope) -> bool:
+    if any(name.lower() == b"transfer-encoding" for name, _ in scope["headers"]):
+        return False  # a server that takes it beside a length reads on beyond that
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
     return len(lengths) == 1 and lengths[0].isdigit() and int(lengths[0]) <= MAX_BODY_BYTES

@@ -6,12 +6,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import platformdirs
 
+from tasks.data.atomic_file import flush
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 
 CACHE_VARIABLE = "FEDAVG_APP_CACHE"
@@ -26,8 +27,32 @@ def cache_root() -> Path:
 
 
 def is_cached(name: str) -> bool:
-    """Return whether the data set of that name is in the cache, complete."""
-    return (cache_root() / name / META).is_file()
+    """Return whether the data set of that name is in the cache, complete.
+
+    Raises:
+        DataError: The cache cannot be read.
+    """
+    meta = cache_root() / name / META
+    try:
+        return meta.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DataError(
+            f"the data cache {meta.parent} cannot be read ({error.strerror}); set "
+            f"${CACHE_VARIABLE} to a directory that you can read and write"
+        ) from error
+
+
+def delete_others(name: str, prefix: str) -> None:
+    """Delete the data sets whose names in the cache begin with the prefix, but for this one.
+
+    Processes that have mapped the arrays of one keep them.
+    """
+    folder = cache_root() / name
+    for other in cache_root().glob(f"{prefix}*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def load_cached(
@@ -55,7 +80,7 @@ def load_cached(
     if not is_cached(name):
         train, test = parse()
         with reporting_write_errors(folder):
-            _write(folder, train, test)
+            _write(folder, train, test, private=options.own)
     try:
         fingerprint = json.loads((folder / META).read_text())["fingerprint"]
         # Copy on write: processes share the pages, and torch requires writable arrays.
@@ -86,7 +111,8 @@ def reporting_write_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, train: Split, test: Split) -> None:
+def _write(folder: Path, train: Split, test: Split, *, private: bool) -> None:
+    """Write the data set, on the disk before it is named; nobody else can read a private one."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -100,10 +126,22 @@ def _write(folder: Path, train: Split, test: Split) -> None:
                 digest.update(array.tobytes())
                 np.save(temporary / f"{name}-{part}.npy", array)
         (temporary / META).write_text(json.dumps({"fingerprint": digest.hexdigest()}))
+        for path in [*temporary.iterdir(), temporary]:
+            flush(path)
+        if not private:
+            temporary.chmod(0o755)  # mkdtemp's 0700 would hide the data from other users
         try:
             temporary.rename(folder)
         except OSError:
-            if not (folder / META).is_file():  # not another process's finished work
-                raise
+            if (folder / META).is_file() and (folder / META).stat().st_size:
+                return  # another process was faster
+            # One that lost its power while it wrote, in an earlier version.
+            with (
+                tempfile.TemporaryDirectory(dir=folder.parent, prefix=".damaged-") as damaged,
+                suppress(FileNotFoundError),
+            ):
+                folder.rename(Path(damaged) / folder.name)
+            temporary.rename(folder)
+        flush(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

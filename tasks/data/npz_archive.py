@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tasks.data.dataset import DataError, Split
 
 TRAIN, TEST = "train.npz", "test.npz"
+NO_PREDICTION = -100  # what torch's cross-entropy ignores
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Schema:
         shape: Of one input.
         classes: Targets are below; a negative one is no prediction.
         predictions: The shape of one example's targets; () for a single one.
+        symbols: Inputs are 0 to below; 0 means that all values of the dtype are inputs.
     """
 
     dtype: type[np.generic]
     shape: tuple[int, ...]
     classes: int
     predictions: tuple[int, ...] = ()
+    symbols: int = 0
 
 
 def find(folder: Path) -> list[Path]:
@@ -74,8 +77,9 @@ def checked(
     """
     wanted = f"{np.dtype(schema.dtype)} (n, {', '.join(map(str, schema.shape))})"
     if inputs.dtype != schema.dtype or inputs.ndim == 0 or inputs.shape[1:] != schema.shape:
-        found = f"{inputs.dtype} {inputs.shape}"
-        raise DataError(f"{path}: inputs are {found}, not {wanted}; write it again")
+        raise DataError(
+            f"{path}: inputs are {inputs.dtype} {inputs.shape}, not {wanted}; write it again"
+        )
     if not np.issubdtype(targets.dtype, np.integer):
         raise DataError(f"{path}: targets are {targets.dtype}, not integers; write it again")
     if targets.shape != (len(inputs), *schema.predictions) or len(inputs) == 0:
@@ -84,4 +88,10 @@ def checked(
         )
     if targets.max() >= schema.classes or (not schema.predictions and targets.min() < 0):
         raise DataError(f"{path}: targets must be 0 to {schema.classes - 1}; write it again")
-    return Split(inputs, targets.astype(np.int64))
+    if schema.symbols and (inputs.min() < 0 or inputs.max() >= schema.symbols):
+        raise DataError(f"{path}: inputs must be 0 to {schema.symbols - 1}; write it again")
+    found = targets.astype(np.int64)
+    found[found < 0] = NO_PREDICTION
+    if not (found.reshape(len(found), -1) >= 0).any(axis=1).all():
+        raise DataError(f"{path}: an example has no prediction; leave it out")
+    return Split(inputs, found)

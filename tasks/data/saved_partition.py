@@ -1,7 +1,8 @@
 """A device's own examples as ``flwr-datasets create`` writes them.
 
 Such a folder, ``partition_0`` for example, holds rows of a data set of the Hugging Face hub, as the
-library `datasets` saves them. They are for training; there is no test set.
+library `datasets` saves them. They are for training, but for those of a data set with owners, of
+which a part is for testing, as it is of the hub's.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ def find(folder: Path) -> list[Path]:
 def read(
     folder: Path, read_hub: Callable[[Any], tuple[Split, Split]], schema: Schema
 ) -> tuple[Split, Split]:
-    """Read the folder into (train, test); the latter is empty.
+    """Read the folder into (train, test); the latter is empty for data without owners.
 
     Args:
         folder: The folder.
@@ -39,7 +40,7 @@ def read(
 
     try:
         rows = datasets.load_from_disk(str(folder))
-        train, _ = read_hub({"train": rows, "test": rows.select(range(1))})
+        train, test = read_hub({"train": rows, "test": rows.select(range(1))})
     except ModuleNotFoundError:
         raise
     except (ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -47,5 +48,8 @@ def read(
         raise DataError(
             f"{folder} has no rows of this data set ({reason}); create it again"
         ) from error
+    owned = train.owners is not None and len(test) > 0
     train = checked(folder, train.inputs, train.targets, schema)
+    if owned:
+        return train, checked(folder, test.inputs, test.targets, schema)
     return train, Split(train.inputs[:0], train.targets[:0])

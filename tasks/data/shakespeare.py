@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.dataset import DataError, Split
-from tasks.data.npz_archive import Schema
+from tasks.data.npz_archive import NO_PREDICTION, Schema
 from tasks.data.sources import Sources, Splits
 
 # The lines of every (play, role), in the order of the play.
@@ -23,7 +23,6 @@ Roles = dict[tuple[str, str], list[str]]
 # Symbols are the 256 bytes, the one before every line and the one after it.
 BEGIN, END, SYMBOLS = 256, 257, 258
 UNROLL = 80
-NO_PREDICTION = -100  # what torch's cross-entropy ignores
 # "At least two lines" (arXiv 1602.05629v4, section 3) must mean more than two: only then has the
 # Gutenberg text the paper's 1,146 roles.
 FEWEST_LINES = 3
@@ -207,7 +206,7 @@ SHAKESPEARE = Sources(
     label="Shakespeare's plays",
     content="a client per speaking role",
     files="one text file, Project Gutenberg's ebook 100 (the Complete Works) in the 2011 posting",
-    schema=Schema(np.int16, (UNROLL,), classes=SYMBOLS, predictions=(UNROLL,)),
+    schema=Schema(np.int16, (UNROLL,), SYMBOLS, predictions=(UNROLL,), symbols=SYMBOLS),
     find=find,
     read=read,
     hub="flwrlabs/shakespeare",

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tasks.data import npz_archive, saved_partition
-from tasks.data.cache import cache_root, is_cached, load_cached, reporting_write_errors
+from tasks.data.cache import (
+    cache_root,
+    delete_others,
+    is_cached,
+    load_cached,
+    reporting_write_errors,
+)
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 from tasks.data.file_digest import sha256
 from tasks.data.npz_archive import Schema
@@ -84,7 +90,8 @@ class Sources:
             return load_cached(self._cache_name("mirror"), self._download, options, title)
         if source == "hub" and self.read_hub is not None:
             title = f"{self.label}, {self.content}, from the hub"
-            return load_cached(self._cache_name("hub"), self._load_hub, options, title)
+            parse = self._naming_missing_packages(self._load_hub)
+            return load_cached(self._cache_name("hub"), parse, options, title)
         if source == "embedded" and self.embedded is not None:
             parse = self._naming_missing_packages(self.embedded)
             return load_cached(self._cache_name("embedded"), parse, options, self.embedded_title)
@@ -147,8 +154,15 @@ class Sources:
                 return saved_partition.read(folder, self.read_hub, self.schema)
             return self.read(paths)
 
-        name = self._cache_name(f"local-{_digest(paths)[:16]}")
-        return load_cached(name, parse, options, f"{self.label} in {folder}")
+        digest, description = _digest(paths)[:16], f"{self.label} in {folder}"
+        if not options.own:
+            return load_cached(self._cache_name(f"local-{digest}"), parse, options, description)
+        # A device's data change with time: only their last version is kept.
+        place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}-"
+        name = self._cache_name(place + digest)
+        data = load_cached(name, parse, options, description)
+        delete_others(name, f"{self.name}/{place}")
+        return data
 
     def _cache_name(self, source: str) -> str:
         """Return the name in the cache of what comes from a source."""
@@ -186,10 +200,13 @@ class Sources:
             import datasets
 
             return self.read_hub(datasets.load_dataset(self.hub))
+        except ModuleNotFoundError:
+            raise
         except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            others = replace(self, read_hub=None).ways()
             raise DataError(
-                f"data-source = 'hub': cannot load {self.hub} ({type(error).__name__}); "
-                f"{self.ways()}"
+                f"data-source = 'hub': cannot load {self.hub} ({reason}); {others}"
             ) from error
 
     def _naming_missing_packages(self, parse: Callable[[], Splits]) -> Callable[[], Splits]:

@@ -89,7 +89,7 @@ YELP = Sources(
     label="Yelp reviews",
     content="10,000 with 1 to 5 stars",
     files=f"{FILE}, with the columns stars and text (it may not be redistributed)",
-    schema=Schema(np.int16, (LENGTH,), classes=5),
+    schema=Schema(np.int16, (LENGTH,), classes=5, symbols=WORDS),
     parser_packages=("tokenizers",),
     find=find,
     read=read,

@@ -50,6 +50,14 @@ def test_config_of_a_run_is_given_back(configs, tmp_path):
     assert configs("run", "--config", str(tmp_path / "config.json")) == config
 
 
+@pytest.mark.parametrize("content", ["[]", "[1]", "3", "null"])
+def test_config_that_is_no_table_is_one_line(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"^config = '.*config\.json': holds no table; give"):
+        read_config(path, RunConfig)
+
+
 def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
     saved = RunConfig(task="mnist-cnn", num_clients=7).model_dump(by_alias=True)
     (tmp_path / "config.json").write_text(json.dumps(saved))

@@ -168,6 +168,10 @@ def test_fleet_call_with_a_body_of_unknown_or_great_length_is_refused_unread(len
     assert answer(request() | {"headers": headers})[0] == 413
 
 
+def test_body_in_chunks_is_refused_whatever_length_it_states():
+    assert answer(request(headers=[(b"transfer-encoding", b"chunked")]))[0] == 413
+
+
 def test_fleet_call_with_the_longest_body_is_served():
     assert (
         answer(request() | {"headers": [(b"content-length", b"%d" % MAX_BODY_BYTES)]}) == "served"

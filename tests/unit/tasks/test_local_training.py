@@ -145,6 +145,21 @@ def test_buffers_of_a_gradient_are_as_the_pass_over_the_examples_leaves_them():
     assert gradient[names.index("2.weight")].any()
 
 
+def test_gradient_of_a_network_with_batch_normalisation_is_that_of_the_whole_batch(monkeypatch):
+    def model():
+        torch.manual_seed(2)
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    expected = model()
+    nn.functional.cross_entropy(expected(EXAMPLES.inputs), EXAMPLES.targets).backward()
+    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
+    task = dataclasses.replace(MNIST_LOGISTIC, model=model)
+    weights = [array.numpy() for array in model().state_dict().values()]
+    gradient = dict(zip(model().state_dict(), client(task).gradient(weights, {})[0], strict=True))
+    for name, parameter in expected.named_parameters():
+        np.testing.assert_allclose(gradient[name], parameter.grad, atol=1e-6)
+
+
 def test_evaluation_is_independent_of_batch_size(monkeypatch):
     whole = client().evaluate(WEIGHTS, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 4)

@@ -1,9 +1,11 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tasks.data import cache as cache_module
 from tasks.data.cache import is_cached, load_cached
 from tasks.data.dataset import DataError, DataOptions, Split
 
@@ -72,7 +74,51 @@ def test_failed_parse_leaves_nothing_in_cache(cache):
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("name", ["meta.json", "train-inputs.npy"])
+@pytest.mark.parametrize("content", [b"", None])
+def test_unfinished_data_set_is_written_again(cache, content):
+    """As a power loss could leave it."""
+    load_cached("mnist/embedded", splits, OPTIONS, "")
+    meta = cache / "mnist" / "embedded" / "meta.json"
+    meta.unlink() if content is None else meta.write_bytes(content)
+    assert not is_cached("mnist/embedded")
+    assert len(load_cached("mnist/embedded", splits, OPTIONS, "").train) == 3
+    assert is_cached("mnist/embedded")
+    assert [path.name for path in (cache / "mnist").iterdir()] == ["embedded"]
+
+
+def test_all_is_on_the_disk_before_the_data_set_has_its_name(cache, monkeypatch):
+    flushed = []
+
+    def flush(path):
+        flushed.append((path.name, is_cached("a")))
+
+    monkeypatch.setattr(cache_module, "flush", flush)
+    load_cached("a", splits, OPTIONS, "")
+    *content, folder, parent = flushed
+    files = [
+        f"{split}-{array}.npy" for split in ("train", "test") for array in ("inputs", "targets")
+    ]
+    assert sorted(content) == sorted((name, False) for name in [*files, "meta.json"])
+    assert not folder[1]
+    assert parent == (cache.name, True)
+
+
+@pytest.mark.parametrize(("own", "mode"), [(False, 0o755), (True, 0o700)])
+def test_other_users_can_read_all_but_a_devices_own_data(cache, own, mode):
+    load_cached("a", splits, DataOptions(directory="/some", own=own), "")
+    assert (cache / "a").stat().st_mode & 0o777 == mode
+
+
+def test_cache_that_cannot_be_read_is_reported_with_environment_variable(cache, monkeypatch):
+    def stat(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(DataError, match=r"/a cannot be read \(Permission denied\); set \$FEDAVG"):
+        is_cached("a")
+
+
+@pytest.mark.parametrize("name", ["train-inputs.npy"])
 def test_damaged_cache_is_reported_with_its_folder(cache, name):
     load_cached("mnist/embedded", splits, OPTIONS, "")
     (cache / "mnist" / "embedded" / name).write_bytes(b"")

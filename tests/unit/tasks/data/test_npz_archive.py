@@ -73,3 +73,26 @@ def test_negative_targets_are_allowed_in_sequences(tmp_path):
     np.savez(tmp_path / "train.npz", inputs=inputs, targets=targets)
     train, _ = npz_archive.read(npz_archive.find(tmp_path), schema)
     assert np.array_equal(train.targets, targets)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "reason"),
+    [
+        ([[0, 1], [2, 9]], [[1, 1], [1, 1]], "inputs must be 0 to 8"),
+        ([[0, 1], [2, -1]], [[1, 1], [1, 1]], "inputs must be 0 to 8"),
+        ([[0, 1], [2, 3]], [[1, 1], [-1, -100]], "an example has no prediction"),
+    ],
+)
+def test_sequences_that_a_model_cannot_take_are_rejected(tmp_path, inputs, targets, reason):
+    schema = Schema(np.int16, (2,), classes=9, predictions=(2,), symbols=9)
+    np.savez(tmp_path / "train.npz", inputs=np.array(inputs, np.int16), targets=targets)
+    with pytest.raises(DataError, match=reason):
+        npz_archive.read(npz_archive.find(tmp_path), schema)
+
+
+def test_every_negative_target_is_one_that_the_loss_ignores(tmp_path):
+    schema = Schema(np.int16, (2,), classes=9, predictions=(2,))
+    inputs = np.zeros((2, 2), np.int16)
+    np.savez(tmp_path / "train.npz", inputs=inputs, targets=[[1, -1], [-7, 2]])
+    train, _ = npz_archive.read(npz_archive.find(tmp_path), schema)
+    assert train.targets.tolist() == [[1, -100], [-100, 2]]

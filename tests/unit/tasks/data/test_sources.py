@@ -227,7 +227,8 @@ def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, er
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(
-        DataError, match=rf"data-source = 'hub': cannot load ylecun/mnist \({name}\)"
+        DataError,
+        match=rf"data-source = 'hub': cannot load ylecun/mnist \({name}: .*\); give data-dir",
     ):
         MNIST.load(DataOptions("hub"))
     assert cached(cache) == []
@@ -235,7 +236,7 @@ def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, er
 
 def test_hub_without_package_datasets_is_reported(cache, monkeypatch):
     uninstall(monkeypatch, "datasets")
-    with pytest.raises(DataError, match=r"cannot load ylecun/mnist \(ModuleNotFoundError\)"):
+    with pytest.raises(DataError, match=r"^MNIST: the package datasets is missing; install it"):
         MNIST.load(DataOptions("hub"))
 
 
@@ -260,6 +261,18 @@ def test_other_sources_do_not_need_the_package_of_embedded_part(cache, monkeypat
     monkeypatch.setattr(datasets, "load_dataset", lambda _: None)
     replace(SHAKESPEARE, read_hub=lambda _: splits()).load(DataOptions("hub"))
     assert cached(cache) == ["shakespeare/hub-v1"]
+
+
+def test_only_the_last_version_of_a_devices_own_data_is_kept(cache, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for count in (3, 4):
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            images, labels = np.zeros((count, 28, 28), np.uint8), np.arange(count)
+            np.savez(folder / "train.npz", inputs=images, targets=labels)
+            data = MNIST.load(DataOptions(directory=str(folder), own=True))
+            assert len(data.train) == count
+    assert len(cached(cache)) == 2
 
 
 def test_parser_version_is_part_of_cache_name(cache, mnist_files):

@@ -116,9 +116,11 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--data-dir", help="the folder of MNIST")
     what.add_argument("--synthetic", action="store_true", help="100,000 clients of a made-up task")
-    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1_000, 10_000])
+    parser.add_argument(
+        "--clients", type=int, nargs="+", default=[100, 1_000, 10_000], help="of MNIST"
+    )
     parser.add_argument("--rounds", type=int, default=60, help=f"more than {SKIPPED}")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=2, help="of MNIST")
     chosen = parser.parse_args()
     if not chosen.synthetic:
         folder = str(Path(chosen.data_dir).resolve())

@@ -104,19 +104,20 @@ def headlines(
     for claim in claims:
         measure, table = tables.get(claim.experiment, ("rounds-to-target", ()))
         cells = [
-            result
+            (result, first)
             for row in table
-            for result in row
+            for result, first in zip(row, table[0], strict=True)
             if (result.cell.row.name, result.cell.column.name) == (claim.row, claim.column)
         ]
         if not cells:
             place = f"{claim.experiment}, {claim.row}, {claim.column}"
             raise ConfigError("claim", claim.claim, f"there is no cell {place}")
-        found.append(_headline(claim, cells[0], measure))
+        found.append(_headline(claim, *cells[0], measure))
     return found
 
 
-def _headline(claim: Claim, result: Result, measure: Measure) -> Headline:
+def _headline(claim: Claim, result: Result, first: Result, measure: Measure) -> Headline:
+    """Return the claim with ours; speed-ups are over ``first``."""
     ours = result.speedup if claim.speedup else result.value
     theirs = result.paper_speedup if claim.speedup else result.paper
     if claim.speedup:
@@ -132,7 +133,9 @@ def _headline(claim: Claim, result: Result, measure: Measure) -> Headline:
     else:
         assert isinstance(theirs, float | int)
         mark = compare(ours, float(theirs), measure, speedup=claim.speedup)
-    return Headline(claim, claim.paper or paper, shown, _spread(claim, result, measure), mark)
+    return Headline(
+        claim, claim.paper or paper, shown, _spread(claim, result, first, measure), mark
+    )
 
 
 def compare(ours: float, paper: float, measure: Measure, *, speedup: bool = False) -> Mark:
@@ -142,20 +145,30 @@ def compare(ours: float, paper: float, measure: Measure, *, speedup: bool = Fals
     else:
         change = ours / paper - 1
         gain, close = change if speedup else -change, CLOSE
-    if abs(gain) <= close:
+    if abs(round(gain, 3 if measure == "best-accuracy" else 2)) <= close:  # as the page shows it
         return "reproduced"
     return "better" if gain > 0 else "worse"
 
 
-def _spread(claim: Claim, result: Result, measure: Measure) -> str:
+def _spread(claim: Claim, result: Result, first: Result, measure: Measure) -> str:
     if result.value is None:
         accuracies = [one.record.summary["best-accuracy"] or 0.0 for one in result.done]
         rounds = [one.record.summary["rounds"] for one in result.done]
         return f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
-    seeds = len(result.best)
-    if seeds == 1:
-        return "one seed"
-    if claim.speedup or result.low is None or result.high is None:
-        return f"{seeds} seeds"
+    seeds = _seeds(result)
+    if claim.speedup:
+        of_first = _seeds(first)
+        return seeds if seeds == of_first else f"{of_first} ({first.cell.row.name}) and {seeds}"
+    if len(result.best) == 1 or result.low is None or result.high is None:
+        return seeds
     low, high = number(result.low, measure), number(result.high, measure)
-    return f"{seeds} seeds: {low} to {high}"
+    return f"{seeds}: {low} to {high}"
+
+
+def _seeds(result: Result) -> str:
+    """Return how many seeds reached the target, and of how many."""
+    total = len(result.best)
+    reached = sum(one.value is not None for one in result.best)
+    if total == reached == 1:
+        return "one seed"
+    return f"{reached} seeds" if reached == total else f"{reached} of {total} seeds"

@@ -161,8 +161,9 @@ def record_curve(record: Record, within: int | None = None) -> list[tuple[int, f
 def megabytes(record: Record, kind: Measure) -> list[float]:
     """Return a participant's traffic by every test of the global model, in 10^6 bytes.
 
-    One that takes part in every round, that is, as the papers count. It is what it has sent, and
-    for "traffic-to-target" what it has been sent, too.
+    That is all traffic divided by the participants of a round, as the papers count: what one that
+    takes part in every round has sent. For "traffic-to-target" it includes what participants have
+    been sent on average, which is more for those that have missed rounds.
     """
     config, history = record.parsed(), record.history
     if not isinstance(config, RunConfig) or not history.bytes_up:

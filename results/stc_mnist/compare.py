@@ -3,9 +3,10 @@
     python -m results.stc_mnist.compare --out plot.png "STC=runs/...-stc-1a2b" "FedAvg=runs/..."
     python -m results.stc_mnist.compare --out plot.png --against rounds "SGD=runs/..." ...
 
-Traffic is that of one participant in every round: the total of a direction divided by the number of
-participants of a round, which is how the STC paper counts it. "Last fifth" is the mean accuracy of
-the last fifth of the tests. With several groups, given as "group:label=folder", there is one column
+Traffic is the total of a direction divided by the number of participants of a round, as the STC
+paper counts it: what is sent by one that takes part in every round, and what a participant receives
+on average, which is more where it has missed rounds. "Last fifth" is the mean accuracy of the last
+fifth of the tests. With several groups, given as "group:label=folder", there is one column
 of plots per group.
 """
 

@@ -10,6 +10,7 @@ from reproduction.experiments import load
 from reproduction.headlines import HEADLINES, Claim, compare, headlines, read_claims
 from reproduction.records import RECORDS, by_run, read_all
 from reproduction.tables import fill
+from tests.support.made_up_results import MadeUpResults
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,8 +27,9 @@ def tables():
     ("ours", "paper", "measure", "speedup", "mark"),
     [
         (20.6, 20, "rounds-to-target", False, "reproduced"),
-        (22.1, 20, "rounds-to-target", False, "worse"),
+        (22.2, 20, "rounds-to-target", False, "worse"),
         (17.9, 20, "rounds-to-target", False, "better"),
+        (251.9, 280, "rounds-to-target", False, "reproduced"),  # 10 %, rounded
         (38.7, 31.3, "rounds-to-target", True, "better"),
         (20.0, 31.3, "rounds-to-target", True, "worse"),
         (0.808, 0.80, "best-accuracy", False, "reproduced"),
@@ -48,6 +50,7 @@ def test_ten_claims_are_shown_with_the_papers_value_and_ours(tables):
     assert first.spread == "3 seeds: 29.6 to 32.7"
     speedup = next(one for one in shown if one.claim.speedup and not one.claim.paper)
     assert (speedup.paper, speedup.ours, speedup.mark) == (f"31.3{TIMES}", f"38.8{TIMES}", "better")
+    assert speedup.spread == "one seed (FedSGD) and 3 seeds"
     other = next(one for one in shown if "VGG11*" in one.paper)
     assert (other.spread, other.mark) == ("3 seeds", "not comparable")
 
@@ -75,3 +78,16 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path, text):
         read_claims(tmp_path / HEADLINES)
     assert "\n" not in str(caught.value)
     assert read_claims(tmp_path / "none.toml") == []
+
+
+def test_seeds_that_did_not_arrive_are_counted(tmp_path):
+    results = MadeUpResults(tmp_path)
+    results.add(0, 0, {0: 0.1, 100: 0.95})
+    for seed, accuracy in ((1, 0.95), (2, 0.94), (3, 0.5)):
+        results.add(1, 0, {0: 0.1, 20: accuracy}, seed=seed, rate=0.1)
+    claim = Claim(claim="a", source="b", experiment="made-up", row="fast", column="IID")
+    tables = {"made-up": ("rounds-to-target", results.table())}
+    faster = claim.model_copy(update={"speedup": True})
+    rounds, speedup = headlines([claim, faster], tables)
+    assert rounds.spread == "2 of 3 seeds: 18.8 to 19.0"
+    assert speedup.spread == "one seed (slow) and 2 of 3 seeds"

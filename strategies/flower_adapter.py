@@ -13,7 +13,6 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
-    QFedAvg,
     Strategy,
 )
 
@@ -22,7 +21,13 @@ from strategies.base import FederatedStrategy, model_bits
 from strategies.client_metrics import accuracy_spread
 from strategies.flower_arrays import find_record, from_record
 from strategies.flower_log import as_debug_messages, logger
-from strategies.metric_keys import add_aliases, check_keys, check_weight, unify_spelling
+from strategies.metric_keys import (
+    add_aliases,
+    check_keys,
+    check_weight,
+    unify_spelling,
+    wrapped,
+)
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -41,8 +46,6 @@ ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 NORM_BIT = "norm_bit"
-# The mean loss of an example is far below, and QFedAvg's powers of it stay finite in float64.
-MAX_LOSS = 1e6
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
@@ -97,6 +100,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
         aliases = keep_shared(replies, reports, self.inner)
+        before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
         with as_debug_messages():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
         self._metrics = without(metrics, aliases)
@@ -111,6 +115,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 f"the model that {type(self.inner).__name__} made of it is not finite"
             )
             self.rejected |= {report.node_id: error for report in reports}
+            for one, attributes in before:  # Flower's replace what they keep, such as momentum
+                vars(one).update(attributes)
             logger.warning("round %d: all replies rejected: %s", self.server_round, error)
             return None
         return new
@@ -214,23 +220,10 @@ def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
         raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
 
 
-def check_losses(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check that no loss is negative or above `MAX_LOSS`: QFedAvg takes a power of it.
-
-    Raises:
-        ReplyError: One is.
-    """
-    del model
-    for name, value in update.report.metrics.items():
-        if name.endswith("loss") and not 0 <= value <= MAX_LOSS:
-            raise ReplyError(f"metric {name!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
-
-
 # What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would
 # raise or return NaN, and one client could end the run. Other packages may add to this.
 REPLY_CHECKS: dict[type[Strategy], ReplyCheck] = {
     DifferentialPrivacyServerSideFixedClipping: check_update_can_be_clipped,
     DifferentialPrivacyServerSideAdaptiveClipping: check_update_can_be_clipped,
     DifferentialPrivacyClientSideAdaptiveClipping: check_norm_bit,
-    QFedAvg: check_losses,
 }

@@ -15,6 +15,8 @@ from strategies.reply_validation import NUM_EXAMPLES, ClientReport, ReplyError
 
 # These name records, not metrics.
 RECORD_KEYS = {"arrayrecord_key", "configrecord_key"}
+# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
+MAX_LOSS = 1e6
 
 
 def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
@@ -45,12 +47,16 @@ def check_keys(report: ClientReport, strategy: Strategy) -> None:
     They are those by which it weights replies, and those with an attribute ``train_..._key``.
 
     Raises:
-        ReplyError: One is missing, or the weight is not above 0.
+        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
+            power, is negative or above `MAX_LOSS`.
     """
     check_weight(report, strategy)
     for attribute, key in metric_keys(strategy):
-        if attribute.startswith("train_") and _value(report, key) is None:
+        value = _value(report, key)
+        if attribute.startswith("train_") and value is None:
             raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+        if attribute == "train_loss_key" and value is not None and not 0 <= value <= MAX_LOSS:
+            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
 
 
 def check_weight(report: ClientReport, strategy: Strategy) -> None:

@@ -20,9 +20,10 @@ class BestModel(Callback):
     """A callback that keeps the model of the first round with the best test accuracy.
 
     It is written as the training ends, and with every checkpoint, so that a training that is
-    resumed knows it. Where a training ends with a better model than that of its last checkpoint,
-    the earlier file goes into the checkpoint's folder: a resumed training takes that one, since the
-    rounds after the checkpoint are done again. The file's metadata have the round and the accuracy.
+    resumed knows it. The file that it replaces goes into the checkpoint's folder, until the next
+    checkpoint is complete: where a training ended after its last checkpoint, a resumed one takes
+    that file, since the rounds in between are done again. The file's metadata have the round and
+    the accuracy.
 
     Args:
         run: The training.
@@ -60,13 +61,12 @@ class BestModel(Callback):
             RunError: It cannot be written.
         """
         del result
-        if self._every and not self._written:
-            with suppress(OSError):  # there is no checkpoint, or its rounds were not tested
-                self._path.replace(self._of_checkpoint)
         self._write()
 
     def _write(self) -> None:
         if self.model is not None and not self._written:
+            with suppress(OSError):  # there is no such file, or no checkpoint
+                self._path.replace(self._of_checkpoint)
             about = {"round": str(self._round), "accuracy": repr(self._accuracy)}
             save_model(self.model, self._path, about)
             self._written = True

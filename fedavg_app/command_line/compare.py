@@ -91,7 +91,7 @@ def _print_until(target: float, runs: Mapping[str, "FinishedRun"]) -> None:
         if reached is None:
             rows[name] = ["-"] * 4
             continue
-        last = next(place for place, one in enumerate(run.history) if one.round >= reached)
+        last = next(place for place, one in enumerate(run.history) if (one.accuracy or 0) >= target)
         until = run.history[: last + 1]
         seconds = sum(metrics.seconds for metrics in until)
         rows[name] = [f"{reached:.1f}", *_traffic(until[-1]), f"{seconds:.0f}"]

@@ -188,8 +188,8 @@ class RayGrid(BaseGrid):
     def _wait_for_answers(self) -> None:
         """Wait until a worker has answered, but not for one that hangs."""
         self.wait(CHECK_SECONDS)
-        self._dispatcher.pool.replace_hanging()
         self._dispatcher.receive()
+        self._dispatcher.pool.replace_hanging()
 
     def _is_unanswered(self, worker: WorkerHandle, name: str, key: object) -> bool:
         """Return whether a request to a worker that is still alive has no answer yet."""

@@ -32,16 +32,7 @@ def is_cached(name: str) -> bool:
     Raises:
         DataError: The cache cannot be read.
     """
-    meta = cache_root() / name / META
-    try:
-        return meta.stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise DataError(
-            f"the data cache {meta.parent} cannot be read ({error.strerror}); set "
-            f"${CACHE_VARIABLE} to a directory that you can read and write"
-        ) from error
+    return _is_complete(cache_root() / name)
 
 
 def delete_others(name: str, prefix: str) -> None:
@@ -77,25 +68,19 @@ def load_cached(
         DataError: What ``parse`` raises, or the cache cannot be written or is damaged.
     """
     folder = cache_root() / name
-    if not is_cached(name):
-        train, test = parse()
-        with reporting_write_errors(folder):
-            _write(folder, train, test, private=options.own)
-    try:
-        fingerprint = json.loads((folder / META).read_text())["fingerprint"]
-        # Copy on write: processes share the pages, and torch requires writable arrays.
-        train, test = (
-            Split(
-                *(
-                    np.load(path, mmap_mode="c")
-                    for array in ARRAYS
-                    if (path := folder / f"{split}-{array}.npy").exists() or array != "owners"
-                )
-            )
-            for split in ("train", "test")
-        )
-    except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss
-        raise DataError(f"the data cache {folder} is damaged; delete it and run again") from error
+    for last_try in (False, True):
+        if not is_cached(name):
+            train, test = parse()
+            with reporting_write_errors(folder):
+                _write(folder, train, test, private=options.own)
+        try:
+            train, test, fingerprint = _read(folder)
+            break
+        except (OSError, EOFError, ValueError, KeyError) as error:  # a full disk, a power loss
+            # Another process may have deleted or replaced it since it was looked for.
+            if last_try or not isinstance(error, FileNotFoundError):
+                fix = f"the data cache {folder} is damaged; delete it and run again"
+                raise DataError(fix) from error
     return Dataset(train, test, options, description, fingerprint)
 
 
@@ -109,6 +94,35 @@ def reporting_write_errors(folder: Path) -> Iterator[None]:
             f"cannot write the data cache {folder}: {error.strerror or error}; "
             f"set ${CACHE_VARIABLE} to a writable directory"
         ) from error
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        return (folder / META).stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DataError(
+            f"the data cache {folder} cannot be read ({error.strerror}); set "
+            f"${CACHE_VARIABLE} to a directory that you can read and write"
+        ) from error
+
+
+def _read(folder: Path) -> tuple[Split, Split, str]:
+    """Return the training and the test set, memory-mapped, and their fingerprint."""
+    fingerprint = json.loads((folder / META).read_text())["fingerprint"]
+    # Copy on write: processes share the pages, and torch requires writable arrays.
+    train, test = (
+        Split(
+            *(
+                np.load(path, mmap_mode="c")
+                for array in ARRAYS
+                if (path := folder / f"{split}-{array}.npy").exists() or array != "owners"
+            )
+        )
+        for split in ("train", "test")
+    )
+    return train, test, fingerprint
 
 
 def _write(folder: Path, train: Split, test: Split, *, private: bool) -> None:
@@ -130,18 +144,25 @@ def _write(folder: Path, train: Split, test: Split, *, private: bool) -> None:
             flush(path)
         if not private:
             temporary.chmod(0o755)  # mkdtemp's 0700 would hide the data from other users
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if (folder / META).is_file() and (folder / META).stat().st_size:
-                return  # another process was faster
-            # One that lost its power while it wrote, in an earlier version.
-            with (
-                tempfile.TemporaryDirectory(dir=folder.parent, prefix=".damaged-") as damaged,
-                suppress(FileNotFoundError),
-            ):
-                folder.rename(Path(damaged) / folder.name)
-            temporary.rename(folder)
+        _put_in_place(temporary, folder)
         flush(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put_in_place(temporary: Path, folder: Path) -> None:
+    """Rename the folder, unless another process was faster; replace one that is unfinished."""
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if _is_complete(folder):
+            return
+        # A power loss left it like this, in an earlier version.
+        unfinished = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-")
+        with unfinished as beside, suppress(FileNotFoundError):
+            folder.rename(Path(beside) / folder.name)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not _is_complete(folder):
+                raise

@@ -438,6 +438,17 @@ def test_error_replies_do_not_count_among_the_replies_that_are_enough(clock):
     assert same_model(result, expected)
 
 
+def test_rejected_replies_do_not_count_among_the_replies_that_are_enough(clock):
+    """The two that answer first send NaN."""
+    sampled = cohort(1, 8)
+    tamper = dict.fromkeys(sampled[-2:], fill(np.nan))
+    _, result = train(tamper, over_selection=0.5, num_server_rounds=1)
+    assert len(result.history[1].rejected) == 2
+    silent = dict.fromkeys([sampled[0], *sampled[-2:]], no_reply)
+    _, expected = train(silent, over_selection=0.5, num_server_rounds=1, round_timeout=5.0)
+    assert same_model(result, expected)
+
+
 class UnreachableNodesGrid(LocalGrid):
     """Client 0 cannot be sent to; for clients 1 and 2 the server answers, as Flower's does."""
 

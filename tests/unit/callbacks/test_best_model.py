@@ -82,6 +82,21 @@ def test_best_of_rounds_that_are_done_again_is_forgotten(tmp_path, again):
     assert saved(tmp_path)[0] == (40 if 0.9 in again else 1)
 
 
+def test_best_of_the_last_checkpoint_is_kept_until_the_next_is_complete(tmp_path):
+    """The run ends in round 4, whose checkpoint fails after the best model was written."""
+    (tmp_path / "checkpoint").mkdir()
+    run = training_run(tmp_path, checkpoint_every=2)
+    first = BestModel(run)
+    rounds = history([0.1, 0.7, 0.6, 0.5, 0.8])
+    for metrics in rounds:
+        first.on_round_end(metrics, model(metrics.round))
+    first.on_train_end(TrainingResult([]))
+    assert saved(tmp_path)[0] == 4
+    resumed = BestModel(replace(run, completed=rounds[:3]))
+    assert resumed.model["1.bias"].numpy()[0] == 1
+    assert saved(tmp_path)[0] == 1
+
+
 def test_best_of_a_later_round_without_an_earlier_one_is_deleted(tmp_path):
     run = training_run(tmp_path)
     first = BestModel(run)

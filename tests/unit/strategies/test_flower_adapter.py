@@ -354,14 +354,20 @@ def test_adapter_follows_the_contract_of_our_strategies():
 class Overflows(flower.FedAvg):
     """A strategy whose model is finite in float64, and infinite in the model's float32."""
 
+    seen = ()
+
     def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        self.seen = (*self.seen, len(replies))
         arrays, metrics = super().aggregate_train(server_round, replies)
         huge = {name: array.numpy().astype(np.float64) * 1e60 for name, array in arrays.items()}
         return record(huge), metrics
 
 
-def test_model_that_is_not_finite_is_not_taken(caplog):
-    adapter = FlowerAdapter(Overflows(**MINIMUM))
+def test_model_that_is_not_finite_is_not_taken_and_leaves_the_strategy_as_it_was(caplog):
+    inner = Overflows(**MINIMUM)
+    inner.seen = (7,)
+    adapter = FlowerAdapter(inner)
     adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
     replies = [*(valid_reply(1, node) for node in VALID), failed(CRASHED)]
     assert adapter.aggregate_train(1, replies) == (None, None)
@@ -370,4 +376,5 @@ def test_model_that_is_not_finite_is_not_taken(caplog):
         node: text for node, text in reasons(adapter).items() if node != CRASHED
     } == dict.fromkeys(VALID, reason)
     assert CRASHED in adapter.rejected
+    assert inner.seen == (7,)
     assert f"round 1: all replies rejected: {reason}" in caplog.text

@@ -57,7 +57,7 @@ def test_reply_without_the_training_loss_is_rejected_alone():
     assert reasons(adapter) == {
         2: "no finite metric 'train_loss', which the strategy needs",
         3: "no finite metric 'train_loss', which the strategy needs",
-        4: "metric 'train-loss' is -1, not from 0 to 1e+06",
+        4: "metric 'train_loss' is -1, not from 0 to 1e+06",
     }
 
 
@@ -122,11 +122,12 @@ def test_evaluation_without_the_weight_is_rejected_alone():
 
 @pytest.mark.parametrize("loss", [1e45, 1.01e6])
 def test_loss_that_is_none_is_rejected_alone(loss):
+    """The strategy's own loss, that is: another metric may have any value."""
     adapter = qfedavg()
     replies = [
-        reply(1, weights(0), **{"train-loss": 0.5}),
+        reply(1, weights(0), **{"train-loss": 0.5, "total-loss": -1e9}),
         reply(2, weights(0), **{"train-loss": loss}),
     ]
     arrays, _ = aggregated(adapter, replies)
     np.testing.assert_allclose(arrays["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
-    assert reasons(adapter) == {2: f"metric 'train-loss' is {loss:g}, not from 0 to 1e+06"}
+    assert reasons(adapter) == {2: f"metric 'train_loss' is {loss:g}, not from 0 to 1e+06"}

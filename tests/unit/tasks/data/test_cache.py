@@ -1,3 +1,4 @@
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
         futures = [pool.submit(load_cached, "race", parse, OPTIONS, "") for _ in range(4)]
         assert len({future.result().fingerprint for future in futures}) == 1
     assert [path.name for path in cache.iterdir()] == ["race"]
+
+
+def test_data_set_that_another_process_deletes_meanwhile_is_parsed_again(cache, monkeypatch):
+    load_cached("a", splits, OPTIONS, "")
+    read, times = cache_module._read, []
+
+    def read_after_deletion(folder):
+        times.append(1)
+        if len(times) == 1:
+            shutil.rmtree(folder)
+        return read(folder)
+
+    monkeypatch.setattr(cache_module, "_read", read_after_deletion)
+    assert len(load_cached("a", splits, OPTIONS, "").train) == 3
+    assert len(times) == 2
 
 
 def test_failed_parse_leaves_nothing_in_cache(cache):

@@ -48,6 +48,10 @@ MIN_CLIPPED_NORM = 1e-18
 NORM_BIT = "norm_bit"
 
 
+class ModelNotFiniteError(ReplyError):
+    """Valid replies of which the strategy made a model with NaN or infinite values."""
+
+
 class FlowerAdapter(FederatedStrategy[Message]):
     """A strategy written for Flower: it gets the replies that hold the model's arrays, finite.
 
@@ -111,7 +115,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()
             }
         if not all(np.isfinite(array).all() for array in new.values()):
-            error = ReplyError(
+            error = ModelNotFiniteError(
                 f"the model that {type(self.inner).__name__} made of it is not finite"
             )
             self.rejected |= {report.node_id: error for report in reports}

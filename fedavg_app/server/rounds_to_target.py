@@ -37,7 +37,8 @@ def rounds_to_target(curve: Sequence[tuple[int, float]], target: float) -> float
             if previous is None:
                 return float(server_round)
             before, best = previous
-            return before + (server_round - before) * (target - best) / (accuracy - best)
+            crossing = before + (server_round - before) * (target - best) / (accuracy - best)
+            return min(crossing, float(server_round))  # rounding may lead beyond it
         best = accuracy if previous is None else max(previous[1], accuracy)
         previous = (server_round, best)
     return None

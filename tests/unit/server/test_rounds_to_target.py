@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedavg_app.server.metrics import RoundMetrics
@@ -29,6 +29,7 @@ def test_rounds_to_target_by_hand(curve, target, expected):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.01, 1))
+@example([0.001, 0.25], 0.25)  # in floats 5 * 0.249 / 0.249 is more than 5
 def test_rounds_to_target_lies_in_the_interval_of_the_first_crossing(accuracies, target):
     curve = [(5 * index, accuracy) for index, accuracy in enumerate(accuracies)]
     found = rounds_to_target(curve, target)

@@ -116,7 +116,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             }
         if not all(np.isfinite(array).all() for array in new.values()):
             error = ModelNotFiniteError(
-                f"the model that {type(self.inner).__name__} made of it is not finite"
+                f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )
             self.rejected |= {report.node_id: error for report in reports}
             for one, attributes in before:  # Flower's replace what they keep, such as momentum

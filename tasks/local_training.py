@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.batch_size import efficient_batch_size
 from tasks.evaluation import Parameters, evaluate, load_parameters
 from tasks.examples import Examples
 from tasks.local_sgd import Batches, LocalSGD, Settings, joint_trainer
 from tasks.random_streams import derive_seed, seeded, torch_generator
-from tasks.sgd import make_step, mean_gradients, uses_batch_statistics
+from tasks.sgd import make_step, mean_gradients, part_size
 from tasks.transfers import staged, to_arrays, to_tensor
 from tasks.weight_update import Update
 
@@ -156,9 +155,7 @@ class TaskClient(NumPyClient):
         named = self._trained_weights()
         with self._seeded(config, examples.targets.device):
             first, _ = examples.slice(0, 1)
-        size = efficient_batch_size(self.model, first, first.device)
-        if uses_batch_statistics(self.model):
-            size = len(examples)
+        size = part_size(self.model, first, len(examples))
         with self._seeded(config, examples.targets.device):
             loss, found = mean_gradients(
                 self.model,

@@ -69,8 +69,8 @@ class AutogradStep:
 
     def _gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss and its gradients, of a large batch in parts."""
-        size = efficient_batch_size(self._model, inputs, inputs.device)
-        if len(inputs) > size and not uses_batch_statistics(self._model):
+        size = part_size(self._model, inputs, len(inputs))
+        if size < len(inputs):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
             predictions = count_predictions(targets)
             return mean_gradients(self._model, self._loss, self._weights, parts, predictions)
@@ -81,10 +81,21 @@ class AutogradStep:
         return loss.detach(), gradients
 
 
-def uses_batch_statistics(model: nn.Module) -> bool:
-    """Return whether a network normalises by the batch's mean and variance."""
+def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
+    """Return how many of ``count`` examples to take a gradient of at a time.
+
+    It is all of them where the network normalises by the batch's mean and variance.
+
+    Args:
+        model: The network.
+        inputs: Prepared inputs, at least one, where the model is; only their shape counts.
+        count: How many examples the gradient is of.
+    """
+    size = efficient_batch_size(model, inputs, inputs.device)
     kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-    return any(isinstance(module, kinds) for module in model.modules())
+    if count <= size or any(isinstance(module, kinds) for module in model.modules()):
+        return count
+    return size
 
 
 def mean_gradients(

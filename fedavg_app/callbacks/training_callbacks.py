@@ -50,10 +50,8 @@ class TrainingCallbacks:
             # The console comes last: at the end it says where the results are.
             made = [make(self.run) for make in (RunDirectory, *callbacks, Console)]
         except BaseException:
-            if not run.completed:
-                shutil.rmtree(
-                    self.run.folder, ignore_errors=True
-                )  # made above, with no round in it
+            if not run.completed:  # then the folder is new, and no round is in it
+                shutil.rmtree(self.run.folder, ignore_errors=True)
             raise
         self._callbacks: list[Callback] = [self._best, *made]
 

@@ -35,7 +35,7 @@ class RoundMessenger:
         grid: Grid,
         nodes: NodeRegistry,
         plan: TrainingPlan,
-        rejected: Callable[[], Collection[int]] = tuple,
+        rejected: Callable[[], Collection[int]],
     ) -> None:
         self._grid, self._nodes, self._plan, self._rejected = grid, nodes, plan, rejected
         # The messages whose replies were no longer waited for: by id, when they expire.
@@ -115,7 +115,7 @@ class SentMessages:
         timeout: float | None,
         enough: int,
         late: dict[str, float],
-        rejected: Callable[[], Collection[int]] = tuple,
+        rejected: Callable[[], Collection[int]],
     ) -> None:
         self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
         self._rejected = rejected

@@ -160,8 +160,10 @@ class Sources:
         # A device's data change with time: only their last version is kept.
         place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}-"
         name = self._cache_name(place + digest)
+        changed = not is_cached(name)
         data = load_cached(name, parse, options, description)
-        delete_others(name, f"{self.name}/{place}")
+        if changed:
+            delete_others(name, f"{self.name}/{place}")
         return data
 
     def _cache_name(self, source: str) -> str:

@@ -1,6 +1,7 @@
 """The clients' states for a checkpoint, from workers without processes."""
 
 import pickle
+import time
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -88,6 +89,21 @@ def test_state_on_its_way_to_another_worker_is_waited_for(grid):
     assert busy.unanswered[-1] == ("pop_state", (1,))
     grid.held = []
     assert messages_handled(grid.changed_states()) == {0: 2, 1: 1, 2: 2, 3: 1}
+
+
+def test_worker_whose_answer_is_not_read_yet_is_not_taken_for_one_that_hangs(grid, monkeypatch):
+    """It answered in time; what the server did since took longer than the grace period."""
+    grid.reply_to(grid.push(0, 1), enough=2)
+    grid._timeout = 1.0
+    grid.push(0)
+    (worker,) = [worker for worker in grid.workers if worker.unanswered]
+    grid.wait(0)
+    late = time.monotonic() + 1.0 + 2 * worker_pool.GRACE_SECONDS
+    monkeypatch.setattr(worker_pool.time, "monotonic", lambda: late)
+    monkeypatch.setattr(grid, "wait", lambda seconds: None)
+    grid._wait_for_answers()
+    assert not worker.killed
+    assert not worker.unanswered
 
 
 def test_client_of_a_worker_that_has_no_state_of_it_has_none(grid):

@@ -174,7 +174,7 @@ PLAN = TrainingPlan(
 def messenger(grid, plan=PLAN, num_clients=10):
     nodes = NodeRegistry(grid, num_clients)
     nodes.by_client = {client: 10 + client for client in range(num_clients)}
-    return RoundMessenger(grid, nodes, plan)
+    return RoundMessenger(grid, nodes, plan, tuple)
 
 
 def cohort_of(plan, purpose="train"):
@@ -195,9 +195,11 @@ def test_over_selection_adds_its_share_to_the_training_cohort_only():
     assert len(cohort_of(over, "evaluate")) == 2
 
 
-@pytest.mark.parametrize(("fraction", "share", "expected"), [(0.5, 0.14, 57), (0.25, 0.28, 32)])
+@pytest.mark.parametrize(
+    ("fraction", "share", "expected"), [(0.5, 0.14, 57), (0.25, 0.28, 32), (0.5, 0.1, 55)]
+)
 def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share, expected):
-    """50 * 0.14 and 25 * 0.28 are 7 and a little more in floats."""
+    """50 * 0.14, 25 * 0.28 and 50 * (1 + 0.1) are 7, 7 and 55 and a little more in floats."""
     plan = replace(PLAN, fraction_train=fraction, over_selection=share)
     sent = messenger(None, plan, num_clients=100).cohort(1, "train")
     assert len(sent.get_node_ids()) == expected

@@ -371,7 +371,7 @@ def test_model_that_is_not_finite_is_not_taken_and_leaves_the_strategy_as_it_was
     adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
     replies = [*(valid_reply(1, node) for node in VALID), failed(CRASHED)]
     assert adapter.aggregate_train(1, replies) == (None, None)
-    reason = "the model that Overflows made of it is not finite"
+    reason = "the model that Overflows made of the replies is not finite"
     assert {
         node: text for node, text in reasons(adapter).items() if node != CRASHED
     } == dict.fromkeys(VALID, reason)

@@ -121,7 +121,7 @@ def test_evaluation_without_the_weight_is_rejected_alone():
 
 
 @pytest.mark.parametrize("loss", [1e45, 1.01e6])
-def test_loss_that_is_none_is_rejected_alone(loss):
+def test_loss_above_the_bound_is_rejected_alone(loss):
     """The strategy's own loss, that is: another metric may have any value."""
     adapter = qfedavg()
     replies = [

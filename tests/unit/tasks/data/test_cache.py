@@ -134,10 +134,18 @@ def test_cache_that_cannot_be_read_is_reported_with_environment_variable(cache, 
         is_cached("a")
 
 
-@pytest.mark.parametrize("name", ["train-inputs.npy"])
-def test_damaged_cache_is_reported_with_its_folder(cache, name):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("meta.json", b"?"),
+        ("meta.json", b"{}"),
+        ("train-inputs.npy", b""),
+        ("test-targets.npy", b"?"),
+    ],
+)
+def test_damaged_cache_is_reported_with_its_folder(cache, name, content):
     load_cached("mnist/embedded", splits, OPTIONS, "")
-    (cache / "mnist" / "embedded" / name).write_bytes(b"")
+    (cache / "mnist" / "embedded" / name).write_bytes(content)
     with pytest.raises(DataError, match=r"cache .*/mnist/embedded is damaged; delete it"):
         load_cached("mnist/embedded", splits, OPTIONS, "")
 

@@ -62,7 +62,7 @@ bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)
 
 # Its results come line by line; eight minutes are enough on a machine with one GPU.
-gpu-check: $(READY)  ## check the results on this machine's GPU, and time clients trained together
+gpu-check: $(READY)  ## check the results on this machine's GPU, and time workers that share it
 	timeout 480 $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 clean:  ## remove the virtual environment, caches and the site

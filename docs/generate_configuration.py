@@ -18,7 +18,7 @@ The column "changes" says how a key affects the result of a run:
 
 - "result": it is part of what the run computes, and a resumed run must have the same value.
 - "result; free on resume": it is part of that, but a resumed run may have another value.
-- "nothing": it says where and how the run is done. `min-nodes` and `node-timeout` can still decide who takes part in a round, and `clients-per-batch` the last bits of a sum.
+- "nothing": it says where and how the run is done. `min-nodes` and `node-timeout` can still decide who takes part in a round.
 """
 
 

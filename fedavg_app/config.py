@@ -172,10 +172,6 @@ class RunConfig(TrainingConfig):
     resume: Annotated[str, Effect.NONE] = Field(
         "", description="go on with the run that left this folder"
     )
-    clients_per_batch: Annotated[Positive, Effect.NONE] = Field(
-        1,
-        description="clients that a worker of simulation.py trains in one vectorised pass",
-    )
     client_mods: str = Field(
         "",
         description="Flower mods around the clients' work: package.module:attribute, outer first",

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
-from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.errors import USER_ERRORS
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid
@@ -34,9 +34,6 @@ def main(grid: Grid, context: Context) -> None:
     """Run the app on whatever grid this is: a simulation's or a deployment's."""
     try:
         config = parse_config(context.run_config)
-        if config.clients_per_batch > 1:
-            fix = "only simulation.py trains several clients at once; give 1"
-            raise ConfigError("clients-per-batch", config.clients_per_batch, fix)
         counted = with_clients(config, config.num_clients or count_nodes(grid, config.node_timeout))
         prepared = prepare(counted, simulated=not is_network_grid(grid))
         run(grid, prepared, tell_clients_number=not config.num_clients)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from tasks.base import Task
 from tasks.evaluation import Parameters, evaluate, load_parameters
 from tasks.examples import Examples
-from tasks.local_sgd import Batches, LocalSGD, Settings, joint_trainer
 from tasks.random_streams import derive_seed, seeded, torch_generator
 from tasks.sgd import make_step, mean_gradients, part_size
 from tasks.transfers import staged, to_arrays, to_tensor
@@ -77,11 +76,6 @@ class TaskClient(NumPyClient):
             ValueError: The client has no training examples, or the parameters are not the model's.
         """
         examples = _required(self._train, "train")
-        if (train_jointly := joint_trainer.get()) is not None:
-            trained = train_jointly(self.prepare_sgd(parameters, config, momentum))
-            if momentum is not None:
-                momentum.update(trained.momentum)
-            return list(trained.state.values()), len(examples), {"train-loss": trained.loss}
         state = load_parameters(self.model, parameters)
         chosen, starts, size = self._local_steps(examples, config)
         with self._seeded(config, examples.targets.device):
@@ -92,27 +86,6 @@ class TaskClient(NumPyClient):
                 momentum,
             )
         return to_arrays(state.values()), len(examples), {"train-loss": loss}
-
-    def prepare_sgd(
-        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
-    ) -> LocalSGD:
-        """Return the steps that `fit` takes with these arguments, without taking them.
-
-        Raises:
-            ValueError: As for `fit`.
-        """
-        examples = _required(self._train, "train")
-        state = load_parameters(self.model, parameters)
-        with self._seeded(config, examples.targets.device):
-            batches = Batches.prepare(*self._local_steps(examples, config))
-        settings = Settings(
-            float(config["learning-rate"]),
-            float(config.get("momentum", 0.0)),
-            float(config.get("proximal-mu", 0.0)),
-            float(config.get("weight-decay", 0.0)),
-        )
-        copies = {name: array.clone() for name, array in state.items()}
-        return LocalSGD(self.task, self.model, settings, batches, copies, dict(momentum or {}))
 
     def _local_steps(
         self, examples: Examples, config: Config

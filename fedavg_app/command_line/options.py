@@ -33,7 +33,7 @@ GROUPS = {
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
-        "momentum", "weight-decay", "device", "num-threads", "clients-per-batch",
+        "momentum", "weight-decay", "device", "num-threads",
     ],
     "Replies and nodes": [
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",

@@ -44,7 +44,6 @@ class Dispatcher:
     """
 
     def __init__(self, num_workers: int, settings: WorkerSettings) -> None:
-        self._clients_per_batch = settings.clients_per_batch
         self.pool = WorkerPool(num_workers, settings, on_death=self._handle_death)
         self.owner: dict[int, WorkerHandle] = {}
         self.replies: dict[str, Message] = {}
@@ -153,7 +152,7 @@ class Dispatcher:
         busy = [
             worker
             for worker in self.pool.workers
-            if len(worker.unanswered) > self._clients_per_batch  # one of them is not begun
+            if len(worker.unanswered) > 1  # one of them is not begun
             and now - worker.last_activity > LONG_SECONDS
         ]
         if not busy or all(worker.unanswered for worker in self.pool.ready):
@@ -197,7 +196,7 @@ class Dispatcher:
             self.answers[worker, name, None] = answer
 
     def _window_size(self, pending: PendingMessage) -> int:
-        return window_size(self._expected_seconds(pending), self._clients_per_batch)
+        return window_size(self._expected_seconds(pending))
 
     def _expected_seconds(self, pending: PendingMessage) -> float:
         """Return what a message took lately by its type; infinity where there was none."""

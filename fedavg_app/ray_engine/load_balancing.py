@@ -27,19 +27,16 @@ def share_out(free: int, loads: Sequence[int]) -> list[int]:
     return given
 
 
-def window_size(seconds: float, clients_per_batch: int = 1) -> int:
+def window_size(seconds: float) -> int:
     """Return how many messages a worker has at a time: `WINDOW_SECONDS` of work, at least two.
 
     It begins one while the reply to the one before travels. The others may still go to another
-    worker: a slow worker delays one message of those that take long. For messages that are handled
-    together, "one" is a batch of them.
+    worker: a slow worker delays one message of those that take long.
 
     Args:
         seconds: What one message takes.
-        clients_per_batch: How many messages a worker handles together.
     """
-    least = 2 * clients_per_batch
-    return max(least, math.ceil(WINDOW_SECONDS / seconds)) if seconds else least
+    return max(2, math.ceil(WINDOW_SECONDS / seconds)) if seconds else 2
 
 
 def moves(loads: Sequence[int], free: int, seconds: float) -> list[tuple[int, int]]:

@@ -45,8 +45,7 @@ class RayGrid(BaseGrid):
 
     Args:
         run_config: What clients see as their context's run config. With its "round-timeout" the
-            replies to messages are due within that time; later ones are lost. Its
-            "clients-per-batch" is how many clients an actor trains in one vectorised pass.
+            replies to messages are due within that time; later ones are lost.
         num_clients: K; node ``FIRST_NODE_ID + k`` holds partition k.
         num_workers: How many actors, each on one CPU.
         gpus_per_worker: The share of a GPU that each actor reserves.
@@ -67,7 +66,7 @@ class RayGrid(BaseGrid):
         self._folder = OwnedFolder("fedavg-app-grid-")
         settings = WorkerSettings(
             RUN_ID, run_config, num_clients, state_memory, gpus_per_worker,
-            self._folder.name, secrets.token_bytes(32), int(run_config["clients-per-batch"]),
+            self._folder.name, secrets.token_bytes(32),
         )  # fmt: skip
         self._dispatcher = Dispatcher(num_workers, settings)
         self._previous_handler: Any = None

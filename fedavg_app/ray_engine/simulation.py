@@ -33,7 +33,7 @@ def simulate(
         callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
 
     Raises:
-        ConfigError, DataError, RunError: As `prepare`, `check_joint_training`, `ray_cluster` and
+        ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and
             `fedavg_app.server_app.run` do; the first two before Ray starts.
     """
     config = check_config(with_clients(config))
@@ -43,12 +43,9 @@ def simulate(
     check_reachable(ray_address)
     prepared = prepare(config)
     # Not at the top: they import torch, without which a misspelt name is found sooner.
-    from fedavg_app.ray_engine.joint_training_check import check_joint_training
     from fedavg_app.ray_engine.ray_grid import RayGrid
     from fedavg_app.server_app import run
 
-    if config.clients_per_batch > 1:
-        check_joint_training(prepared)
     logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
     with (
         ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources,

@@ -9,16 +9,15 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
 import torch
-from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
+from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
 
 import tasks
 from fedavg_app.client_app import app
@@ -27,7 +26,6 @@ from fedavg_app.flower_internals import FIRST_NODE_ID
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.client_call import ClientCall, HandledMessage
 from fedavg_app.ray_engine.client_states import ClientStates
-from fedavg_app.ray_engine.joint_calls import handle_together
 from fedavg_app.ray_engine.local_connection import Address, listen
 from fedavg_app.ray_engine.owned_folder import OwnedFolder
 from fedavg_app.ray_engine.relay import start_relay
@@ -54,7 +52,6 @@ class WorkerSettings:
         gpu_share: The share of a GPU that it has; it may use that share of its memory.
         folder: Where files of its own go, if it is on the driver's machine.
         key: The secret with which connections begin.
-        clients_per_batch: Clients trained in one vectorised pass, at the most; 1 for one by one.
     """
 
     run_id: int
@@ -64,7 +61,6 @@ class WorkerSettings:
     gpu_share: float
     folder: str
     key: bytes
-    clients_per_batch: int
 
 
 class Worker:
@@ -105,11 +101,10 @@ class Worker:
                 answers: list[Answer] = []
                 sent = time.monotonic()
                 for request in requests:
-                    for answer in self._answers(request, queue):
-                        answers.append(answer)
-                        if time.monotonic() - sent > FLUSH_SECONDS:
-                            queue.send_answers(answers)
-                            answers, sent = [], time.monotonic()
+                    answers.append(self._answer(request))
+                    if time.monotonic() - sent > FLUSH_SECONDS:
+                        queue.send_answers(answers)
+                        answers, sent = [], time.monotonic()
                 if queue.ended:
                     self._folder.cleanup()
                     return  # Ray ends this process
@@ -118,24 +113,12 @@ class Worker:
                     os._exit(0)  # without Ray's own shutdown: the driver is gone
                 queue.send_answers(answers)
 
-    def _answers(self, request: Request, queue: RequestQueue) -> Iterator[Answer]:
-        """Answer a request, and those in the queue that can be handled together with it."""
+    def _answer(self, request: Request) -> Answer:
         received, (name, *arguments) = request
-        if name != "handle":
-            yield _attempt(lambda: getattr(self, name)(*arguments))
-            return
-        message, seconds = arguments
-        together, clients = [request], {message.metadata.dst_node_id}
-        while len(together) < self._settings.clients_per_batch:
-            joining = queue.take_if(lambda other: _can_join(other, message, clients))
-            if joining is None:
-                break
-            together.append(joining)
-            clients.add(joining[1][1].metadata.dst_node_id)
-        if len(together) == 1:
-            yield _attempt(lambda: self.handle(message, seconds, received))
-        else:
-            yield from self._handle_together(together)
+        if name == "handle":
+            message, seconds = arguments
+            return _attempt(lambda: self.handle(message, seconds, received))
+        return _attempt(lambda: getattr(self, name)(*arguments))
 
     def put_state(self, partition: int, state: RecordDict) -> None:
         """Store the state of a client that another worker had."""
@@ -160,19 +143,6 @@ class Worker:
         call = self._begin(message, seconds, received)
         call.handle(app)
         return self._finish(call)
-
-    def _handle_together(self, requests: Sequence[Request]) -> Iterator[Answer]:
-        """Run the ClientApp on several messages as `handle` does, and train in one pass."""
-        begun = [
-            _attempt(partial(self._begin, message, seconds, received))
-            for received, (_, message, seconds) in requests
-        ]
-        handled = handle_together([one for one in begun if isinstance(one, ClientCall)], app)
-        for one in begun:
-            if isinstance(one, ClientCall):
-                yield _attempt(partial(self._finish, next(handled)))
-            else:
-                yield one
 
     def _begin(self, message: Message, seconds: float | None, received: float) -> ClientCall:
         partition = message.metadata.dst_node_id - FIRST_NODE_ID
@@ -208,22 +178,3 @@ def _attempt(action: Callable[[], T]) -> T | WorkerError:
     except Exception as error:
         reason = "".join(traceback.format_exception_only(error)).strip()
         return WorkerError(reason, traceback.format_exc())
-
-
-def _can_join(request: Request, message: Message, clients: Collection[int]) -> bool:
-    """Return whether a request is for training another client in the same round.
-
-    Args:
-        request: The request.
-        message: For a client whose training it could be joined with.
-        clients: The nodes of that client and of others that have been joined with it.
-    """
-    _, (name, *arguments) = request
-    if name != "handle":
-        return False
-    one, other = message.metadata, arguments[0].metadata
-    return (
-        other.message_type == one.message_type == MessageType.TRAIN
-        and other.group_id == one.group_id
-        and other.dst_node_id not in clients
-    )

@@ -18,13 +18,11 @@ ROOT = Path(__file__).parents[3]
 # Runs that differ in these keys only are the same run.
 NO_PART_OF_IDENTITY = {
     "run_dir", "data_dir", "device", "checkpoint_every", "resume", "min_nodes", "node_timeout",
-    "clients_per_batch",
 }  # fmt: skip
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
     "num_server_rounds", "target_accuracy", "patience", "run_dir", "resume", "checkpoint_every",
     "data_dir", "data_source", "device", "round_timeout", "min_nodes", "node_timeout",
-    "clients_per_batch",
 }  # fmt: skip
 
 

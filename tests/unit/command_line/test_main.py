@@ -54,7 +54,7 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         (["compare", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
         (["compare", "/nowhere", "--plot=x.html"], "error: plot = 'x.html': give a name that ends"),
         (["compare", "/nowhere", "--plot=/none/x.png"], "its folder does not exist; make it first"),
-        (["run", "--clients-per-batch=0"], "error: clients-per-batch = '0'"),
+        (["run", "--num-clients=-1"], "error: num-clients = '-1'"),
         (
             ["run", "--ray-address=127.0.0.1:1"],
             "error: ray-address = '127.0.0.1:1': cannot be reached",

@@ -22,11 +22,11 @@ from tests.support.scripted_worker import ScriptedWorker
 @pytest.fixture
 def dispatcher(monkeypatch):
     monkeypatch.setattr(worker_pool, "WorkerHandle", ScriptedWorker)
-    return Dispatcher(2, settings(clients_per_batch=1))
+    return Dispatcher(2, settings())
 
 
-def settings(clients_per_batch):
-    return WorkerSettings(1, {}, 10, 0, 0.0, "", b"", clients_per_batch)
+def settings():
+    return WorkerSettings(1, {}, 10, 0, 0.0, "", b"")
 
 
 def submit(dispatcher, *partitions):
@@ -129,23 +129,3 @@ def test_message_that_a_worker_fails_to_handle_gets_an_error_with_the_traceback(
     dispatcher.receive()
     reply = dispatcher.replies[message.metadata.message_id]
     assert reply.error.reason == "Traceback ...\nOSError: full\n"
-
-
-def test_worker_has_two_batches_and_is_asked_for_what_it_has_not_begun(monkeypatch):
-    monkeypatch.setattr(worker_pool, "WorkerHandle", ScriptedWorker)
-    dispatcher = Dispatcher(1, settings(clients_per_batch=3))
-    submit(dispatcher, *range(10))
-    (worker,) = dispatcher.pool.workers
-    assert partitions(worker.unanswered) == list(range(6))
-    dispatcher = Dispatcher(2, settings(clients_per_batch=3))
-    submit(dispatcher, *range(8))
-    busy, idle = dispatcher.pool.workers
-    idle.answers = [reply_to(pending) for pending in idle.unanswered]
-    dispatcher.receive()
-    dispatcher.send_queued()
-    assert busy.return_requested  # three of its four may be begun
-    busy.return_requested = False
-    busy.answers = [reply_to(busy.unanswered[0])]
-    dispatcher.receive()
-    dispatcher.send_queued()
-    assert not busy.return_requested

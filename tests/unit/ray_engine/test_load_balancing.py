@@ -57,10 +57,3 @@ def test_no_state_moves_for_messages_of_short_or_unknown_duration(seconds):
 )
 def test_window_is_at_least_two_messages_and_fills_window_seconds(seconds, messages):
     assert window_size(seconds) == messages
-
-
-@pytest.mark.parametrize(
-    ("seconds", "messages"), [(0.0, 20), (math.inf, 20), (10.0, 20), (WINDOW_SECONDS / 30, 30)]
-)
-def test_window_is_at_least_two_batches(seconds, messages):
-    assert window_size(seconds, clients_per_batch=10) == messages

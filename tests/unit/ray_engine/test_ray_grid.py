@@ -23,7 +23,7 @@ class Grid(RayGrid):
     """
 
     def __init__(self, folder):
-        super().__init__({"round-timeout": 0.0, "clients-per-batch": 1}, 6, 2)
+        super().__init__({"round-timeout": 0.0}, 6, 2)
         self.workers = self._dispatcher.pool.workers
         self.states = {}
         for worker in self.workers:

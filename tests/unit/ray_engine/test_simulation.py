@@ -56,7 +56,6 @@ def refusal(monkeypatch):
             },
             "strategy-args = 'num-malicious-nodes = 5': MultiKrum cannot aggregate the 2 replies",
         ),
-        ({"strategy": "fedsgd", "clients_per_batch": 2}, "clients-per-batch = 2: clients of feds"),
         ({"resume": "/nowhere"}, "resume = '/nowhere': give the folder of a federated run"),
     ],
 )

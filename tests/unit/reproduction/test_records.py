@@ -30,7 +30,6 @@ CONFIG = in_order(experiment().cells())[0][1].config
 WITHOUT_EFFECT = {
     "data-dir": "/some/where", "device": "cuda", "run-dir": "/elsewhere", "min-nodes": 3,
     "node-timeout": 7.5, "checkpoint-every": 4, "resume": "/elsewhere/run",
-    "clients-per-batch": 4,
 }  # fmt: skip
 # Another value than the default of each key that has an effect on the result.
 WITH_EFFECT = {

@@ -14,12 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tasks
-from tasks import local_training, random_streams, transfers, vectorised
+from tasks import local_training, random_streams, transfers
 from tasks.examples import Examples
 from tasks.local_training import TaskClient
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.made_up_examples import noise
-from tests.unit.tasks.test_vectorised import SUPPORTED
 
 DEVICE = torch.device("meta")
 CONFIG = {
@@ -48,8 +47,7 @@ def _no_values(monkeypatch):
     def zeros(tensors):
         return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
 
-    for module in (local_training, vectorised):
-        monkeypatch.setattr(module, "to_arrays", zeros)
+    monkeypatch.setattr(local_training, "to_arrays", zeros)
     for name in ("item", "__int__", "__float__"):
         read = getattr(torch.Tensor, name)
         monkeypatch.setattr(
@@ -90,18 +88,6 @@ def test_work_of_a_client_is_on_one_device(name, method):
     momentum = [] if method == "evaluate" else [momentum_of(client)]
     with OneDevice():
         getattr(client, method)(arrays, CONFIG, *momentum)
-
-
-@pytest.mark.usefixtures("_no_values")
-@pytest.mark.parametrize("name", SUPPORTED)
-def test_vectorised_pass_is_on_one_device(name):
-    client, arrays = make_client(tasks.load(name))
-    few = dataclasses.replace(client._train, rows=client._train.rows[:4])
-    other = TaskClient(client.task, client.model, few, partition=1)
-    with OneDevice():
-        vectorised.train_together(
-            [one.prepare_sgd(arrays, CONFIG, momentum_of(client)) for one in (client, other)]
-        )
 
 
 @pytest.mark.usefixtures("_no_values")

@@ -65,8 +65,14 @@ def evaluate(message: Message, context: Context) -> Message:
     return _reply(message, names, None, count, {"loss": loss, **metrics})
 
 
-def _read(message: Message, context: Context) -> "tuple[TaskClient, list[str], Parameters, Config]":
-    """Return this node's task client and the message's array names, arrays and config."""
+def _read(
+    message: Message, context: Context
+) -> "tuple[TaskClient, tuple[str, ...], Parameters, Config]":
+    """Return this node's task client, the names and values of the model's arrays, and the config.
+
+    Raises:
+        ValueError: The arrays' names are not those of the task's model.
+    """
     # Not at the top: it imports torch.
     from fedavg_app.client.task_client import task_client
 
@@ -77,7 +83,11 @@ def _read(message: Message, context: Context) -> "tuple[TaskClient, list[str], P
     }
     client = task_client(context.node_config, context.run_config, config)
     arrays = from_record(get_record(message.content, ARRAYS, ArrayRecord))
-    return client, list(arrays), list(arrays.values()), config
+    names = client.arrays.sent
+    if set(arrays) != set(names):
+        different = ", ".join(sorted(set(arrays) ^ set(names)))
+        raise ValueError(f"the arrays sent are not those of {client.task.name}: {different}")
+    return client, names, [arrays[name] for name in names], config
 
 
 @contextmanager
@@ -104,7 +114,7 @@ def _reply(
     count: int,
     metrics: "Config",
 ) -> Message:
-    """Return the reply with the updated arrays under the names they came with, and the metrics."""
+    """Return the reply with the updated arrays under their names, and the metrics."""
     scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
     if updated is not None:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -66,13 +67,15 @@ def run(
         RunError: The run could not go on.
     """
     config, task, data = prepared.config, prepared.task, prepared.data
-    strategy, model, state = prepared.strategy, prepared.model, prepared.state
+    strategy, initial, state = prepared.strategy, prepared.model, prepared.state
+    model = initial.sent
     completed: list[RoundMetrics] = []
     grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     if state is not None:
-        strategy, model, completed = state.strategy, state.model, state.history
+        strategy, completed = state.strategy, state.history
+        model = initial.sent_of(state.model)
         if isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
         else:
@@ -95,12 +98,13 @@ def run(
             model,
             nodes,
             prepared.plan,
-            client_config(config, data, with_number=tell_clients_number),
+            client_config(config, data, initial.fingerprint, with_number=tell_clients_number),
             evaluation(task, data, config),
-            training.on_round_end,
+            lambda metrics, sent: training.on_round_end(metrics, initial.complete(sent)),
             completed,
         ).run()
-        training.finish(result)
+        assert result.model is not None
+        training.finish(replace(result, model=initial.complete(result.model)))
     return training.result
 
 
@@ -113,12 +117,15 @@ def _warn_of_ignored(config: RunConfig, work: str) -> None:
         logger.warning(text, ", ".join(ignored), work)
 
 
-def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False) -> ConfigRecord:
+def client_config(
+    config: RunConfig, data: Dataset, fixed_arrays: str = "", *, with_number: bool = False
+) -> ConfigRecord:
     """Return what every client is told: its local work, and which data set exactly to load.
 
     Args:
         config: The run's settings.
         data: The data set.
+        fixed_arrays: The fingerprint of the model's fixed arrays, which do not travel.
         with_number: Whether to tell the number of clients, too.
     """
     # Only where there is one: Flower 1.41 cannot count the bytes of an empty string.
@@ -126,6 +133,7 @@ def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False
     number = {"num-clients": config.num_clients} if with_number else {}
     # Not in the messages of runs without it, whose recorded bytes then stay as they are.
     decay = {"weight-decay": config.weight_decay} if config.weight_decay else {}
+    fixed = {"fixed-arrays": fixed_arrays} if fixed_arrays else {}
     return ConfigRecord(
         {
             "local-epochs": config.local_epochs,
@@ -137,5 +145,6 @@ def client_config(config: RunConfig, data: Dataset, *, with_number: bool = False
             "data-source": data.options.source,
             **directory,
             **number,
+            **fixed,
         }
     )

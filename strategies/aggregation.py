@@ -1,12 +1,14 @@
 """Weighted means and gradient steps: pure functions on NumPy arrays, no Flower import."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[np.generic]]
+Entry = TypeVar("Entry")
 
 WEIGHTS = ("samples", "uniform")
 
@@ -22,6 +24,14 @@ def check_weights(weights: str) -> str:
     return weights
 
 
+def split(
+    arrays: Mapping[str, Entry], buffers: Collection[str]
+) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """Return (those that are trained, the buffers), each in the order of the arrays."""
+    trained = {name: array for name, array in arrays.items() if name not in buffers}
+    return trained, {name: array for name, array in arrays.items() if name in buffers}
+
+
 class WeightedMean:
     """The running mean sum_k n_k w_k / sum_k n_k of named arrays.
 
@@ -31,7 +41,7 @@ class WeightedMean:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._sums: dict[str, NDArray[Any]] = {}
         self._dtypes: dict[str, np.dtype[np.generic]] = {}
         self._total_weight = 0.0
 
@@ -44,10 +54,12 @@ class WeightedMean:
         if not (np.isfinite(weight) and weight > 0):
             raise ValueError(f"weights must be positive and finite, got {weight}")
         if not self._sums:
-            self._sums = {name: np.zeros(array.shape) for name, array in arrays.items()}
+            self._sums = {
+                name: np.zeros(array.shape, _wide(array.dtype)) for name, array in arrays.items()
+            }
             self._dtypes = {name: array.dtype for name, array in arrays.items()}
         for name, total in self._sums.items():
-            total += np.multiply(arrays[name], weight, dtype=np.float64)
+            total += np.multiply(arrays[name], weight, dtype=total.dtype)
         self._total_weight += weight
 
     def result(self) -> Arrays:
@@ -61,6 +73,37 @@ class WeightedMean:
         return {
             name: cast_like(total / self._total_weight, self._dtypes[name])
             for name, total in self._sums.items()
+        }
+
+
+class BufferMean:
+    """The clients' weighted mean of buffers, such as batch normalisation's statistics.
+
+    A buffer that every client returns as it was sent stays as it was, bit for bit: the mean in
+    float64 would change an int64 above 2^53.
+    """
+
+    def __init__(self) -> None:
+        self._mean = WeightedMean()
+        self._sent: Arrays = {}
+        self._changed: set[str] = set()
+
+    def add(self, buffers: Arrays, sent: Arrays, weight: float) -> None:
+        """Add one client's buffers, of those that it was sent."""
+        if not sent:
+            return
+        self._sent = sent
+        self._changed |= {name for name in sent if buffers[name].tobytes() != sent[name].tobytes()}
+        self._mean.add(buffers, weight)
+
+    def result(self) -> Arrays:
+        """Return the mean; nothing where no buffers were added."""
+        if not self._sent:
+            return {}
+        means = self._mean.result()
+        return {
+            name: means[name] if name in self._changed else array
+            for name, array in self._sent.items()
         }
 
 
@@ -80,8 +123,8 @@ def gradient_step(
 
 
 def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """Return the array in another dtype; values are rounded for an integer dtype."""
-    rounded = np.rint(array) if np.issubdtype(dtype, np.integer) else array
+    """Return the array in another dtype; values are rounded for a dtype of integers or truths."""
+    rounded = np.rint(array) if dtype.kind in "iub" else array
     return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
 
 
@@ -91,11 +134,26 @@ def l2_norm(
 ) -> float:
     """Return the L2 norm of all arrays together, or of their difference from those in ``origin``.
 
-    Computed in float64; infinity on overflow.
+    Computed in float64; infinity on overflow. Equal entries differ by 0, infinite ones included.
     """
-    with np.errstate(over="ignore"):
-        differences = (
-            np.subtract(array, 0 if origin is None else origin.get(name, 0), dtype=np.float64)
-            for name, array in arrays.items()
-        )
+    origin = origin or {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        differences = (_difference(array, origin.get(name)) for name, array in arrays.items())
         return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))
+
+
+def _difference(
+    array: NDArray[np.generic], origin: NDArray[np.generic] | None
+) -> NDArray[np.generic]:
+    wide = array.astype(_wide(array.dtype), copy=False)
+    if origin is None:
+        return wide
+    difference = np.asarray(np.subtract(wide, origin))
+    if not np.isfinite(difference).all():
+        difference[(array == origin) | ((array != array) & (origin != origin))] = 0
+    return difference
+
+
+def _wide(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """Return the dtype to compute in: float64, or complex128 for complex numbers."""
+    return np.result_type(dtype, np.float64)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic
 
+import numpy as np
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
@@ -68,7 +69,8 @@ class RunSettings:
         bounds: Bounds on the numbers of a reply.
         buffers: The names of the model's arrays that are sent as they are: those that gradients do
             not train, such as batch normalisation's running statistics and counters, and those that
-            stay on the clients.
+            stay on the clients. The next model has the clients' mean of them, whatever the
+            strategy. Arrays that are fixed, and further names of one array, do not travel.
     """
 
     num_clients: int = 0
@@ -109,6 +111,19 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.num_resyncing = 0
         self.theory_bits_down = self.theory_bits_up = 0.0
         self._logged_tracebacks: set[str] = set()
+
+    def check_model(self, model: ArrayRecord) -> None:
+        """Check before round 1 that the strategy can train a model of such arrays.
+
+        Raises:
+            ValueError: A trained array is not of real floating-point numbers.
+        """
+        for name, array in model.items():
+            if name not in self.settings.buffers and np.dtype(array.dtype).kind != "f":
+                raise ValueError(
+                    f"array {name!r} is {array.dtype}: give a model whose trained arrays are real "
+                    "floating-point numbers"
+                )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from strategies.aggregation import split
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import (
     DivergedError,
@@ -28,7 +29,7 @@ from strategies.compression.sync_protocol import (
     encode_reply,
     missing_updates,
 )
-from strategies.compression.vector_layout import Layout, without
+from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import (
     array_record,
     find_record,
@@ -114,7 +115,7 @@ def train_compressed(
         return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
     buffers = _buffer_names(config)
     model = from_record(arrays)
-    layout = Layout.of(without(model, buffers))
+    layout = Layout.of(split(model, buffers)[0])
 
     before = context.state.copy()  # the handler keeps its own there, such as momentum
     # Records of its own: other clients in this process share the model.
@@ -125,7 +126,7 @@ def train_compressed(
         return reply  # nothing to compress; the server rejects it
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in without(answer, buffers).items()
+        for name, array in split(answer, buffers)[0].items()
     }
     if Layout.of(trained) != layout or len(answer) != len(model):
         raise ValueError("training returned arrays of other names or shapes than the model's")
@@ -208,7 +209,7 @@ def _apply(
 ) -> ArrayRecord:
     """Return the model that the updates turn ``arrays`` into; buffers stay as they are."""
     model = from_record(arrays)
-    layout = Layout.of(without(model, buffers))
+    layout = Layout.of(split(model, buffers)[0])
     vector = layout.flatten(model)
     for update in updates:
         vector += downlink.decode(update.data, layout).to_dense()

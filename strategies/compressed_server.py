@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, WeightedMean, check_weights, l2_norm
+from strategies.aggregation import Arrays, BufferMean, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_versions import ClientVersions
 from strategies.compressed_client import train_compressed
@@ -37,7 +37,7 @@ from strategies.compression.error_feedback import (
 )
 from strategies.compression.sync_protocol import ReplyStatus, decode_reply
 from strategies.compression.update_sum import EstimateSum, UpdateSum
-from strategies.compression.vector_layout import Layout, without
+from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
 from strategies.packed_records import BUFFERS, pack_message, unpack_reply
 from strategies.reply_validation import (
@@ -126,6 +126,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
         self.reset()
 
+    def check_model(self, model: ArrayRecord) -> None:
+        """Check that all trained arrays are float32.
+
+        Raises:
+            ValueError: One is not.
+        """
+        Layout.of(split(from_record(model), self.settings.buffers)[0])
+
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, which differs in warm-up rounds."""
         return warm_up.in_round(self.uplink, server_round, self.warmup_rounds)
@@ -206,7 +214,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         node, content = update.report.node_id, update.content
         weight = update.report.num_examples if self.weights == "samples" else 1.0
         self.update_sum.add(node, content.update, weight, anew=content.anew)
-        self._buffer_mean.add(content.buffers, weight)
+        self._buffer_mean.add(content.buffers, from_record(self.buffers(self.model)), weight)
         self._round_nodes.append(node)
 
     def finalize(self, model: Arrays) -> Arrays:
@@ -219,15 +227,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         data, sent = self._compress(self._server_update())
         self._versions.append(self.server_round, data)
         vector = self._layout.flatten(model) + sent.to_dense()
-        means = self._buffer_mean.result() if self.settings.buffers else {}
-        changed = {**model, **self._layout.unflatten(vector), **means}
+        changed = {**model, **self._layout.unflatten(vector), **self._buffer_mean.result()}
         self._model_fingerprint = _fingerprint(changed)
         return changed
 
     def reset(self) -> None:
         """Begin with an empty sum."""
         self.update_sum.reset()
-        self._buffer_mean = WeightedMean()
+        self._buffer_mean = BufferMean()
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
@@ -304,7 +311,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def _start_from(self, model: Arrays, number: int) -> None:
         """Take over a model that this strategy did not make: no client has it yet."""
-        self._layout = Layout.of(without(model, self.settings.buffers))
+        self._layout = Layout.of(split(model, self.settings.buffers)[0])
         self._versions.start_from(number, self._layout.flatten(model).tobytes())
         self._model_fingerprint = _fingerprint(model)
 

@@ -11,9 +11,9 @@ import numpy as np
 from flwr.app import Message
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, WeightedMean, check_weights
+from strategies.aggregation import Arrays, BufferMean, WeightedMean, check_weights, split
 from strategies.base import FederatedStrategy
-from strategies.compression.vector_layout import without
+from strategies.flower_arrays import from_record
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
 
@@ -46,17 +46,19 @@ class FedAvg(FederatedStrategy[Arrays]):
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:
         """Add n_k w_k to the sum, and n_k to n."""
         weight = update.report.num_examples if self.weights == "samples" else 1.0
-        self.mean.add(update.content, weight)
+        trained, buffers = split(update.content, self.settings.buffers)
+        self.mean.add(trained, weight)
+        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), weight)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return sum_k (n_k / n) w_k, or where the server optimiser steps instead."""
-        mean = self.mean.result()
-        if self.server_optimizer is None:
-            return mean
-        trained = without(model, self.settings.buffers)
-        updates = {name: np.subtract(mean[name], w, dtype=float) for name, w in trained.items()}
-        return {**mean, **server_optimizers.move(trained, updates, self.server_optimizer)}
+        new = self.mean.result()
+        if self.server_optimizer is not None:
+            trained, _ = split(model, self.settings.buffers)
+            updates = {name: np.subtract(new[name], w, dtype=float) for name, w in trained.items()}
+            new = server_optimizers.move(trained, updates, self.server_optimizer)
+        return {**model, **new, **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with an empty sum."""
-        self.mean = WeightedMean()
+        self.mean, self.buffer_mean = WeightedMean(), BufferMean()

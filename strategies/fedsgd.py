@@ -11,8 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, gradient_step
-from strategies.compression.vector_layout import without
+from strategies.aggregation import Arrays, gradient_step, split
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
@@ -60,10 +59,11 @@ class FedSGD(FedAvg):
 
         A server optimiser steps by -eta times the mean gradient instead.
         """
-        mean = self.mean.result()
-        buffers = {name: mean[name] for name in self.settings.buffers}
+        gradient = self.mean.result()
+        trained, _ = split(model, self.settings.buffers)
         if self.server_optimizer is None:
-            return gradient_step(model, mean, self.learning_rate) | buffers
-        trained = without(model, self.settings.buffers)
-        updates = {name: -self.learning_rate * mean[name].astype(float) for name in trained}
-        return {**server_optimizers.move(trained, updates, self.server_optimizer), **buffers}
+            new = gradient_step(trained, gradient, self.learning_rate)
+        else:
+            updates = {name: -self.learning_rate * gradient[name].astype(float) for name in trained}
+            new = server_optimizers.move(trained, updates, self.server_optimizer)
+        return {**model, **new, **self.buffer_mean.result()}

@@ -16,10 +16,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import Arrays, cast_like, l2_norm
+from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_metrics import accuracy_spread
-from strategies.flower_arrays import find_record, from_record
+from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.flower_log import as_debug_messages, logger
 from strategies.metric_keys import (
     add_aliases,
@@ -56,7 +56,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
     """A strategy written for Flower: it gets the replies that hold the model's arrays, finite.
 
     Replies are reduced to the records and metrics that all of them share: one client with a metric
-    of its own would make Flower's strategies drop the round.
+    of its own would make Flower's strategies drop the round. The strategy sees trained arrays only:
+    a server optimiser's step would make a variance negative, and noise would spoil a counter.
+    Buffers travel beside them, and the next model has the mean of them, weighted by n_k.
 
     Args:
         inner: The strategy.
@@ -73,10 +75,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
         self.start_round(server_round, arrays, config)
+        trained, _ = self._split(arrays)
         with as_debug_messages():
-            messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+            messages = list(self.inner.configure_train(server_round, trained, config, grid))
         self.theory_bits_down = len(messages) * model_bits(arrays)
-        return messages
+        return self._with_buffers(messages, arrays)
 
     def validate(self, reply: Message) -> ClientUpdate[Message]:
         """Return the reply itself; it must hold the arrays of the model that was sent.
@@ -88,11 +91,19 @@ class FlowerAdapter(FederatedStrategy[Message]):
         check_keys(update.report, self.inner)
         for strategy_type, check in REPLY_CHECKS.items():
             if isinstance(self.inner, strategy_type):
-                check(update, from_record(self.model))
+                trained, _ = split(update.content, self.settings.buffers)
+                check(ClientUpdate(update.report, trained), from_record(self.model))
         return ClientUpdate(update.report, reply)
 
     def accumulate(self, update: ClientUpdate[Message]) -> None:
         """Keep the reply: Flower's strategies take all replies at once."""
+        sent = from_record(self.buffers(self.model))
+        reply = update.content
+        if sent:
+            arrays = get_record(reply.content, ARRAYS, ArrayRecord)
+            trained, buffers = self._split(arrays)
+            self._buffer_mean.add(from_record(buffers), sent, update.report.num_examples)
+            reply.content = RecordDict({**reply.content, ARRAYS: trained})
         self._updates.append(update)
 
     def finalize(self, model: Arrays) -> Arrays | None:
@@ -112,7 +123,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
             return None
         with np.errstate(over="ignore"):
             new = {
-                name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()
+                name: cast_like(arrays[name].numpy(), like.dtype)
+                for name, like in split(model, self.settings.buffers)[0].items()
             }
         if not all(np.isfinite(array).all() for array in new.values()):
             error = ModelNotFiniteError(
@@ -123,11 +135,12 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 vars(one).update(attributes)
             logger.warning("round %d: all replies rejected: %s", self.server_round, error)
             return None
-        return new
+        return {**model, **new, **self._buffer_mean.result()}
 
     def reset(self) -> None:
         """Drop the replies."""
         self._updates: list[ClientUpdate[Message]] = []
+        self._buffer_mean = BufferMean()
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the inner strategy's metrics."""
@@ -138,8 +151,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
+        trained, _ = self._split(arrays)
         with as_debug_messages():
-            return list(self.inner.configure_evaluate(server_round, arrays, config, grid))
+            messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
+        return self._with_buffers(messages, arrays)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -170,6 +185,28 @@ class FlowerAdapter(FederatedStrategy[Message]):
         logger.info("%s: %s", type(self.inner).__name__, first_line)
         with as_debug_messages():
             self.inner.summary()
+        if self.settings.buffers and type(self.inner).__name__.startswith("DifferentialPrivacy"):
+            names = ", ".join(self.settings.buffers)
+            logger.warning("without clipping and noise, as means of the clients': %s", names)
+
+    def _split(self, arrays: ArrayRecord) -> tuple[ArrayRecord, ArrayRecord]:
+        """Return (the trained arrays, the buffers)."""
+        if not self.settings.buffers:
+            return arrays, ArrayRecord()
+        trained, buffers = split(arrays, self.settings.buffers)
+        return array_record(trained), array_record(buffers)
+
+    def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
+        """Return the messages with the model's buffers beside the arrays of each."""
+        complete: dict[int, ArrayRecord] = {}  # by the record that messages share
+        for message in messages if self.settings.buffers else ():
+            trained = find_record(message.content, ARRAYS, ArrayRecord)
+            if trained is not None:
+                if id(trained) not in complete:
+                    complete[id(trained)] = array_record({**model, **trained})
+                content = {**message.content, ARRAYS: complete[id(trained)]}
+                message.content = RecordDict(content)
+        return messages
 
 
 def keep_shared(

@@ -17,7 +17,13 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, l2_norm
-from strategies.flower_arrays import find_record, from_record, read_header, read_values
+from strategies.flower_arrays import (
+    find_record,
+    from_array,
+    from_record,
+    read_header,
+    read_values,
+)
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -177,7 +183,7 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
     Raises:
         ReplyError: It is above ``bounds.max_update_norm``.
     """
-    if norm > bounds.max_update_norm:
+    if not norm <= bounds.max_update_norm:  # NaN too
         raise ReplyError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"
         )
@@ -219,7 +225,11 @@ def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
         values = read_values(array, header)
     except ValueError as error:
         raise ReplyError(f"array {name!r} {error}") from error
-    if not np.isfinite(values).all():
+    finite = np.isfinite(values)
+    # Infinities that were sent, such as a mask's, come back.
+    if not finite.all() and not np.array_equal(
+        values[~finite], from_array(like)[~finite], equal_nan=True
+    ):
         raise DivergedReplyError(f"array {name!r} has NaN or infinite values")
     return values
 

@@ -1,6 +1,6 @@
 """Evaluation of a model on examples, in batches whose results are added in a fixed order."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -17,21 +17,23 @@ Parameters = list[NDArray[np.generic]]
 BatchResult = tuple[float, float, int]
 
 
-def load_parameters(model: nn.Module, parameters: Parameters) -> dict[str, Tensor]:
-    """Copy arrays, in the order of the model's state dict, into the model; return the state dict.
+def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
+    """Copy arrays into those of the model that have their names; return these by name.
 
     Raises:
-        ValueError: Another number of arrays, or another shape.
+        ValueError: The model has no array of that name, or one of another shape.
     """
-    state = model.state_dict()
-    if len(parameters) != len(state):
-        raise ValueError(f"the model has {len(state)} arrays, got {len(parameters)}")
+    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    loaded = {name: state[name] for name in arrays if name in state}
     with torch.no_grad():
-        for (name, target), array in zip(state.items(), parameters, strict=True):
+        for name, array in arrays.items():
+            if name not in loaded:
+                raise ValueError(f"the model has no array {name!r}")
+            target = loaded[name]
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
             target.copy_(staged(array, target.device), non_blocking=True)
-    return state
+    return loaded
 
 
 @torch.inference_mode()

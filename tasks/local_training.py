@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.evaluation import Parameters, evaluate, load_parameters
+from tasks.evaluation import Parameters, evaluate, load_arrays
 from tasks.examples import Examples
+from tasks.model_arrays import ModelArrays
 from tasks.random_streams import derive_seed, seeded, torch_generator
 from tasks.sgd import make_step, mean_gradients, part_size
 from tasks.transfers import staged, to_arrays, to_tensor
@@ -31,10 +32,15 @@ class TaskClient(NumPyClient):
 
     Args:
         task: The learning problem.
-        model: A network of the task, on the device to compute on; its weights are overwritten.
+        model: A network of the task, on the device to compute on; its weights are overwritten. Its
+            fixed arrays are those to train with.
         train: The client's training examples, on the same device.
         test: The client's test examples; None where it has none.
         partition: The client's number, which with the seed and the round fixes its batches.
+        arrays: The classes of the model's arrays; None finds them.
+
+    Attributes:
+        arrays: The classes of the model's arrays.
     """
 
     def __init__(
@@ -45,8 +51,10 @@ class TaskClient(NumPyClient):
         test: Examples | None = None,
         *,
         partition: int = 0,
+        arrays: ModelArrays | None = None,
     ) -> None:
         self.task, self.model, self.partition = task, model, partition
+        self.arrays = ModelArrays.of(model) if arrays is None else arrays
         self._train, self._test = train, test
 
     def fit(
@@ -59,7 +67,7 @@ class TaskClient(NumPyClient):
         "local-steps" > 0, that many steps, cycling through the batches.
 
         Args:
-            parameters: The model's arrays, in the order of its state dict.
+            parameters: The arrays that travel, in the order of `ModelArrays.sent`.
             config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
                 "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
                 "momentum" (m: v <- m v + g, and the step is eta v), "weight-decay" (lambda: adds
@@ -76,7 +84,7 @@ class TaskClient(NumPyClient):
             ValueError: The client has no training examples, or the parameters are not the model's.
         """
         examples = _required(self._train, "train")
-        state = load_parameters(self.model, parameters)
+        state = self._load(parameters)
         chosen, starts, size = self._local_steps(examples, config)
         with self._seeded(config, examples.targets.device):
             loss = self.run_sgd(
@@ -116,14 +124,14 @@ class TaskClient(NumPyClient):
             momentum: As in `fit`.
 
         Returns:
-            The gradient's arrays, in the order of the model's state dict, with buffers as the pass
-            over the examples leaves them; n_k; and {"train-loss": the loss at ``parameters``}.
+            The gradient's arrays, in the order of ``parameters``, with buffers as the pass over the
+            examples leaves them; n_k; and {"train-loss": the loss at ``parameters``}.
 
         Raises:
             ValueError: As for `fit`.
         """
         examples = _required(self._train, "train")
-        state = load_parameters(self.model, parameters)
+        state = self._load(parameters)
         self._set_training_mode()
         named = self._trained_weights()
         with self._seeded(config, examples.targets.device):
@@ -156,7 +164,7 @@ class TaskClient(NumPyClient):
         """
         del config
         examples = _required(self._test, "test")
-        load_parameters(self.model, parameters)
+        self._load(parameters)
         loss, accuracy = evaluate(self.task, self.model, examples)
         return loss, len(examples), {"accuracy": accuracy}
 
@@ -209,7 +217,15 @@ class TaskClient(NumPyClient):
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""
-        return {name: w for name, w in self.model.named_parameters() if w.requires_grad}
+        state = self.model.state_dict(keep_vars=True)
+        return {name: state[name] for name in self.arrays.trained}
+
+    def _load(self, parameters: Parameters) -> dict[str, Tensor]:
+        """Copy the arrays that travel into the model; return the model's own, by name."""
+        names = self.arrays.sent
+        if len(parameters) != len(names):
+            raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
+        return load_arrays(self.model, dict(zip(names, parameters, strict=True)))
 
     def _set_training_mode(self) -> None:
         if not self.model.training:  # a pass over all modules otherwise, for every step

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from flwr.app import ArrayRecord
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -24,7 +25,8 @@ def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | Non
     Raises:
         RunError: It cannot be written.
     """
-    arrays = {name: array.numpy() for name, array in model.items()}
+    # In C order: safetensors 0.8.0 writes arrays in another order as other numbers.
+    arrays = {name: np.asarray(array.numpy(), order="C") for name, array in model.items()}
     with reporting_write_errors(path.parent), replacing(path) as temporary:
         save_file(arrays, temporary, dict(metadata or {}))
 

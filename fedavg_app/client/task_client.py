@@ -21,6 +21,10 @@ from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
 from tasks.examples import Examples
 from tasks.local_training import Config, TaskClient
+from tasks.model_arrays import ModelArrays, fixed_fingerprint
+
+# The key of a message's config with the fingerprint of the server's fixed arrays.
+FIXED_ARRAYS = "fixed-arrays"
 
 
 def task_client(
@@ -37,6 +41,7 @@ def task_client(
     Raises:
         ConfigError: The data cannot be split as the run config says.
         DataError: The data set is not available.
+        ValueError: The model's fixed arrays, which do not travel, are not those of the server.
     """
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
@@ -50,6 +55,12 @@ def task_client(
         DataOptions(directory=own, own=True) if own else options,
         shared=not own,
     )
+    told = str(config.get(FIXED_ARRAYS, ""))
+    if told != runtime.fingerprint:
+        raise ValueError(
+            f"the fixed arrays of {runtime.task.name} here ({runtime.fingerprint or 'none'}) are "
+            f"not the server's ({told or 'none'}): give both the same pretrained weights"
+        )
     return runtime.client(int(node_config[PARTITION_ID]))
 
 
@@ -74,17 +85,22 @@ class _Runtime:
         model: The model that they train one after the other.
         train: Their training examples.
         test: Their test examples; None where the run does not evaluate on clients.
+        arrays: The classes of the model's arrays.
+        fingerprint: Of the fixed ones.
     """
 
     task: Task
     model: nn.Module
     train: _SplitOnClients
     test: _SplitOnClients | None
+    arrays: ModelArrays
+    fingerprint: str
 
     def client(self, number: int) -> TaskClient:
         """Return the task client of one partition."""
         test = None if self.test is None else self.test.of(number)
-        return TaskClient(self.task, self.model, self.train.of(number), test, partition=number)
+        train, arrays = self.train.of(number), self.arrays
+        return TaskClient(self.task, self.model, train, test, partition=number, arrays=arrays)
 
 
 @lru_cache(maxsize=2)
@@ -104,7 +120,10 @@ def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runti
         return _SplitOnClients(examples, rows)
 
     test = split("test") if config.fraction_evaluate else None
-    return _Runtime(task, on_device(task.model(), device), split("train"), test)
+    model = task.initial_model(config.seed)
+    arrays = ModelArrays.of(model)
+    fingerprint = fixed_fingerprint(model, arrays)
+    return _Runtime(task, on_device(model, device), split("train"), test, arrays, fingerprint)
 
 
 @lru_cache(maxsize=2)

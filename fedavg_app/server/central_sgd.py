@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 import torch
+from flwr.app import ArrayRecord
 from torch import Tensor, nn
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
@@ -18,14 +19,15 @@ from fedavg_app.config import CentralConfig
 from fedavg_app.device import pick_device
 from fedavg_app.errors import DivergedError
 from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.training_loop import make_result
 from fedavg_app.server.training_plan import make_plan, plan_for_data
-from strategies.aggregation import Arrays
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
 from tasks.examples import Examples
 from tasks.local_training import Config, MomentumBuffers, TaskClient
+from tasks.model_arrays import read_arrays
 from tasks.random_streams import derive_seed, seeded, torch_generator
 
 
@@ -40,11 +42,12 @@ def train_centrally(
         callbacks: Make the callbacks beside the run directory and the console.
 
     Raises:
-        ConfigError: A value that cannot be used.
+        ConfigError: A value that cannot be used, or an array of the model that cannot be saved.
         DataError: The data set is not available.
         DivergedError: The loss is no longer finite.
     """
     torch.set_num_threads(config.num_threads)
+    GlobalModel.initial(task, config)  # refuses arrays that cannot be saved
     data = task.dataset(config.data_options)
     plan = plan_for_data(make_plan(config, task), config, task, data)
     evaluate = CentralEvaluation(task, data, config)
@@ -59,7 +62,7 @@ def train_centrally(
     momentum: MomentumBuffers = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:
-        test_loss, accuracy = evaluate(to_record(_arrays(model)))
+        test_loss, accuracy = evaluate(_record(model))
         return RoundMetrics(
             step,
             learning_rate=plan.rate(step) if step else None,
@@ -75,7 +78,7 @@ def train_centrally(
         seeded(derive_seed(config.seed, "local"), device),
     ):
         history = [metrics_after(0, time.monotonic())]
-        training.on_round_end(history[0], to_record(_arrays(model)))
+        training.on_round_end(history[0], _record(model))
         while not plan.ends_after(history):
             step = history[-1].round
             started = time.monotonic()
@@ -87,8 +90,8 @@ def train_centrally(
                     f"learning-rate than {plan.learning_rate:g}"
                 )
             history.append(metrics_after(step + steps, started, loss))
-            training.on_round_end(history[-1], to_record(_arrays(model)))
-        training.finish(make_result(to_record(_arrays(model)), history, plan))
+            training.on_round_end(history[-1], _record(model))
+        training.finish(make_result(_record(model), history, plan))
     return training.result
 
 
@@ -99,5 +102,5 @@ def _batches(examples: Examples, config: CentralConfig) -> Iterator[tuple[Tensor
         yield from examples.shuffled(order).batches(config.batch_size)
 
 
-def _arrays(model: nn.Module) -> Arrays:
-    return {name: array.cpu().numpy() for name, array in model.state_dict().items()}
+def _record(model: nn.Module) -> ArrayRecord:
+    return to_record(read_arrays(model, tuple(model.state_dict())))

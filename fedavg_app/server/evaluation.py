@@ -22,7 +22,7 @@ from tasks.evaluation import (
     BatchResult,
     combine,
     evaluate_batch,
-    load_parameters,
+    load_arrays,
     predictions,
 )
 from tasks.examples import Examples
@@ -42,13 +42,14 @@ class CentralEvaluation:
     Args:
         task: The learning problem.
         data: Its data set.
-        config: Names the device.
+        config: Names the device, and the seed of the initial model.
     """
 
     def __init__(self, task: Task, data: Dataset, config: TrainingConfig) -> None:
         device = pick_device(config.device)
         self._task, self._data, self._config = task, data, config
-        self._model = on_device(task.model(), device)
+        # The arrays that do not travel are those of the run's initial model.
+        self._model = on_device(task.initial_model(config.seed), device)
         self._examples = Examples.stored(task, data.test, device)
         self._prepared: dict[Batch, tuple[Tensor, Tensor]] = {}
         self._room = PREPARED_BYTES
@@ -63,7 +64,7 @@ class CentralEvaluation:
 
     def batch_results(self, arrays: ArrayRecord, batches: Sequence[Batch]) -> list[BatchResult]:
         """Return the results of some of the `evaluation_batches`."""
-        load_parameters(self._model, list(from_record(arrays).values()))
+        load_arrays(self._model, from_record(arrays))
         return [evaluate_batch(self._task, self._model, *self._batch(one)) for one in batches]
 
     def confusion(self, arrays: ArrayRecord, max_classes: int) -> NDArray[np.int64] | None:
@@ -74,7 +75,7 @@ class CentralEvaluation:
         targets = self._data.test.targets
         if targets.ndim != 1 or targets.max() >= max_classes:
             return None
-        load_parameters(self._model, list(from_record(arrays).values()))
+        load_arrays(self._model, from_record(arrays))
         predicted = np.concatenate(
             [
                 predictions(self._model, self._batch(batch)[0]).cpu().numpy()

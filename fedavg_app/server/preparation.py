@@ -4,13 +4,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord
-
 from fedavg_app.callbacks.run_directory import check_writable
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, MissingLibraryError
 from fedavg_app.partitioning.cache import partition
 from fedavg_app.server.checkpointing import RunState, load_checkpoint
+from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_plan import TrainingPlan, plan_for_data
 from fedavg_app.server.trial_round import check_aggregation
@@ -33,7 +32,7 @@ class PreparedRun:
         strategy: The strategy, as it is before round 1.
         plan: The schedule.
         data: The data set.
-        model: The initial model.
+        model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
     """
 
@@ -42,7 +41,7 @@ class PreparedRun:
     strategy: FederatedStrategy[Any]
     plan: TrainingPlan
     data: "Dataset"
-    model: ArrayRecord
+    model: GlobalModel
     state: RunState | None
 
 
@@ -69,8 +68,11 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
         raise ConfigError("data-dir", config.data_dir, fix)
     check_split(data, config, simulated=simulated)
     plan = plan_for_data(components.plan, config, task, data)
-    model = ArrayRecord(task.initial_model(config.seed).state_dict())
-    check_aggregation(config, strategy, model)
+    model = components.model
+    if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
+        fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
+        raise ConfigError("task", config.task, fix)
+    check_aggregation(config, strategy, model.sent)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state)
 

@@ -15,6 +15,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.cache import make_partitioner
 from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
@@ -28,6 +29,7 @@ class Components:
     """The parts of one federated run."""
 
     task: "Task"
+    model: GlobalModel
     strategy: FederatedStrategy[Any]
     plan: TrainingPlan
 
@@ -38,8 +40,8 @@ def resolve(config: RunConfig) -> Components:
     Raises:
         ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
             refuses its arguments, a client mod cannot be imported, the task's data cannot be split
-            in that way, a round needs more replies than it has clients, or no array of the model
-            can stay on the clients.
+            in that way, a round needs more replies than it has clients, an array of the model
+            cannot be sent or trained by the strategy, or none of them can stay on the clients.
     """
     # Names first: a misspelt one is found before torch is imported.
     load_component("task", config.task, tasks.check_name)
@@ -47,24 +49,31 @@ def resolve(config: RunConfig) -> Components:
     make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
     task = load_task(config)
     check_partition(config, task)
-    strategy = build_strategy(config, task)
+    model = GlobalModel.initial(task, config)
+    strategy = build_strategy(config, model)
     load_mods(config.client_mods)
-    check_local_arrays(config, task, strategy)
-    return Components(task, strategy, make_plan(config, task))
+    check_local_arrays(config, model, strategy)
+    return Components(task, model, strategy, make_plan(config, task))
 
 
-def build_strategy(config: RunConfig, task: "Task") -> FederatedStrategy[Any]:
-    """Return the strategy that the config names.
+def build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
+    """Return the strategy that the config names, for this model.
 
     Raises:
-        ConfigError: It refuses its arguments, or a round needs more replies than it has clients.
+        ConfigError: It refuses its arguments or cannot train the model, or a round needs more
+            replies than it has clients.
     """
     arguments = parse_arguments("strategy-args", config.strategy_args)
-    settings = run_settings(config, task)
+    settings = run_settings(config, model)
     try:
-        return strategies.build(config.strategy, arguments, settings)
+        strategy = strategies.build(config.strategy, arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    try:
+        strategy.check_model(model.sent)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
+    return strategy
 
 
 def load_task(config: TrainingConfig) -> "Task":
@@ -83,7 +92,7 @@ def load_task(config: TrainingConfig) -> "Task":
     return task
 
 
-def run_settings(config: RunConfig, task: "Task") -> RunSettings:
+def run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     """Return what the strategy may know of the run.
 
     Raises:
@@ -94,32 +103,30 @@ def run_settings(config: RunConfig, task: "Task") -> RunSettings:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
-    model = task.model()
-    names = list(model.state_dict())
     # Clients send local arrays back unchanged; a rotation would spread other changes over them.
-    uncompressed = {name for name, _ in model.named_buffers()}
-    uncompressed.update(matching(names, config.local_arrays))
-    buffers = tuple(name for name in names if name in uncompressed)
+    uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
+    buffers = tuple(name for name in model.sent if name in uncompressed)
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
 
 
-def check_local_arrays(config: RunConfig, task: "Task", strategy: FederatedStrategy[Any]) -> None:
-    """Check that the arrays that stay on the clients are some of the model's.
+def check_local_arrays(
+    config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
+) -> None:
+    """Check that the arrays that stay on the clients are some of those that travel otherwise.
 
     Raises:
-        ConfigError: A pattern matches none, all arrays are matched, or the strategy's clients send
-            gradients: they train nothing that they could keep.
+        ConfigError: A pattern matches none, all trained arrays are matched, or the strategy's
+            clients send gradients: they train nothing that they could keep.
     """
     given = config.local_arrays
     if not given:
         return
-    names = list(task.model().state_dict())
+    names = list(model.sent)
     for pattern in patterns(given) or [given]:
         if not matching(names, pattern):
-            fix = f"{pattern!r} matches no array of the model; it has: {', '.join(names)}"
+            fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
             raise ConfigError("local-arrays", given, fix)
-    found = matching(names, given)
-    if len(found) == len(names):
+    if set(model.arrays.trained) <= set(matching(names, given)):
         raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
     if strategy.train_type != MessageType.TRAIN:
         fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"

@@ -22,7 +22,7 @@ from fedavg_app.partitioning.cache import partition
 from reproduction.figures import FIGURES, Figure
 from tasks.base import Task
 from tasks.data.dataset import DataOptions, Dataset
-from tasks.evaluation import Parameters, evaluate, load_parameters
+from tasks.evaluation import Parameters, evaluate, load_arrays
 from tasks.examples import Examples
 from tasks.local_training import TaskClient
 
@@ -49,7 +49,7 @@ def losses(task: Task, data: Dataset, first: Parameters, second: Parameters) -> 
     for theta in THETAS:
         pairs = zip(first, second, strict=True)
         mixed = [(theta * w + (1 - theta) * v).astype(np.float32) for w, v in pairs]
-        load_parameters(model, mixed)
+        load_arrays(model, dict(zip(model.state_dict(), mixed, strict=True)))
         found.append(evaluate(task, model, examples)[0])
     return found
 
@@ -75,7 +75,7 @@ def main() -> None:
         pair = [parent(task, data, parts[n], n, seed) for n, seed in enumerate(seeds)]
         own_losses = []
         for weights in pair:
-            load_parameters(model, weights)
+            load_arrays(model, dict(zip(model.state_dict(), weights, strict=True)))
             own_losses.append(evaluate(task, model, whole)[0])
         curve = losses(task, data, *pair)
         middle = float(np.interp(0.5, THETAS, curve))

@@ -1,16 +1,13 @@
 """A model's arrays as one flat float32 vector, and back."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import Vector
-
-Entry = TypeVar("Entry")
 
 SCOPES = ("tensor", "model")
 
@@ -37,7 +34,8 @@ class Layout:
         for name, array in arrays.items():
             if array.dtype != np.float32:
                 raise ValueError(
-                    f"array {name!r} is {array.dtype}: compression needs a model of float32 arrays"
+                    f"array {name!r} is {array.dtype}: updates are compressed as float32; convert "
+                    "the model to float32, or give a strategy that does not compress, as fedavg"
                 )
         return cls(tuple(arrays), tuple(array.shape for array in arrays.values()))
 
@@ -67,11 +65,6 @@ class Layout:
             name: part.reshape(shape)
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
-
-
-def without(arrays: Mapping[str, Entry], names: Collection[str]) -> dict[str, Entry]:
-    """Return the arrays but those of these names, in the same order."""
-    return {name: array for name, array in arrays.items() if name not in names}
 
 
 def check_scope(scope: str) -> str:

@@ -114,10 +114,10 @@ def test_names_match_any_of_the_patterns():
     [
         (
             {"local_arrays": "bn*"},
-            "local-arrays = 'bn\\*': 'bn\\*' matches no array of the model; it has: 1.weight",
+            "local-arrays = 'bn\\*': 'bn\\*' matches no array that clients send; there are: 1",
         ),
-        ({"local_arrays": "1.bias, haed.*"}, "'haed.\\*' matches no array of the model"),
-        ({"local_arrays": " , "}, "it has: 1.weight"),
+        ({"local_arrays": "1.bias, haed.*"}, "'haed.\\*' matches no array that clients send"),
+        ({"local_arrays": " , "}, "there are: 1.weight"),
         ({"local_arrays": "*"}, "nothing would be federated"),
         ({"local_arrays": "1.bias", "strategy": "fedsgd"}, "fedsgd's clients send gradients"),
     ],

@@ -1,7 +1,6 @@
 """Federated training on real data in one process: the real loop, strategy and ClientApp."""
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from fedavg_app.config import RunConfig, kebab
 from fedavg_app.server.evaluation import CentralEvaluation
@@ -39,10 +38,10 @@ def run_loop(
     return TrainingLoop(
         grid,
         components.strategy,
-        ArrayRecord(task.initial_model(config.seed).state_dict()),
+        components.model.sent,
         nodes,
         components.plan,
-        client_config(config, data),
+        client_config(config, data, components.model.fingerprint),
         CentralEvaluation(task, data, config),
         on_round_end,
     ).run()

@@ -9,6 +9,8 @@ from strategies import server_optimizer
 from strategies.base import RunSettings
 from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
+from strategies.flower_arrays import to_record
+from strategies.reply_validation import ClientReport, ClientUpdate
 from strategies.server_optimizer import SGD, Adam, Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 
@@ -57,7 +59,8 @@ def run(strategy, model, *means):
     """Return the model after rounds in which the clients' mean was each of the means."""
     for mean in means:
         strategy.reset()
-        strategy.mean.add({**mean, "b": model["b"]} if "b" not in mean else mean, 1.0)
+        strategy.model = to_record(model)
+        strategy.accumulate(ClientUpdate(ClientReport(1, 1.0), {**model, **mean}))
         model = strategy.finalize(model)
     return model
 

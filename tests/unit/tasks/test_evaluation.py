@@ -4,11 +4,13 @@ import torch
 from torch import nn
 
 from tasks import batch_size
-from tasks.evaluation import combine, evaluate, load_parameters
+from tasks.evaluation import combine, evaluate, load_arrays
 from tasks.examples import Examples
 from tasks.mnist import MNIST_LOGISTIC
 
-PARAMETERS = [np.full(shape, 0.5, np.float32) for shape in ((10, 784), (10,))]
+ARRAYS = {
+    "1.weight": np.full((10, 784), 0.5, np.float32), "1.bias": np.full(10, 0.5, np.float32),
+}  # fmt: skip
 
 
 def test_loss_and_accuracy_match_values_computed_by_hand():
@@ -47,18 +49,25 @@ def test_model_is_evaluated_without_dropout():
     assert len(results) == 1
 
 
-def test_loaded_parameters_are_copied_into_the_model():
+def test_loaded_arrays_are_copied_into_the_model():
     model = MNIST_LOGISTIC.model()
-    received = [array.copy() for array in PARAMETERS]
-    state = load_parameters(model, received)
-    assert list(state) == ["1.weight", "1.bias"]
-    received[0][:] = 7
+    received = {name: array.copy() for name, array in ARRAYS.items()}
+    loaded = load_arrays(model, received)
+    assert list(loaded) == ["1.weight", "1.bias"]
+    received["1.weight"][:] = 7
     assert all((value == 0.5).all() for value in model.state_dict().values())
 
 
-def test_parameters_of_another_number_or_shape_are_rejected():
+def test_arrays_that_are_not_named_stay_as_they_are():
+    model = MNIST_LOGISTIC.initial_model(1)
+    weight = model.state_dict()["1.weight"].clone()
+    assert list(load_arrays(model, {"1.bias": ARRAYS["1.bias"]})) == ["1.bias"]
+    assert torch.equal(model.state_dict()["1.weight"], weight)
+
+
+def test_arrays_of_another_name_or_shape_are_rejected():
     model = MNIST_LOGISTIC.model()
-    with pytest.raises(ValueError, match="has 2 arrays, got 1"):
-        load_parameters(model, PARAMETERS[:1])
+    with pytest.raises(ValueError, match=r"the model has no array 'weight'"):
+        load_arrays(model, {"weight": ARRAYS["1.weight"]})
     with pytest.raises(ValueError, match=r"'1\.bias' is \(9,\), not \(10,\)"):
-        load_parameters(model, [PARAMETERS[0], PARAMETERS[1][:9]])
+        load_arrays(model, {"1.bias": ARRAYS["1.bias"][:9]})

@@ -67,7 +67,7 @@ def test_flatten_reads_fortran_ordered_arrays_row_by_row():
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64, np.bool_, ">f4"])
 def test_array_that_is_not_float32_is_named_in_the_error(dtype):
     arrays = model([(2,)]) | {"norm.count": np.zeros(3, dtype)}
-    with pytest.raises(ValueError, match=r"array 'norm\.count' is .*: compression needs"):
+    with pytest.raises(ValueError, match=r"array 'norm\.count' is .*: updates are compressed"):
         Layout.of(arrays)
 
 

@@ -1,0 +1,206 @@
+"""Models as people bring them, under every strategy: what is trained, fixed, a buffer, an alias."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import strategies
+from fedavg_app.callbacks.model_file import load_model, save_model
+from fedavg_app.config import CentralConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.central_sgd import train_centrally
+from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.global_model import GlobalModel
+from fedavg_app.server.run_components import resolve
+from strategies.flower_arrays import from_record
+from tests.support import models
+from tests.support.in_process import make_config, train
+from tests.support.models import LARGE
+
+MODULE = "tests.support.models:"
+FLOWERS = [
+    f"flwr.serverapp.strategy:{name}"
+    for name in ("FedAvg", "FedAvgM", "FedAdam", "FedYogi", "FedMedian", "Krum")
+]
+ARGUMENTS = {
+    "compressed": "uplink = 'rotated', downlink = 'rotated'",
+    "stc": "scope = 'model', sparsity-up = 0.3, sparsity-down = 0.3",
+}
+QUICK = {"fedsgd", "stc", "eden", "qsgd", FLOWERS[2]}
+
+
+def run(task, strategy, **changes):
+    """Return the initial model, and the model after 5 rounds, by name, with the result."""
+    changes = {
+        "strategy_args": ARGUMENTS.get(strategy, ""), "num_server_rounds": 5, "partition": "iid",
+        "batch_size": 50, **changes,
+    }  # fmt: skip
+    kept = []
+    config = make_config(task=MODULE + task, strategy=strategy, **changes)
+    initial = GlobalModel.initial(getattr(models, task), config)
+    _, result = train(
+        task=MODULE + task,
+        strategy=strategy,
+        on_round_end=lambda _, model: kept.append(from_record(initial.complete(model))),
+        **changes,
+    )
+    return kept[0], kept[-1], result
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in [*strategies.names(), *FLOWERS]
+    ],
+)
+def test_each_class_of_arrays_is_what_it_should_be_after_five_rounds(strategy):
+    before, after, result = run("EVERYTHING", strategy)
+    assert not any(metrics.rejected for metrics in result.history)
+    assert list(after) == list(models.EVERYTHING.model().state_dict())
+    assert not {"base.weight", "base.bias", "tied.weight", "same_norm.weight"} & set(result.model)
+    for name in ("base.weight", "base.bias", "large", "phase", "mask"):
+        np.testing.assert_array_equal(after[name], before[name], strict=True)
+    assert after["large"] == LARGE
+    np.testing.assert_array_equal(after["tied.weight"], after["inner.weight"])
+    for name in ("weight", "running_mean", "running_var"):
+        np.testing.assert_array_equal(after[f"norm.{name}"], after[f"same_norm.{name}"])
+    for name in ("head.weight", "norm.running_mean"):
+        assert not np.array_equal(after[name], before[name]), name
+    assert (after["norm.running_var"] > 0).all()
+    assert after["norm.num_batches_tracked"] > 0
+
+
+def test_fedsgd_steps_by_the_gradient_of_autograd_and_leaves_the_rest():
+    """One client, one round: w - eta g, where g is computed here; no fixed array is touched."""
+    before, after, _ = run(
+        "EVERYTHING", "fedsgd", num_clients=1, num_server_rounds=1, learning_rate=0.1
+    )
+    task = models.EVERYTHING
+    model = task.model().double().train()
+    model.load_state_dict({name: torch.tensor(array) for name, array in before.items()})
+    data = task.dataset(make_config().data_options)
+    inputs, targets = map(torch.from_numpy, (data.train.inputs, data.train.targets))
+    task.loss(model(task.prepare(inputs).double()), targets).backward()
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            step = -0.1 * weight.grad.numpy()
+            error = np.linalg.norm(after[name] - (before[name] + step))
+            # Of float32: the sums over 4,000 examples, and the weights themselves.
+            assert error < 1e-3 * np.linalg.norm(step) + 1e-6 * np.linalg.norm(before[name]), name
+
+
+@pytest.mark.parametrize("name", ["FedAvgM", "FedAdam", "FedYogi"])
+def test_flowers_server_optimisers_do_not_step_on_statistics(name):
+    """Buffers are the clients' mean: after a round, whatever the optimiser, FedAvg's."""
+    changes = {"num_server_rounds": 1}
+    _, after, _ = run("EVERYTHING", f"flwr.serverapp.strategy:{name}", **changes)
+    _, averaged, _ = run("EVERYTHING", "fedavg", **changes)
+    for buffer in ("running_mean", "running_var", "num_batches_tracked"):
+        np.testing.assert_array_equal(after[f"norm.{buffer}"], averaged[f"norm.{buffer}"])
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0]])
+def test_a_model_of_which_one_percent_is_trained_sends_one_percent(strategy):
+    _, _, result = run("ADAPTER", strategy, num_server_rounds=1)
+    total = sum(one.nbytes for one in from_record(GlobalModel.initial(
+        models.ADAPTER, make_config()).complete(result.model)).values())  # fmt: skip
+    a_message = result.history[1].bytes_down / result.history[1].participants
+    assert a_message < 0.01 * total
+    assert list(result.model) == ["down.weight", "up.weight"]
+
+
+def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
+    """The server's model has other pretrained weights than the clients'."""
+    ours = models.ADAPTER.model
+
+    def others():
+        network = ours()
+        torch.nn.init.constant_(network.base.bias, 0.5)
+        return network
+
+    config = make_config(task=MODULE + "ADAPTER")
+    theirs = GlobalModel.initial(dataclasses.replace(models.ADAPTER, model=others), config)
+    mine = GlobalModel.initial(models.ADAPTER, config)
+    assert theirs.fingerprint != mine.fingerprint
+    monkeypatch.setattr("tests.support.in_process.resolve", lambda config: dataclasses.replace(
+        resolve(config), model=theirs))  # fmt: skip
+    reasons = []
+    with pytest.raises(Exception, match="no usable reply") as error:
+        train(
+            task=MODULE + "ADAPTER",
+            on_round_end=lambda metrics, _: reasons.extend(metrics.rejected.values()),
+        )
+    assert "give both the same pretrained weights" in str(error.value)
+    assert theirs.fingerprint in reasons[0]
+    assert mine.fingerprint in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "strategy", "text"),
+    [
+        ("BFLOAT16", "fedavg", "array 'layer.weight' is bfloat16, which NumPy lacks; convert"),
+        ("COMPLEX", "fedavg", "array 'layer.weight' is complex64: give a model whose trained"),
+        ("COMPLEX", FLOWERS[0], "array 'layer.weight' is complex64: give a model whose trained"),
+        ("FLOAT16", "stc", "array 'layer.weight' is float16: updates are compressed as float32"),
+        ("FLOAT64", "qsgd", "array 'layer.weight' is float64: updates are compressed as float32"),
+    ],
+)
+def test_dtypes_that_a_strategy_cannot_use_are_one_line_before_the_run(task, strategy, text):
+    with pytest.raises(ConfigError, match=re.escape(f"task = '{MODULE}{task}': {text}")):
+        resolve(make_config(task=MODULE + task, strategy=strategy))
+
+
+@pytest.mark.parametrize("task", ["FLOAT16", "FLOAT64"])
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", FLOWERS[0]])
+def test_other_floats_are_trained_where_nothing_is_compressed(task, strategy):
+    before, after, result = run(task, strategy, num_server_rounds=2)
+    assert not result.history[-1].rejected
+    assert after["layer.weight"].dtype == np.dtype(task.lower())
+    assert not np.array_equal(after["layer.weight"], before["layer.weight"])
+
+
+@pytest.mark.parametrize("task", ["TRANSPOSED", "EVERYTHING"])
+def test_saved_model_is_the_model_of_the_history(task, tmp_path):
+    """Written, read back by name, and evaluated: the accuracy of the history's last line."""
+    config = make_config(task=MODULE + task)
+    initial = GlobalModel.initial(getattr(models, task), config)
+    _, result = train(task=MODULE + task, partition="iid")
+    path = tmp_path / "model.safetensors"
+    save_model(initial.complete(result.model), path)
+    model = getattr(models, task).model()
+    model.load_state_dict({name: torch.tensor(one) for name, one in load_file(path).items()})
+    read = load_model(path, model.state_dict())
+    data = getattr(models, task).dataset(config.data_options)
+    evaluation = CentralEvaluation(getattr(models, task), data, config)
+    assert evaluation(read)[1] == result.history[-1].accuracy > 0.3
+
+
+@pytest.mark.parametrize("layout", ["transposed", "fortran", "sliced", "reversed", "scalar"])
+def test_arrays_of_every_memory_layout_are_written_as_they_are(layout, tmp_path):
+    from flwr.app import Array, ArrayRecord
+
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    array = {
+        "transposed": base.T, "fortran": np.asfortranarray(base), "sliced": base[::2, 1::2],
+        "reversed": base[::-1, ::-1], "scalar": np.array(2.5, np.float32),
+    }[layout]  # fmt: skip
+    save_model(ArrayRecord({"a": Array(array)}), tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(load_file(tmp_path / "m.safetensors")["a"], array, strict=True)
+
+
+def test_central_training_keeps_fixed_arrays_and_aliases(tmp_path):
+    config = CentralConfig(
+        task=MODULE + "EVERYTHING", data_source="embedded", num_server_rounds=20,
+        evaluate_every=20, run_dir=str(tmp_path),
+    )  # fmt: skip
+    result = train_centrally(config, models.EVERYTHING)
+    initial = models.EVERYTHING.initial_model(1).state_dict()
+    after = from_record(result.model)
+    assert list(after) == list(initial)
+    np.testing.assert_array_equal(after["base.weight"], initial["base.weight"].numpy())
+    np.testing.assert_array_equal(after["tied.weight"], after["inner.weight"])

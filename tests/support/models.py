@@ -1,0 +1,83 @@
+"""Tasks whose networks are like those that people bring: frozen layers, tied weights, buffers."""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from tasks.mnist import MNIST_LOGISTIC
+
+# Above it float64 no longer holds every integer.
+LARGE = 2**53 + 1
+
+
+def task(network, name):
+    return dataclasses.replace(MNIST_LOGISTIC, name=name, model=network)
+
+
+class Everything(nn.Module):
+    """A frozen layer, a tied weight, a batch normalisation of two names, and constant buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(784, 16).requires_grad_(requires_grad=False)
+        self.inner = nn.Linear(16, 16)
+        self.tied = nn.Linear(16, 16)
+        self.tied.weight = self.inner.weight
+        self.norm = nn.BatchNorm1d(16)
+        self.same_norm = self.norm
+        self.head = nn.Linear(16, 10)
+        self.register_buffer("large", torch.tensor([LARGE]))
+        self.register_buffer("phase", torch.tensor([1 + 2j]))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.base(x.flatten(1)).relu()
+        x = self.norm(self.tied(self.inner(x).relu()))
+        return self.head(x.relu())
+
+
+class Transposed(nn.Module):
+    """A weight that is a transposed view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(784, 10).mul(0.01).t())
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x.flatten(1), self.weight) * self.scale
+
+
+class Adapter(nn.Module):
+    """A frozen linear classifier with a trained correction of low rank, as LoRA has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(784, 1000).requires_grad_(requires_grad=False)
+        self.head = nn.Linear(1000, 10).requires_grad_(requires_grad=False)
+        self.down = nn.Linear(784, 4, bias=False)
+        self.up = nn.Linear(4, 1000, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.head((self.base(x) + self.up(self.down(x))).relu())
+
+
+def in_dtype(dtype):
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(784, 10).to(dtype)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.flatten(1).to(dtype)).float()
+
+    return task(Network, str(dtype))
+
+
+EVERYTHING = task(Everything, "everything")
+TRANSPOSED = task(Transposed, "transposed")
+ADAPTER = task(Adapter, "adapter")
+FLOAT16, FLOAT64 = in_dtype(torch.float16), in_dtype(torch.float64)
+BFLOAT16, COMPLEX = in_dtype(torch.bfloat16), in_dtype(torch.complex64)

@@ -5,8 +5,9 @@
   its message expires, to know when its reply is on its way, and for the pause before an array that
   has not arrived is asked for again.
 * The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
-  between looks for the reply; and its function that fetches a message's objects, for the pause of
-  1 s before one that has not arrived is asked for again.
+  between looks for the reply; its function that fetches a message's objects, for the pause of
+  1 s before one that has not arrived is asked for again; and the one that receives a message, which
+  must clean up where the run ends meanwhile.
 * The calls by which a ClientApp's process replies, for one that cannot any more.
 
 `why_unfit` says whether this Flower has all of it; nothing else here is used where it has not, and
@@ -21,9 +22,12 @@ import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import flwr
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 FLOWER = "1.41."
 # What is used, and the parameters that each must have.
@@ -33,6 +37,10 @@ _USED = {
     "flwr.supernode.start_client_internal:pull_objects": (
         "initial_backoff", "backoff_cap", "max_tries_per_object",
     ),
+    "flwr.supernode.start_client_internal:_pull_and_store_message": (
+        "pull_object", "confirm_message_received",
+    ),
+    "flwr.supercore.run:RunNotRunningException": (),
     "flwr.supernode.cli.flower_supernode:flower_supernode": (),
     "flwr.supernode.runtime.run_clientapp:run_clientapp": (
         "runtime_api_address", "token", "insecure", "certificates", "parent_pid",
@@ -101,8 +109,34 @@ def run_supernode(arguments: list[str]) -> None:
     own = vars(start_client_internal)
     own["time"] = SimpleNamespace(sleep=Pauses().sleep)
     own["pull_objects"] = functools.partial(own["pull_objects"], **_pulls(PULL_PAUSES))
+    receive = own["_pull_and_store_message"]
+
+    def receive_or_clean_up(**options: Any) -> int | None:
+        for name in ("pull_object", "confirm_message_received"):
+            options[name] = _with_ordinary_error(options[name])
+        return cast("int | None", receive(**options))
+
+    own["_pull_and_store_message"] = receive_or_clean_up
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
+
+
+def _with_ordinary_error(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function, with an ordinary error where the message's run has ended.
+
+    Flower's is a `BaseException`, which skips what `_pull_and_store_message` does when it fails:
+    the message and its task would stay, and block the messages of later runs.
+    """
+    from flwr.supercore.run import RunNotRunningException
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except RunNotRunningException as error:
+            raise RuntimeError("the run has ended") from error
+
+    return call
 
 
 def _pulls(pauses: tuple[float, float]) -> dict[str, Any]:

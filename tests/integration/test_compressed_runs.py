@@ -6,9 +6,9 @@ from flwr.app import ArrayRecord, RecordDict
 
 import tasks
 from fedavg_app.server.run_components import resolve
-from results.conservation import MOD, ConservationCheck
 from strategies.compression.float32 import Float32
 from tests.support.client_mods import FLOWERS, HERE, calls
+from tests.support.conservation import MOD, ConservationCheck
 from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train
 from tests.support.local_grid import LocalGrid
 from tests.support.unreliable_grid import UnreliableGrid

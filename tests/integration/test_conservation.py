@@ -2,10 +2,10 @@
 
 import pytest
 
-from results.disturbed import compare
 from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import Residual
 from strategies.compression.update_sum import EstimateSum
+from tests.support.disturbed import compare
 
 # More faults than in results/, since the runs are short.
 SMALL = {

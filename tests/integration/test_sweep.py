@@ -12,11 +12,11 @@ import ray
 
 from fedavg_app.command_line.main import run_command_line
 from fedavg_app.config import RunConfig
-from reproduction.__main__ import app
-from reproduction.records import Record, by_run, read_all
-from reproduction.run_process import launcher
-from reproduction.shared_ray import shared_ray
-from reproduction.sweep import sweep
+from paper.__main__ import app
+from paper.records import Record, by_run, read_all
+from paper.run_process import launcher
+from paper.shared_ray import shared_ray
+from paper.sweep import sweep
 from tests.support import blocking_mod
 from tests.support.blocking_mod import HELD_ROUND, rounds_seen
 from tests.support.fake_runs import FakeRunProcesses, FakeRuns, experiment
@@ -79,7 +79,7 @@ rows = [{ name = "a" }, { name = "b", central = true, run = { num-server-rounds 
 @pytest.mark.slow
 def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_path):
     def main(*arguments):
-        monkeypatch.setattr(sys, "argv", ["reproduction", *arguments])
+        monkeypatch.setattr(sys, "argv", ["paper", *arguments])
         return run_command_line(app)
 
     (tmp_path / "tiny.toml").write_text(REAL_RUNS)
@@ -147,7 +147,7 @@ def test_interrupted_run_resumes_from_checkpoint_and_gives_the_same_record(tmp_p
             }  # fmt: skip
             return subprocess.Popen(
                 [
-                    sys.executable, "-m", "reproduction", "sweep", "--jobs=1",
+                    sys.executable, "-m", "paper", "sweep", "--jobs=1",
                     str(tmp_path / "interrupted.toml"), "--results", str(results),
                 ],
                 cwd=ROOT, env=environment,

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from fedavg_app.config import CentralConfig, RunConfig
-from reproduction.experiments import Experiment
-from reproduction.sweep import sweep
+from paper.experiments import Experiment
+from paper.sweep import sweep
 
 FINGERPRINT = "7ecee0b9" + 56 * "0"
 

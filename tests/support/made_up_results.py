@@ -1,9 +1,9 @@
 """A folder of results with one experiment of two rows and two columns, for tests of the report."""
 
-from reproduction.cell_text import show
-from reproduction.experiments import load
-from reproduction.records import by_run, read_all, read_run, write
-from reproduction.tables import fill
+from paper.cell_text import show
+from paper.experiments import load
+from paper.records import by_run, read_all, read_run, write
+from paper.tables import fill
 from tests.support import fake_runs
 from tests.support.fake_runs import line
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.experiments import load
-from reproduction.records import by_run, read_all
-from reproduction.tables import fill
+from paper.experiments import load
+from paper.records import by_run, read_all
+from paper.tables import fill
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "choosing-a-compressor.md").read_text()
@@ -19,7 +19,7 @@ MEASURES = ("upload-to-target", "traffic-to-target")
     [("Logistic regression to 90 %", "bytes-logistic"), ("MNIST-CNN to 97 %", "bytes-cnn")],
 )
 def test_numbers_are_those_of_the_records(heading, name):
-    experiment = load(ROOT / "experiments" / f"{name}.toml")
+    experiment = load(ROOT / "paper" / "experiments" / f"{name}.toml")
     records = by_run(read_all(ROOT / "results" / "records"), experiment.data)
     measured = [
         fill(experiment.model_copy(update={"measure": measure}), records) for measure in MEASURES

@@ -8,7 +8,7 @@ import typer
 
 from docs.generate_configuration import PAGE, page
 from fedavg_app.command_line import main
-from reproduction import __main__ as reproduction
+from paper import __main__ as paper
 from tests.support.documents import DOCUMENTS, ROOT, commands, examples, spans
 
 PATH = re.compile(r"(?:\.\./)*[\w.-]+(?:/[\w.-]+)*/?")
@@ -17,7 +17,7 @@ ASSIGNED = re.compile(r"([A-Za-z][\w-]*)\s*=")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 KEYS = {
     word.removeprefix("--")
-    for app in (main.app, reproduction.app)
+    for app in (main.app, paper.app)
     for command in typer.main.get_command(app).commands.values()
     for parameter in command.params
     for word in [*parameter.opts, *parameter.secondary_opts]
@@ -37,7 +37,7 @@ def looks_like_a_path(text):
 
 def product_files():
     """Return the files of the packages and the documents."""
-    folders = ("fedavg_app", "strategies", "tasks", "reproduction", "results", "docs")
+    folders = ("fedavg_app", "strategies", "tasks", "paper", "docs")
     return [path for folder in folders for path in (ROOT / folder).rglob("*")]
 
 

@@ -1,0 +1,81 @@
+"""The command line of the papers' tables: see `python -m paper --help`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedavg_app.command_line.main import run_command_line
+
+app = typer.Typer(
+    name="python -m paper",
+    help="Reproduce the tables and figures of the two papers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.command()
+def sweep(
+    experiment: Annotated[Path, typer.Argument(help="the experiment's TOML file")],
+    *,
+    results: Annotated[
+        Path, typer.Option(help="the folder of results; records go there")
+    ] = Path("results"),
+    data_dir: Annotated[
+        str, typer.Option(help="a directory with the data set's canonical files")
+    ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="runs at a time; 0 means one per CPU core")
+    ] = 0,
+    budget_minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="when to stop; interrupted runs continue the next time"),
+    ] = None,
+) -> None:  # fmt: skip
+    """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
+    from paper.experiments import load
+    from paper.run_process import launcher
+    from paper.shared_ray import shared_ray
+    from paper.sweep import sweep as run_missing
+
+    loaded = load(experiment)
+    cores = os.cpu_count() or 1
+    jobs = jobs or cores
+    workers = max(cores // jobs, 1)
+    budget = None if budget_minutes is None else 60 * budget_minutes
+    with shared_ray(jobs * workers) as ray_address:
+        launch = launcher(data_dir, workers, ray_address)
+        run_missing(loaded, results, launch, jobs, budget)
+
+
+@app.command()
+def report(
+    *,
+    experiments: Annotated[
+        Path, typer.Option(help="the folder of experiments")
+    ] = Path("paper/experiments"),
+    results: Annotated[Path, typer.Option(help="the folder of their results")] = Path("results"),
+    output: Annotated[
+        Path | None, typer.Option(help="the HTML file; else report.html in results")
+    ] = None,
+    data_dir: Annotated[
+        str, typer.Option(help="MNIST's canonical files, for pictures of partitions")
+    ] = "",
+    title: Annotated[
+        str, typer.Option(help="the page's title, without the text about the papers")
+    ] = "",
+) -> None:  # fmt: skip
+    """Write the page that shows all results next to the papers' numbers, and its pictures."""
+    from paper.report import write_report
+
+    output = output or results / "report.html"
+    write_report(experiments, results, output, data_dir, title)
+    typer.echo(f"report: {output}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command_line(app))

@@ -1,0 +1,266 @@
+"""A table of a paper as a file: which runs fill it, and what the paper printed there.
+
+A file in paper/experiments/ is TOML:
+
+- ``title``, ``source``: what the table shows, and where the paper shows it.
+- ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; "upload-to-target", the
+  megabytes that one participant sends until the target (all bytes up / participants a round); or
+  "traffic-to-target", those that it sends and is sent.
+- ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
+  other are not taken, such as those on the part that comes without a download.
+- ``speedup = true``: a cell also says how many times better it is than the column's first.
+- ``[run]``, and ``run`` of each of the ``[[columns]]`` and ``[[rows]]``: keys of the run config.
+  Those of a column hold over the table's, those of a row over both, but for the arguments of
+  strategy and partition, which add up. A list of values is a grid: all its runs belong to the one
+  cell, which shows the best of them, and the mean over their seeds.
+- ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
+  ``others``: what earlier replications found, likewise; ``hours``: what one run takes, estimated,
+  0 where that is not known: the page says what a missing one would cost, and a sweep takes the
+  shortest first.
+- ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
+  the table and the columns what central training knows.
+- ``remarks``: what the reader should know of the results, such as why they miss the paper's.
+- ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
+  ``within``: the rounds that count there, likewise.
+"""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedavg_app.config import (
+    CentralConfig,
+    TrainingConfig,
+    kebab,
+    parse_central,
+    parse_config,
+    with_clients,
+)
+from fedavg_app.errors import ConfigError
+
+Entry = float | str
+# File names have at most 255 bytes; what writes a file adds some to the name while it does.
+MAX_SLUG = 220
+Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target"]
+
+
+def _check_grids(keys: dict[str, Any]) -> dict[str, Any]:
+    empty = [key for key, value in keys.items() if value == []]
+    if empty:
+        raise ValueError(f"{empty[0]} has no values; give one, or a list of some")
+    return keys
+
+
+# Of the run config, by kebab-case key; a list is a grid.
+Keys = Annotated[dict[str, Any], AfterValidator(_check_grids)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Column(_Part):
+    """A column: its keys; and the accuracy and rounds that count in it, if not the runs' own."""
+
+    name: str
+    run: Keys = {}
+    target: float | None = Field(None, gt=0, le=1)
+    within: int | None = Field(None, ge=1)
+
+
+class Row(_Part):
+    """A row: its keys, and by column what the paper and others have there, and a run's hours."""
+
+    name: str
+    run: Keys = {}
+    paper: list[Entry] = []
+    others: list[Entry] = []
+    hours: list[Annotated[float, Field(ge=0)]] = []
+    central: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a cell.
+
+    Attributes:
+        config: Its settings.
+        chosen: The keys that are a grid in its cell, with the values that this run takes.
+        depth: How far down the grid these are: the sum of their positions in the lists.
+        slug: The keys that vary within the table with their values, fit for a file name.
+    """
+
+    config: TrainingConfig
+    chosen: Mapping[str, Any]
+    depth: int
+    slug: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What belongs to one place of the table: all the runs of its grid.
+
+    Attributes:
+        row: Its row.
+        column: Its column.
+        runs: The runs.
+        hours: What one of them takes, estimated; 0 where that is not known.
+    """
+
+    row: Row
+    column: Column
+    runs: tuple[Run, ...]
+    hours: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The cell for people."""
+        return f"{self.row.name} | {self.column.name}"
+
+
+class Experiment(_Part):
+    """A table and the runs that fill it; the fields are those of the file."""
+
+    name: str
+    title: str
+    source: str
+    measure: Measure
+    data: str = ""
+    speedup: bool = False
+    remarks: list[str] = []
+    run: Keys = {}
+    columns: list[Column] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> "Experiment":
+        for row in self.rows:
+            for key in ("paper", "others", "hours"):
+                entries = getattr(row, key)
+                if len(entries) not in (0, len(self.columns)):
+                    raise ValueError(
+                        f"{key} of row {row.name!r} has {len(entries)} entries; "
+                        f"give one for each of the {len(self.columns)} columns"
+                    )
+        return self
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the cells by row and column.
+
+        Raises:
+            ConfigError: A run has an unknown key or a value out of its range.
+        """
+        varying = self._varying()
+        problems: list[str] = []
+        cells = [
+            [
+                Cell(row, column, tuple(self._runs(row, column, varying, problems)), hours)
+                for column, hours in zip(
+                    self.columns, row.hours or [0.0] * len(self.columns), strict=True
+                )
+            ]
+            for row in self.rows
+        ]
+        if problems:
+            raise ConfigError("experiment", self.name, "; ".join(dict.fromkeys(problems)))
+        return cells
+
+    def _runs(
+        self, row: Row, column: Column, varying: set[str], problems: list[str]
+    ) -> Iterator[Run]:
+        """Yield the runs of a cell; what cannot be used is added to ``problems``."""
+        keys = self._keys(row, column)
+        grid = {key: values for key, values in keys.items() if isinstance(values, list)}
+        for places in product(*(range(len(values)) for values in grid.values())):
+            chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
+            values = {**keys, **chosen}
+            try:
+                if row.central:
+                    config: TrainingConfig = parse_central(values)
+                else:
+                    config = with_clients(parse_config(values))
+            except ConfigError as error:
+                problems.append(f"{row.name}, {column.name}: {error}")
+                continue
+            slug = _slug({key: value for key, value in values.items() if key in varying})
+            yield Run(config, chosen, sum(places), slug)
+
+    def _keys(self, row: Row, column: Column) -> dict[str, Any]:
+        shared = self.run | column.run | _added_up([self.run, column.run])
+        if row.central:
+            known = set(map(kebab, CentralConfig.model_fields))
+            shared = {key: value for key, value in shared.items() if key in known}
+        return shared | row.run | _added_up([shared, row.run])
+
+    def _varying(self) -> set[str]:
+        """Return the keys that not all cells have with one and the same value."""
+        cells = [self._keys(row, column) for row in self.rows for column in self.columns]
+        return {
+            key
+            for key in set().union(*cells)
+            if isinstance(cells[0].get(key), list)
+            or any(keys.get(key) != cells[0].get(key) for keys in cells)
+        }
+
+
+def load(path: Path) -> Experiment:
+    """Return the experiment in a file; its name is the file's.
+
+    Raises:
+        ConfigError: It cannot be read, or is not such a table.
+    """
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+        return Experiment.model_validate({**content, "name": path.stem})
+    except OSError as error:
+        fix = f"cannot be read ({error.strerror}); give a TOML file as those in paper/experiments/"
+        raise ConfigError("experiment", str(path), fix) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
+    except ValidationError as error:
+        problems = []
+        for one in error.errors():
+            place = ".".join(str(part) for part in one["loc"])
+            text = one["msg"].removeprefix("Value error, ")
+            problems.append(f"{place}: {text}" if place else text)
+        raise ConfigError("experiment", str(path), "; ".join(problems)) from error
+
+
+def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
+    """Return every run once, with the first of its cells: all grids' first values come first.
+
+    Further down the grids come later; among equals those that take the fewest hours come first (0
+    where that is not known), then the order is that of rows, then of columns.
+    """
+    found: dict[TrainingConfig, tuple[Cell, Run]] = {}
+    for cell in (cell for row in cells for cell in row):
+        for run in cell.runs:
+            found.setdefault(run.config, (cell, run))
+    return sorted(found.values(), key=lambda pair: (pair[1].depth, pair[0].hours))
+
+
+def _added_up(keys: Sequence[Keys]) -> Keys:
+    """Return what the keys whose values are arguments amount to."""
+    return {
+        name: ", ".join(values)
+        for name in ("strategy-args", "partition-args")
+        if (values := [part[name] for part in keys if name in part])
+    }
+
+
+def _slug(values: Mapping[str, Any]) -> str:
+    pairs = (f"{key}-{value}" if value != "" else key for key, value in values.items())
+    slug = re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"
+    encoded = slug.encode()
+    if len(encoded) <= MAX_SLUG:
+        return slug
+    digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
+    return f"{encoded[: MAX_SLUG - 9].decode(errors='ignore')}-{digest}"

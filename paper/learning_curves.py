@@ -1,0 +1,165 @@
+"""An experiment's learning curves as PNG: a panel for every column, a line for every row."""
+
+import math
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
+from fedavg_app.config import RunConfig, TrainingConfig
+from paper.experiments import Experiment, Measure
+from paper.records import Record
+from paper.tables import Result, megabytes, record_curve
+
+# The first seven lines differ in colour and style, all others of a table in one of the two.
+STYLES = (
+    "-", "--", "-.", ":", (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (3, 4)),
+)  # fmt: skip
+PANELS_IN_A_ROW = 2
+TARGET = "target"
+PAPER = "the paper's rounds to the target"
+PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
+# An axis that spans more than this factor is labelled at the powers of ten only.
+MANY_TICKS = 300
+Against = Literal["rounds", "iterations", "bytes"]
+# Strategies whose clients send as many values as the model has, every round.
+DENSE = ("fedavg", "fedsgd")
+
+
+def axes_of(experiment: Experiment) -> tuple[Against, ...]:
+    """Return what a table's curves are drawn against: rounds or iterations, and bytes.
+
+    Iterations where all runs have a number of local steps, as the STC paper counts: a round with n
+    local steps is n iterations. Else no bytes where all runs train one task and send whole models
+    or gradients: the bytes of a round are the same in all, and so are the curves.
+    """
+    planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
+    if all(map(_local_steps, planned)):
+        return "iterations", "bytes"
+    federated = [config for config in planned if isinstance(config, RunConfig)]
+    dense = all(config.strategy in DENSE for config in federated)
+    one_task = len({config.task for config in federated}) == 1
+    return ("rounds",) if dense and one_task else ("rounds", "bytes")
+
+
+def draw_curves(
+    experiment: Experiment, table: Sequence[Sequence[Result]], against: Against, path: Path
+) -> None:
+    """Write the best accuracy so far of the runs that each cell shows, its first seed's.
+
+    There is a panel for every column of which anything was run; one at least has to be.
+
+    Args:
+        experiment: The experiment.
+        table: Its results by row and column.
+        against: "rounds"; "iterations", the local steps of a client that takes part in all rounds;
+            or "bytes", the megabytes that such a one has sent, and been sent where the experiment
+            counts those.
+        path: The PNG file.
+    """
+    shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    panels = len(shown)
+    across = min(panels, PANELS_IN_A_ROW)
+    down = math.ceil(panels / across)
+    figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
+    axes[0].set_ylim(floor, top)
+    for panel, place in enumerate(shown):
+        axes[panel].set_title(experiment.columns[place].name, fontsize=10)
+        column = [row[place] for row in table]
+        _draw_panel(axes[panel], column, against, floor, experiment.measure)
+        if against == "rounds" and experiment.measure == "rounds-to-target":
+            _mark_papers_rounds(axes[panel], column)
+        if panel % across == 0:
+            axes[panel].set_ylabel("best test accuracy so far")
+    for unused in axes[panels:]:
+        unused.remove()
+    handles: dict[str, Artist] = {}
+    for panel in axes[:panels]:
+        handles |= {str(line.get_label()): line for line in panel.lines}
+    if PAPER in handles:
+        handles[PAPER] = Line2D([], [], color=GREY, label=PAPER, **PAPER_STYLE)
+    names = [row[0].cell.row.name for row in table]
+    ordered = [handles[name] for name in (*names, PAPER, TARGET) if name in handles]
+    if ordered:
+        figure.legend(handles=ordered, loc="outside lower center", ncols=across)
+    save_figure(figure, path)
+
+
+def _target(result: Result) -> float | None:
+    if not result.best:
+        return None
+    own: float | None = result.best[0].record.summary["target-accuracy"]
+    return result.cell.column.target or own
+
+
+def _limits(targets: Sequence[float]) -> tuple[float, float]:
+    """Return the accuracies to show: up to three times the errors that a target leaves.
+
+    That is where the curves differ.
+    """
+    floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
+    return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
+
+
+def _mark_papers_rounds(axes: Axes, results: Sequence[Result]) -> None:
+    """Mark where the paper's runs reach the target, each in the colour of the row's curve."""
+    for result, color in zip(results, cycle(COLORS), strict=False):
+        target = _target(result)
+        if target is not None and isinstance(result.paper, int | float):
+            axes.plot([result.paper], [target], color=color, label=PAPER, **PAPER_STYLE)
+
+
+def _draw_panel(
+    axes: Axes, results: Sequence[Result], against: Against, floor: float, kind: Measure
+) -> None:
+    for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
+        if not result.best:
+            continue
+        record = result.best[0].record
+        curve = record_curve(record, result.cell.column.within)
+        accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
+        places = _places(record, against, kind)[: len(curve)]
+        # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
+        start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
+        if places[-1] > 0:
+            name = result.cell.row.name
+            # Tested once only: a line through one point cannot be seen.
+            marker = "o" if len(curve) == 2 else ""
+            axes.plot(
+                places[start:], accuracies[start:],
+                color=color, linestyle=style, marker=marker, label=name,
+            )  # fmt: skip
+    for target in set(filter(None, map(_target, results))):
+        axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
+    axes.set_xscale("log")
+    first, last = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
+    labels = {"rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant"}
+    axes.set_xlabel(labels[against])
+    axes.grid(alpha=0.3)
+
+
+def _places(record: Record, against: Against, kind: Measure) -> Sequence[float]:
+    """Return where on the axis each test of the global model is."""
+    if against == "bytes":
+        return megabytes(record, kind)
+    steps = _local_steps(record.parsed()) if against == "iterations" else 1
+    return [steps * number for number in record.history.round]
+
+
+def _local_steps(config: TrainingConfig) -> int:
+    """Return a run's local steps a round, 0 where it counts epochs."""
+    return config.local_steps if isinstance(config, RunConfig) else 0

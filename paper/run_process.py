@@ -1,0 +1,172 @@
+"""A sweep's runs in progress, each a process in a folder of its own."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import fedavg_app
+from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.checkpoint_manifest import has_checkpoint
+from fedavg_app.server.checkpointing import saved_config
+from paper.experiments import Cell, Run
+from paper.records import Record, arguments, identity, read_run
+
+# Starts a run that makes its folder in the given one, and writes its output to a file "log" there;
+# or resumes the run whose folder is the other one.
+Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"]
+
+SIMULATION = Path(fedavg_app.__file__).parents[1] / "simulation.py"
+# A run that is terminated has this long before it is killed.
+GRACE_SECONDS = 15.0
+# Checkpoints of a run: an interruption costs a hundredth of its rounds at most.
+CHECKPOINTS = 100
+
+
+def launcher(
+    data_dir: str, num_workers: int, ray_address: Callable[[], str] = lambda: ""
+) -> Launch:
+    """Return what starts `simulation.py` on a run, in a process group of its own.
+
+    Args:
+        data_dir: The directory of the data set's files; empty leaves that to the experiment.
+        num_workers: Ray actors of a federated run.
+        ray_address: Returns the Ray cluster that it joins; empty lets it start its own.
+
+    Raises:
+        ConfigError: There is no such directory.
+    """
+    if data_dir and not Path(data_dir).expanduser().is_dir():
+        # All runs would fail, each after its start.
+        raise ConfigError(
+            "data-dir", data_dir, "is not a directory; give one with the data's files"
+        )
+
+    def launch(
+        config: TrainingConfig, folder: Path, resumable: Path | None
+    ) -> "subprocess.Popen[bytes]":
+        engine = []
+        if isinstance(config, RunConfig):
+            engine.append(f"--num-workers={num_workers}")
+            if address := ray_address():
+                engine.append(f"--ray-address={address}")
+        if resumable is not None:
+            words = ["resume", str(resumable), *engine]
+        else:
+            words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
+            words.append(f"--run-dir={folder}")
+            if directory := data_dir or config.data_dir:
+                words.append(f"--data-dir={directory}")
+            if isinstance(config, RunConfig):
+                every = max(config.num_server_rounds // CHECKPOINTS, 1)
+                words.append(f"--checkpoint-every={every}")
+            words += engine
+        with (folder / "log").open("wb") as log:
+            # The run inherits the folder's lock and holds it as long as it lives.
+            return subprocess.Popen(  # noqa: S603
+                [sys.executable, str(SIMULATION), *words],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, close_fds=False,
+            )  # fmt: skip
+
+    return launch
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process and those it starts, as long as one of them lives.
+
+    Raises:
+        ConfigError: Others have locked it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            fix = "a sweep of it is going on, or runs of one that was killed; wait, or end them"
+            raise ConfigError("experiment", folder.name, fix) from error
+        os.set_inheritable(lock.fileno(), True)
+        yield
+
+
+class RunProcess:
+    """A run in progress; one that was interrupted before resumes from its last checkpoint.
+
+    Args:
+        cell: The run's cell.
+        run: The run.
+        launch: Starts it.
+        folder: Where it has a folder by its slug.
+    """
+
+    def __init__(self, cell: Cell, run: Run, launch: Launch, folder: Path) -> None:
+        self.run = run
+        self.name = ", ".join([cell.name, *(f"{key} {value}" for key, value in run.chosen.items())])
+        self._folder = folder / run.slug
+        self._started = time.monotonic()
+        self.seconds = 0.0
+        resumable = self._resumable()
+        if resumable is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir()
+        self.process = launch(run.config, self._folder, resumable)
+
+    def _resumable(self) -> Path | None:
+        """Return the folder of this run if it has a checkpoint."""
+        for path in self._folder.glob("*/"):
+            with suppress(ConfigError):
+                if has_checkpoint(path) and self._is_of(saved_config(str(path))):
+                    return path
+        return None
+
+    def _is_of(self, config: TrainingConfig) -> bool:
+        return identity(config) == identity(self.run.config)
+
+    def ended(self) -> bool:
+        """Return whether the process has ended."""
+        self.seconds = time.monotonic() - self._started
+        return self.process.poll() is not None
+
+    def record(self) -> Record | None:
+        """Return what the run left; None if it failed."""
+        folders = [path.parent for path in self._folder.glob("*/summary.json")]
+        return read_run(folders[0]) if folders else None
+
+    def last_line(self) -> str:
+        """Return the last line of the run's output."""
+        lines = (self._folder / "log").read_text(encoding="utf-8", errors="replace").split("\n")
+        found = [line.strip() for line in lines if line.strip()]
+        return found[-1] if found else f"exit status {self.process.returncode}"
+
+    def delete(self) -> None:
+        """Delete the run's folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def keep_if_resumable(self) -> None:
+        """Delete the run's folder unless the run can be resumed."""
+        if self._resumable() is None:
+            self.delete()
+
+
+def terminate(running: Sequence[RunProcess]) -> None:
+    """Terminate the runs and their child processes; kill those that do not end in time."""
+    for run in running:
+        run.process.terminate()
+    deadline = time.monotonic() + GRACE_SECONDS
+    try:
+        for run in running:
+            with suppress(subprocess.TimeoutExpired):
+                run.process.wait(max(deadline - time.monotonic(), 0))
+    finally:
+        for run in running:
+            with suppress(ProcessLookupError):
+                os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.wait()
+            run.keep_if_resumable()

@@ -1,4 +1,0 @@
-"""Reproduction of the papers: their tables as files, the runs that fill them, and the report.
-
-It is used from the repository, as `python -m reproduction`, and is not part of the package.
-"""

@@ -1,0 +1,62 @@
+"""A run that ends while a device receives a message leaves the device free for the next run."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.processes import free_port, session
+from tests.support.slow_link import SlowLink
+
+pytestmark = pytest.mark.slow
+
+
+def stop(deployment):
+    run = deployment.newest_run()
+    deployment.run(["flwr", "stop", str(run["run-id"]), "deployment"])
+
+
+def kill(deployment):
+    processes = session(deployment.processes["superlink"].pid)
+    (server_app,) = (pid for pid, command in processes.items() if "flwr-serverapp" in command)
+    os.kill(server_app, signal.SIGKILL)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("end", [stop, kill])
+def test_next_run_starts_at_once_after_a_run_that_ended_during_a_transfer(tmp_path, end):
+    (tmp_path / "deployment").mkdir()
+    port = free_port()
+    deployment = Deployment(tmp_path / "deployment", 1, fleet_port=port)
+    with SlowLink(port, deployment.port) as link, deployment:
+        keys = {
+            "task": "mnist-cnn", "data-source": "embedded", "num-clients": 1,
+            "num-server-rounds": 20, "local-steps": 1, "run-dir": str(tmp_path / "runs"),
+        }  # fmt: skip
+        run = subprocess.Popen(
+            deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+        def log():
+            return deployment.log("device-0")
+
+        deployment.wait_for(lambda: "ROUND 1]" in log())
+        link.rate = 100_000  # 6.7 MB take over a minute
+        received = log().count("Received successfully")
+        deployment.wait_for(
+            lambda: log().rstrip().endswith(")") and "Receiving: train" in log().splitlines()[-1]
+        )
+        end(deployment)
+        deployment.wait_for(lambda: deployment.newest_run()["status"].startswith("finished"))
+        link.rate = None
+        run.kill()
+        run.wait()
+        assert log().count("Received successfully") <= received + 1
+
+        # It would wait for ever for a device that still has the message of the first run.
+        deployment.train(tmp_path / "runs", **{"num-clients": 1, "num-server-rounds": 1})
+        assert f"[RUN {deployment.newest_run()['run-id']}, ROUND 1]" in log()

@@ -1,0 +1,77 @@
+"""The command line within this process; tests/e2e has it as a process."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedavg_app.command_line.main import run_command_line
+from paper.__main__ import app
+
+ROOT = Path(__file__).parents[3]
+
+
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["paper", *arguments])
+    return run_command_line(app)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "fragment"),
+    [
+        (["none.toml"], 1, "error: experiment = 'none.toml': cannot be read (No such file"),
+        (
+            ["paper/experiments/stc-bits.toml", "--jobs=-1"],
+            2,
+            "error: Invalid value for '--jobs': -1",
+        ),
+        (
+            ["paper/experiments/stc-bits.toml", "--results=/dev/null"],
+            1,
+            "error: results = '/dev/null'",
+        ),
+        (
+            ["paper/experiments/stc-bits.toml", "--data-dir=/none"],
+            1,
+            "error: data-dir = '/none': is not",
+        ),
+        (["README.md"], 1, "error: experiment = 'README.md': is not TOML"),
+    ],
+)
+def test_invalid_argument_of_sweep_is_reported_in_one_line(
+    monkeypatch, capsys, tmp_path, arguments, status, fragment
+):
+    monkeypatch.chdir(ROOT)
+    if not any(argument.startswith("--results") for argument in arguments):
+        arguments = [*arguments, f"--results={tmp_path}"]
+    assert main(monkeypatch, "sweep", *arguments) == status
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["--experiments=/none"], "error: experiments = '/none': has no experiments; give"),
+        (["--output=/dev/null/page.html"], "error: output = '/dev/null/page.html': cannot write"),
+        (["--data-dir=/none"], "error: data-dir = '/none' is not a directory"),
+    ],
+)
+def test_invalid_argument_of_report_is_reported_in_one_line(
+    results, monkeypatch, capsys, arguments, fragment
+):
+    folders = [f"--experiments={results.folder / 'experiments'}", f"--results={results.folder}"]
+    assert main(monkeypatch, "report", *folders, *arguments) == 1
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_path_of_written_report_is_printed(results, monkeypatch, capsys):
+    written = []
+    monkeypatch.setattr("paper.report.write_report", lambda *arguments: written.append(arguments))
+    assert main(monkeypatch, "report", f"--results={results.folder}", "--data-dir=/some") == 0
+    page = results.folder / "report.html"
+    assert written == [(Path("paper/experiments"), results.folder, page, "/some", "")]
+    assert capsys.readouterr().out == f"report: {page}\n"

@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from paper.experiments import load
+from paper.records import by_run, read_all, read_run, write
+from paper.tables import fill
+from tests.support import fake_runs
+from tests.support.fake_runs import experiment, line
+from tests.support.made_up_results import MadeUpResults
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_rounds_speedup_and_difference_match_values_computed_by_hand(results):
+    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})  # 0.9 is half-way: 50 rounds
+    results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1)
+    slow, fast = (row[0] for row in results.table())
+    assert (slow.value, slow.speedup, slow.paper, slow.difference) == (50, 1, 100, -0.5)
+    assert (fast.value, fast.speedup, fast.paper, fast.difference) == (10, 5, 20, -0.5)
+    assert (fast.paper_speedup, fast.others) == (5, 25)
+
+
+def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(results):
+    for seed, rounds in ((1, 30), (2, 40), (3, 38)):
+        results.add(1, 0, {0: 0.1, rounds: 0.9}, seed, 0.1)
+    results.add(1, 0, {0: 0.1, 50: 0.9}, 1, 0.2)
+    result = results.table()[1][0]
+    assert (result.value, result.low, result.high) == (36, 30, 40)
+    assert {done.run.chosen["learning-rate"] for done in result.best} == {0.1}
+    assert (len(result.best), len(result.done)) == (3, 4)
+
+
+def test_rate_that_reaches_target_with_all_seeds_is_better_than_faster_one_that_does_not(results):
+    results.add(1, 0, {0: 0.1, 10: 0.9}, 1, 0.1)
+    results.add(1, 0, {0: 0.1, 10: 0.8}, 2, 0.1)
+    assert results.table()[1][0].value == 10
+    results.add(1, 0, {0: 0.1, 20: 0.9}, 1, 0.2)
+    assert results.table()[1][0].value == 20
+
+
+def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(results):
+    results.add(0, 0, {0: 0.1, 100: 0.8})
+    results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    fast = results.table()[1][0]
+    assert (fast.speedup, fast.speedup_above) == (None, 6.25)
+
+
+def test_first_row_that_diverged_gives_no_bound(results):
+    results.add(0, 0, {0: 0.1, 100: 0.8}, status="diverged", reason="the loss is not finite")
+    results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    fast = results.table()[1][0]
+    assert (fast.value, fast.speedup, fast.speedup_above) == (16, None, None)
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"), [("upload-to-target", 50), ("traffic-to-target", 150)]
+)
+def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path, measure, value):
+    # Ten participants send 10 MB a round and are sent 20 MB: one of them sends 1 MB.
+    results = MadeUpResults(tmp_path, measure)
+    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
+    assert results.table()[0][0].value == pytest.approx(value)
+
+
+def test_column_counts_only_the_rounds_within_its_limit(tmp_path):
+    results = MadeUpResults(tmp_path, "best-accuracy")
+    results.edit(
+        '{ name = "shards", run = { partition = "shards" } }',
+        '{ name = "in 20 rounds", within = 20 }',
+    )
+    results.add(0, 0, {0: 0.1, 10: 0.6, 20: 0.7, 30: 0.9})
+    assert [results.table()[0][column].value for column in (0, 1)] == [0.9, 0.7]
+
+
+def test_rounds_beyond_limit_of_column_do_not_raise_the_speedup_bound(tmp_path):
+    results = MadeUpResults(tmp_path, within=20)
+    results.add(0, 0, {0: 0.1, 20: 0.7, 100: 0.8})
+    results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
+    assert results.table()[1][0].speedup_above == 1.25
+
+
+def test_of_rates_that_miss_target_the_better_within_limit_of_column_is_taken(tmp_path):
+    results = MadeUpResults(tmp_path, within=20)
+    results.add(1, 0, {0: 0.1, 20: 0.8, 100: 0.81}, rate=0.1)
+    results.add(1, 0, {0: 0.1, 20: 0.7, 100: 0.89}, rate=0.2)
+    (best,) = results.table()[1][0].best
+    assert best.run.chosen["learning-rate"] == 0.1
+
+
+def test_record_of_run_that_reached_target_in_fewer_rounds_fills_a_cell(tmp_path):
+    config = experiment().cells()[0][0].runs[0].config
+    shorter = config.model_copy(update={"num_server_rounds": 50})
+    lines = [line(0, 0.1), line(18, 0.95)]
+    run = fake_runs.write(tmp_path / "run", shorter, lines, **{"rounds-to-target": 17.5})
+    path = tmp_path / "records" / "another" / "shorter.json"
+    path.parent.mkdir(parents=True)
+    write(read_run(run), path)
+    (filled, _), *_ = fill(experiment(), by_run(read_all(tmp_path / "records")))
+    assert [done.path for done in filled.done] == [path]
+
+
+def test_each_record_of_the_project_is_in_a_table_of_an_experiment():
+    stored = read_all(ROOT / "results" / "records")
+    shown = set()
+    for path in (ROOT / "paper" / "experiments").glob("*.toml"):
+        loaded = load(path)
+        table = fill(loaded, by_run(stored, loaded.data))
+        shown |= {done.path for row in table for result in row for done in result.done}
+    assert [one.path for one in stored if one.path not in shown] == []

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 import tasks
 from fedavg_app.config import parse_config
 from tasks.base import Task, on_device
-from tasks.examples import Examples
-from tasks.local_training import Config, TaskClient
+from tasks.training.examples import Examples
+from tasks.training.local_training import Config, TaskClient
 
 # Examples of noise as the tasks' networks take them: the shape, and below what the inputs are if
 # they are whole numbers; the targets, one or one a place, and below what they are.

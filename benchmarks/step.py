@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import tasks
 from tasks.base import on_device
-from tasks.sgd import Step, make_step
-from tasks.weight_update import Update
+from tasks.training.sgd import Step, make_step
+from tasks.training.weight_update import Update
 
 CPU = torch.device("cpu")
 # Batch sizes of the papers' main settings, and the shape of one prepared example.

@@ -19,8 +19,8 @@ from strategies.flower_arrays import find_record, from_record, get_record, to_re
 from strategies.reply_validation import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
-    from tasks.evaluation import Parameters
-    from tasks.local_training import Config, MomentumBuffers, TaskClient
+    from tasks.training.evaluation import Parameters
+    from tasks.training.local_training import Config, MomentumBuffers, TaskClient
 
 app = ClientApp()
 

@@ -23,9 +23,9 @@ from fedavg_app.partitioning.cache import partition
 from paper.figures import FIGURES, Figure
 from tasks.base import Task
 from tasks.data.dataset import DataOptions, Dataset
-from tasks.evaluation import Parameters, evaluate, load_arrays
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
+from tasks.training.evaluation import Parameters, evaluate, load_arrays
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 
 CPU = torch.device("cpu")
 THETAS = np.linspace(-0.2, 1.2, 50)

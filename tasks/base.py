@@ -1,7 +1,7 @@
 """`Task`: a learning problem, independent of federation.
 
-A task names a model, a data set, a loss and default settings. `tasks.local_training.TaskClient` is
-written once and trains any task.
+A task names a model, a data set, a loss and default settings.
+`tasks.training.local_training.TaskClient` is written once and trains any task.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.random_streams import derive_seed, seeded
+from tasks.training.random_streams import derive_seed, seeded
 
 if TYPE_CHECKING:
     from tasks.data.dataset import DataOptions, Dataset

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasks.transfers import to_arrays
+from tasks.training.transfers import to_arrays
 
 # Of the fingerprint of the fixed arrays, in hexadecimal digits.
 FINGERPRINT_LENGTH = 16

@@ -48,7 +48,7 @@ from tasks.base import Task
 from tasks.data import idx
 from tasks.data.dataset import Split
 from tasks.mnist import MNIST_2NN, MNIST_CNN, MNIST_LOGISTIC
-from tasks.random_streams import derive_seed, numpy_generator
+from tasks.training.random_streams import derive_seed, numpy_generator
 
 TASKS = {task.name: task for task in (MNIST_LOGISTIC, MNIST_2NN, MNIST_CNN)}
 Tensors = tuple[Tensor, ...]

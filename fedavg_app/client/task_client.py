@@ -19,9 +19,9 @@ from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
 from fedavg_app.partitioning.cache import partition
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
-from tasks.examples import Examples
-from tasks.local_training import Config, TaskClient
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
+from tasks.training.examples import Examples
+from tasks.training.local_training import Config, TaskClient
 
 # The key of a message's config with the fingerprint of the server's fixed arrays.
 FIXED_ARRAYS = "fixed-arrays"

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitioner import Indices, Labels, Positive, UnbalancedPartitioner
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 
 
 class Classes(UnbalancedPartitioner):

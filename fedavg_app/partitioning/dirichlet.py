@@ -13,7 +13,7 @@ from fedavg_app.partitioning.partitioner import (
     Positive,
     split_by_library,
 )
-from tasks.random_streams import derive_seed
+from tasks.training.random_streams import derive_seed
 
 # How often a draw that leaves a client with too few examples is repeated.
 MAX_DRAWS = 10

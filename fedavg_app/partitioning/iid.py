@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 
 
 class Iid(Partitioner):

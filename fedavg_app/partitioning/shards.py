@@ -10,7 +10,7 @@ from fedavg_app.partitioning.partitioner import (
     split_by_library,
     too_many,
 )
-from tasks.random_streams import derive_seed, numpy_generator
+from tasks.training.random_streams import derive_seed, numpy_generator
 
 
 class Shards(UnbalancedPartitioner):

@@ -29,7 +29,7 @@ from fedavg_app.ray_engine.worker_pool import CHECK_SECONDS
 from fedavg_app.server.evaluation import Batch, Evaluate, evaluation_batches
 from tasks.base import Task
 from tasks.data.dataset import Dataset
-from tasks.evaluation import BatchResult, combine
+from tasks.training.evaluation import BatchResult, combine
 
 RUN_ID = 1
 STATE_MEMORY = 2**30

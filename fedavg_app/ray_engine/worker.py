@@ -32,7 +32,7 @@ from fedavg_app.ray_engine.relay import start_relay
 from fedavg_app.ray_engine.request_queue import Answer, Request, RequestQueue, WorkerError
 from fedavg_app.server.evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
-from tasks.evaluation import BatchResult
+from tasks.training.evaluation import BatchResult
 
 T = TypeVar("T")
 

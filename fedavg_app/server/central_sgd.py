@@ -25,10 +25,11 @@ from fedavg_app.server.training_loop import make_result
 from fedavg_app.server.training_plan import make_plan, plan_for_data
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
-from tasks.examples import Examples
-from tasks.local_training import Config, MomentumBuffers, TaskClient
 from tasks.model_arrays import read_arrays
-from tasks.random_streams import derive_seed, seeded, torch_generator
+from tasks.training.examples import Examples
+from tasks.training.local_training import MomentumBuffers, TaskClient
+from tasks.training.random_streams import derive_seed, seeded, torch_generator
+from tasks.training.settings import LocalTraining
 
 
 def train_centrally(
@@ -58,7 +59,9 @@ def train_centrally(
     batches = _batches(examples, config)
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
-    local: Config = {"momentum": config.momentum, "weight-decay": config.weight_decay}
+    local = LocalTraining(
+        plan.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
+    )
     momentum: MomentumBuffers = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.flower_internals import BaseGrid, NodeInfo
 from fedavg_app.server.polling import WaitingGrid
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 
 
 def cohort_size(fraction: float, num_clients: int) -> int:

@@ -16,16 +16,16 @@ from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
 from strategies.flower_arrays import from_record
 from tasks.base import Task, on_device
-from tasks.batch_size import efficient_batch_size
 from tasks.data.dataset import Dataset
-from tasks.evaluation import (
+from tasks.training.batch_size import efficient_batch_size
+from tasks.training.evaluation import (
     BatchResult,
     combine,
     evaluate_batch,
     load_arrays,
     predictions,
 )
-from tasks.examples import Examples
+from tasks.training.examples import Examples
 
 # Evaluates a global model: arrays -> (mean loss, accuracy).
 Evaluate = Callable[[ArrayRecord], tuple[float, float]]

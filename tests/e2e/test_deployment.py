@@ -13,8 +13,8 @@ from fedavg_app.config import RunConfig
 from fedavg_app.partitioning.cache import partition
 from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tests.support import data_slices
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import strategies
-from tasks.local_training import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support.in_process import train
 
 PATH = "tests.support.normalised_task:TASK"

@@ -18,7 +18,7 @@ from fedavg_app.errors import ConfigError, DivergedError
 from fedavg_app.server.central_sgd import train_centrally
 from fedavg_app.server.run_components import load_task
 from tasks.data.dataset import DataOptions
-from tasks.random_streams import torch_generator
+from tasks.training.random_streams import torch_generator
 
 TASK = tasks.load("mnist-logistic")
 

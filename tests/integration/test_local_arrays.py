@@ -10,7 +10,7 @@ from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays, matching
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.run_components import resolve
 from strategies.flower_arrays import from_record, to_record
-from tasks.local_training import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 
 PATH = "tests.support.normalised_task:TASK"

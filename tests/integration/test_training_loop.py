@@ -15,8 +15,8 @@ from fedavg_app.partitioning.cache import split_labels
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_plan import TrainingPlan
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train
 from tests.support.local_grid import LocalGrid
 from tests.support.scripted_grid import Clock

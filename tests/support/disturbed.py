@@ -25,7 +25,7 @@ from fedavg_app.server.training_plan import make_plan
 from fedavg_app.server_app import client_config
 from strategies.base import FederatedStrategy
 from strategies.compressed_server import CompressedStrategy
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 from tests.support.conservation import MOD, ConservationCheck
 
 FIRST_NODE = 2

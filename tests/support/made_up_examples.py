@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tasks.data.dataset import Split
-from tasks.examples import Examples
+from tasks.training.examples import Examples
 
 
 def noise(task, count, seed=0):

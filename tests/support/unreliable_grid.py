@@ -6,7 +6,7 @@ from flwr.app import Message, RecordDict
 
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import error_reply
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 from tests.support.local_grid import LocalGrid
 
 

@@ -10,8 +10,8 @@ from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import assign_message_id
 from fedavg_app.partitioning.cache import split_labels
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 
 TASK = tasks.load("mnist-logistic")
 MODEL = ArrayRecord(TASK.initial_model(1).state_dict())

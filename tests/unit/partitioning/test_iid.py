@@ -4,7 +4,7 @@ import pytest
 from flwr_datasets.partitioner import IidPartitioner
 
 from fedavg_app.partitioning.iid import Iid
-from tasks.random_streams import numpy_generator
+from tasks.training.random_streams import numpy_generator
 from tests.support.labels import mnist_labels
 
 

@@ -6,7 +6,7 @@ import tasks
 from tasks.cifar import CIFAR10_CNN, CIFAR10_VGG
 from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataOptions
-from tasks.examples import Examples
+from tasks.training.examples import Examples
 from tests.support import data_slices
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 import tasks
 from tasks import local_training, random_streams, transfers
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
 from tasks.mnist import MNIST_LOGISTIC
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
 
 DEVICE = torch.device("meta")

@@ -3,12 +3,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks import batch_size
 from tasks.data.shakespeare import encode
-from tasks.evaluation import evaluate
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
 from tasks.shakespeare import SHAKESPEARE_LSTM
+from tasks.training import batch_size
+from tasks.training.evaluation import evaluate
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 
 
 def small():

@@ -7,9 +7,9 @@ from torch.nn import functional
 
 import tasks
 from tasks.base import on_device
-from tasks.dense_step import DenseStep, split_model
-from tasks.sgd import AutogradStep
-from tasks.weight_update import Update
+from tasks.training.dense_step import DenseStep, split_model
+from tasks.training.sgd import AutogradStep
+from tasks.training.weight_update import Update
 
 SHAPES = {
     "mnist-logistic": (1, 28, 28),

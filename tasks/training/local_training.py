@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.evaluation import Parameters, evaluate, load_arrays
-from tasks.examples import Examples
 from tasks.model_arrays import ModelArrays
-from tasks.random_streams import derive_seed, seeded, torch_generator
-from tasks.sgd import make_step, mean_gradients, part_size
-from tasks.transfers import staged, to_arrays, to_tensor
-from tasks.weight_update import Update
+from tasks.training.evaluation import Parameters, evaluate, load_arrays
+from tasks.training.examples import Examples
+from tasks.training.random_streams import derive_seed, seeded, torch_generator
+from tasks.training.settings import LocalTraining
+from tasks.training.sgd import make_step, mean_gradients, part_size
+from tasks.training.transfers import staged, to_arrays, to_tensor
+from tasks.training.weight_update import WeightUpdate
 
 Config = dict[str, bool | bytes | float | int | str]
 # The momentum buffer of each parameter, by its name in the model.
@@ -68,11 +69,7 @@ class TaskClient(NumPyClient):
 
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.
-            config: "learning-rate" (eta), "local-epochs" (E), "local-steps" (0: epochs count),
-                "batch-size" (B, 0: all local examples), "seed", "server-round"; optionally
-                "momentum" (m: v <- m v + g, and the step is eta v), "weight-decay" (lambda: adds
-                lambda / 2 * |w|^2 to the loss) and "proximal-mu" (FedProx's mu: adds
-                mu / 2 * |w - w_sent|^2 to it).
+            config: The keys of `LocalTraining`.
             momentum: The buffers v to start with, zero for parameters that it does not name;
                 updated in place once all steps are done. None starts with zero.
 
@@ -81,35 +78,30 @@ class TaskClient(NumPyClient):
             batch loss over the local steps}.
 
         Raises:
-            ValueError: The client has no training examples, or the parameters are not the model's.
+            ValueError: The client has no training examples, the parameters are not the model's, or
+                the config has no learning rate.
         """
-        examples = _required(self._train, "train")
+        examples, settings = _required(self._train, "train"), LocalTraining.of(config)
         state = self._load(parameters)
-        chosen, starts, size = self._local_steps(examples, config)
-        with self._seeded(config, examples.targets.device):
-            loss = self.run_sgd(
-                (chosen.slice(start, start + size) for start in starts),
-                repeat(float(config["learning-rate"])),
-                config,
-                momentum,
-            )
+        chosen, starts, size = self._local_steps(examples, settings)
+        with self._seeded(settings, examples.targets.device):
+            batches = (chosen.slice(start, start + size) for start in starts)
+            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum)
         return to_arrays(state.values()), len(examples), {"train-loss": loss}
 
     def _local_steps(
-        self, examples: Examples, config: Config
+        self, examples: Examples, settings: LocalTraining
     ) -> tuple[Examples, Iterable[int], int]:
         """Return the examples in their order, where each step's batch begins, and its size."""
-        size, limit = int(config["batch-size"]), int(config.get("local-steps", 0))
-        order = torch_generator(
-            int(config["seed"]), "batches", self.partition, int(config["server-round"])
-        )
+        size, limit = settings.batch_size, settings.local_steps
+        order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
         size = size or len(chosen)
         starts = range(0, len(chosen), size)
-        steps = limit or len(starts) * int(config["local-epochs"])
+        steps = limit or len(starts) * settings.local_epochs
         return chosen, islice(cycle(starts), steps), size
 
     def gradient(
@@ -119,8 +111,8 @@ class TaskClient(NumPyClient):
 
         Args:
             parameters: As in `fit`.
-            config: Optionally "weight-decay" (lambda), which adds lambda w to the gradient g, and
-                "momentum" (m): then v <- m v + g is returned instead of g.
+            config: The keys of `LocalTraining`; weight decay adds lambda w to the gradient g, and
+                with momentum v <- m v + g is returned instead of g.
             momentum: As in `fit`.
 
         Returns:
@@ -130,14 +122,14 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: As for `fit`.
         """
-        examples = _required(self._train, "train")
+        examples, settings = _required(self._train, "train"), LocalTraining.of(config)
         state = self._load(parameters)
         self._set_training_mode()
         named = self._trained_weights()
-        with self._seeded(config, examples.targets.device):
+        with self._seeded(settings, examples.targets.device):
             first, _ = examples.slice(0, 1)
         size = part_size(self.model, first, len(examples))
-        with self._seeded(config, examples.targets.device):
+        with self._seeded(settings, examples.targets.device):
             loss, found = mean_gradients(
                 self.model,
                 self.task.loss,
@@ -145,11 +137,12 @@ class TaskClient(NumPyClient):
                 examples.batches(size),
                 examples.num_predictions(),
             )
-        if weight_decay := float(config.get("weight-decay", 0.0)):
-            torch._foreach_add_(found, [w.detach() for w in named.values()], alpha=weight_decay)
+        if settings.weight_decay:
+            weights = [w.detach() for w in named.values()]
+            torch._foreach_add_(found, weights, alpha=settings.weight_decay)
         gradients = dict(zip(named, found, strict=True))
-        if factor := float(config.get("momentum", 0.0)):
-            _add_momentum(gradients, factor, {} if momentum is None else momentum)
+        if settings.momentum:
+            _add_momentum(gradients, settings.momentum, {} if momentum is None else momentum)
         ordered = [
             gradients.get(name, array)  # a buffer as the pass over the examples left it
             for name, array in state.items()
@@ -172,7 +165,7 @@ class TaskClient(NumPyClient):
         self,
         batches: Iterable[tuple[Tensor, Tensor]],
         learning_rates: Iterable[float],
-        config: Config,
+        settings: LocalTraining,
         momentum: MomentumBuffers | None = None,
     ) -> float:
         """Take one SGD step per batch, from the model's current weights.
@@ -180,7 +173,7 @@ class TaskClient(NumPyClient):
         Args:
             batches: Prepared inputs and their targets, at least one pair.
             learning_rates: The learning rate of every step, at least as many.
-            config: Optionally "momentum", "weight-decay" and "proximal-mu", as in `fit`.
+            settings: Momentum, weight decay and FedProx's mu are used.
             momentum: As in `fit`.
 
         Returns:
@@ -192,12 +185,9 @@ class TaskClient(NumPyClient):
         named = self._trained_weights()
         weights = list(named.values())
         momentum = {} if momentum is None else momentum
-        factor = float(config.get("momentum", 0.0))
-        buffers = [_buffer(momentum, name, w) for name, w in named.items()] if factor else []
-        proximal_mu, decay = (
-            float(config.get(key, 0.0)) for key in ("proximal-mu", "weight-decay")
-        )
-        update = Update(weights, factor, buffers, proximal_mu, decay)
+        has_momentum = settings.momentum > 0
+        buffers = [_buffer(momentum, name, w) for name, w in named.items()] if has_momentum else []
+        update = WeightUpdate(weights, settings, buffers)
         step = make_step(self.model, self.task.loss, weights, update)
         total = torch.zeros((), device=weights[0].device)
         steps = 0
@@ -207,13 +197,15 @@ class TaskClient(NumPyClient):
         momentum.update(zip(named, to_arrays(buffers), strict=False))
         return total.item() / steps
 
-    def _seeded(self, config: Config, device: torch.device) -> AbstractContextManager[None]:
+    def _seeded(
+        self, settings: LocalTraining, device: torch.device
+    ) -> AbstractContextManager[None]:
         """Seed torch's global random state, which augmentation and dropout draw from.
 
         The draws are fixed by seed, client and round; afterwards the state is restored.
         """
-        path = ("local", self.partition, int(config.get("server-round", 0)))
-        return seeded(derive_seed(int(config.get("seed", 0)), *path), device)
+        path = ("local", self.partition, settings.server_round)
+        return seeded(derive_seed(settings.seed, *path), device)
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tasks import batch_size
-from tasks.evaluation import load_arrays
-from tasks.examples import Examples
-from tasks.local_training import TaskClient
 from tasks.mnist import MNIST_2NN, MNIST_LOGISTIC
-from tasks.random_streams import torch_generator
+from tasks.training import batch_size
+from tasks.training.evaluation import load_arrays
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
+from tasks.training.random_streams import torch_generator
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(23, 1, 28, 28)).astype(np.float32)

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from tasks.data.dataset import Split
-from tasks.examples import Examples
 from tasks.mnist import MNIST_LOGISTIC
+from tasks.training.examples import Examples
 
 RNG = np.random.default_rng(0)
 EXAMPLES = Examples(

@@ -1,7 +1,7 @@
 """SGD steps on a network's weights.
 
 Two kinds of steps give the same weights but for rounding: `AutogradStep` works for any network,
-`tasks.dense_step.DenseStep` is faster for many small ones.
+`tasks.training.dense_step.DenseStep` is faster for many small ones.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from tasks.base import count_predictions
-from tasks.batch_size import efficient_batch_size
-from tasks.dense_step import DenseStep, split_model
-from tasks.weight_update import Loss, Update
+from tasks.training.batch_size import efficient_batch_size
+from tasks.training.dense_step import DenseStep, split_model
+from tasks.training.weight_update import Loss, WeightUpdate
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
 Step = Callable[[Tensor, Tensor, float], Tensor]
 
 
-def make_step(model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: Update) -> Step:
+def make_step(
+    model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
+) -> Step:
     """Return what takes the steps of a network.
 
     Args:
@@ -56,7 +58,7 @@ class AutogradStep:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: Update
+        self, model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
     ) -> None:
         self._model, self._loss, self._weights, self._update = model, loss, weights, update
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.weight_update import Loss, Update
+from tasks.training.weight_update import Loss, WeightUpdate
 
 DenseLayer = nn.Linear | nn.ReLU | nn.Dropout
 
@@ -72,7 +72,7 @@ class DenseStep:
         update: Changes its weights.
     """
 
-    def __init__(self, model: SplitModel, loss: Loss, update: Update) -> None:
+    def __init__(self, model: SplitModel, loss: Loss, update: WeightUpdate) -> None:
         self._first, self._first_weights = model.first, model.first_weights
         self._dense, self._loss, self._update = model.dense, loss, update
 

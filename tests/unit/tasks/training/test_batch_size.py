@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 import tasks
-from tasks import batch_size
-from tasks.batch_size import efficient_batch_size
+from tasks.training import batch_size
+from tasks.training.batch_size import efficient_batch_size
 
 CPU = torch.device("cpu")
 

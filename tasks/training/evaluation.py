@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task, count_predictions
-from tasks.batch_size import efficient_batch_size
-from tasks.examples import Examples
-from tasks.transfers import staged
+from tasks.training.batch_size import efficient_batch_size
+from tasks.training.examples import Examples
+from tasks.training.transfers import staged
 
 Parameters = list[NDArray[np.generic]]
 # Of one batch: the sum of the losses, the number of correct predictions, that of predictions.

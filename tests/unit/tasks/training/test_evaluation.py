@@ -3,10 +3,10 @@ import pytest
 import torch
 from torch import nn
 
-from tasks import batch_size
-from tasks.evaluation import combine, evaluate, load_arrays
-from tasks.examples import Examples
 from tasks.mnist import MNIST_LOGISTIC
+from tasks.training import batch_size
+from tasks.training.evaluation import combine, evaluate, load_arrays
+from tasks.training.examples import Examples
 
 ARRAYS = {
     "1.weight": np.full((10, 784), 0.5, np.float32), "1.bias": np.full(10, 0.5, np.float32),

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from tasks.random_streams import derive_seed, numpy_generator, torch_generator
+from tasks.training.random_streams import derive_seed, numpy_generator, torch_generator
 
 
 def test_stream_is_independent_of_draws_from_other_streams():

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tasks import batch_size
-from tasks.dense_step import DenseStep
 from tasks.mnist import MNIST_CNN
-from tasks.sgd import AutogradStep, make_step, mean_gradients
 from tasks.shakespeare import SHAKESPEARE_LSTM
-from tasks.weight_update import Update
+from tasks.training import batch_size
+from tasks.training.dense_step import DenseStep
+from tasks.training.sgd import AutogradStep, make_step, mean_gradients
+from tasks.training.weight_update import Update
 
 
 def images(count, *shape, seed=0):

@@ -1,0 +1,78 @@
+"""How a gradient changes a weight: SGD with momentum, weight decay and the proximal term."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tasks.training.settings import LocalTraining
+
+# The mean loss of (logits, targets).
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class WeightUpdate:
+    """How a gradient g changes a weight w at learning rate eta.
+
+    v <- m v + g + lambda w + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where m is
+    0. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu (arXiv
+    1812.06127) are settings; w_sent are the weights when this is made.
+
+    Args:
+        weights: The weights to train, which are changed in place.
+        settings: m, lambda and mu.
+        buffers: The buffers v, one per weight, which are changed in place; none where m is 0.
+    """
+
+    def __init__(
+        self, weights: Sequence[Tensor], settings: LocalTraining, buffers: Sequence[Tensor] = ()
+    ) -> None:
+        self._momentum, self._mu = settings.momentum, settings.proximal_mu
+        self._decay = settings.weight_decay
+        self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
+        self._sent = {w: w.detach().clone() for w in weights} if self._mu else {}
+
+    def add(
+        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
+    ) -> None:
+        """Change some of the weights by their gradients, which may be overwritten."""
+        step = list(gradients)
+        if self._decay:
+            torch._foreach_add_(step, list(weights), alpha=self._decay)
+        if self._mu:
+            away = torch._foreach_sub(list(weights), [self._sent[w] for w in weights])
+            torch._foreach_add_(step, away, alpha=self._mu)
+        if self._momentum:
+            buffers = [self._buffers[w] for w in weights]
+            torch._foreach_mul_(buffers, self._momentum)
+            torch._foreach_add_(buffers, step)
+            step = buffers
+        torch._foreach_add_(list(weights), step, alpha=-learning_rate)
+
+    def add_product(
+        self, weight: Tensor, left: Tensor, right: Tensor, learning_rate: float
+    ) -> None:
+        """Change a weight by the gradient ``left @ right``, which is not written to memory.
+
+        Args:
+            weight: A weight (a, b) or (a,).
+            left: (a, n).
+            right: (n, b) or (n,).
+            learning_rate: The learning rate.
+        """
+        add_product = Tensor.addmm_ if right.dim() == 2 else Tensor.addmv_
+        if not self._momentum:
+            away = weight - self._sent[weight] if self._mu else None
+            if self._decay:
+                weight.mul_(1 - learning_rate * self._decay)
+            if away is not None:
+                weight.add_(away, alpha=-learning_rate * self._mu)
+            add_product(weight, left, right, alpha=-learning_rate)
+            return
+        buffer = self._buffers[weight]
+        add_product(buffer, left, right, beta=self._momentum)
+        if self._decay:
+            buffer.add_(weight, alpha=self._decay)
+        if self._mu:
+            buffer.add_(weight - self._sent[weight], alpha=self._mu)
+        weight.add_(buffer, alpha=-learning_rate)

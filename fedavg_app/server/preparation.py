@@ -13,7 +13,6 @@ from fedavg_app.partitioning.cache import partition
 from fedavg_app.server.checkpointing import RunState, load_checkpoint
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_plan import TrainingPlan, plan_for_data
-from fedavg_app.server.trial_round import check_aggregation
 from strategies.base import FederatedStrategy
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -70,7 +69,6 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     check_split(data, config, simulated=simulated)
     plan = plan_for_data(components.plan, config, task, data)
     model = ArrayRecord(task.initial_model(config.seed).state_dict())
-    check_aggregation(config, strategy, model)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state)
 

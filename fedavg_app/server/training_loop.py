@@ -154,7 +154,11 @@ class TrainingLoop:
     def _no_replies(self, rounds: int) -> NoRepliesError | DivergedError:
         """Return the error of a run whose last rounds had no valid reply."""
         last = self._history[-1]
-        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or "no client was asked"
+        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or (
+            "the strategy made no model of the replies"
+            if last.participants
+            else "no client was asked"
+        )
         where = f"{rounds} rounds in a row" if rounds > 1 else f"round {last.round}"
         text = f"no usable reply in {where}: {reasons}"
         errors = self._train_errors.values()

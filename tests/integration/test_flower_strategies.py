@@ -39,7 +39,8 @@ def train(tmp_path, strategy, arguments="", rounds=1, **changes):
         "strategy": strategy, "strategy-args": arguments, **changes,
     }  # fmt: skip
     config = parse_config(values)
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepare(config))
+    prepared = prepare(config)  # without an identity, as before the grid of a run is there
+    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepared)
 
 
 def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path):

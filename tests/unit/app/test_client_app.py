@@ -13,6 +13,8 @@ from fedavg_app.partitioning.cache import split_labels
 from tasks.examples import Examples
 from tasks.local_training import TaskClient
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 TASK = tasks.load("mnist-logistic")
 MODEL = ArrayRecord(TASK.initial_model(1).state_dict())
 CONFIG = {

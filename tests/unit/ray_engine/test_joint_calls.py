@@ -14,6 +14,8 @@ from fedavg_app.ray_engine.joint_calls import handle_together
 from tasks.local_sgd import joint_trainer
 from tests.unit.tasks.test_vectorised import EPOCHS, MNIST_LOGISTIC, make_clients
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 CLIENTS, START = make_clients(MNIST_LOGISTIC)
 
 
@@ -44,7 +46,7 @@ def make_calls(deadline=math.inf):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _first_pass(_identity):
+def _first_pass(server_identity):
     """Do what takes seconds in a process's first pass, before deadlines are tested."""
     list(handle_together(make_calls(), Handler()))
 

@@ -1,6 +1,7 @@
 """Runs whose clients cannot be trained together are refused before they start."""
 
 import dataclasses
+import sys
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -52,8 +53,9 @@ def test_others_are_refused_in_one_line_with_key_value_and_fix(changes, fragment
     assert len(line.splitlines()) == 1
 
 
-def test_flower_engines_refuse_it():
+def test_flower_engines_refuse_it(monkeypatch):
     """`flwr run` and deployments enter by the ServerApp's main function."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)  # undoes what the app sets
     values = RunConfig(**{"clients-per-batch": 2}).model_dump(by_alias=True)
     context = Context(1, 1, {}, RecordDict(), values)
     with pytest.raises(ConfigError, match=r"clients-per-batch = 2: only simulation\.py .* give 1"):

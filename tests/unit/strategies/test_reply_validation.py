@@ -30,6 +30,8 @@ from strategies.reply_validation import (
 )
 from tests.support.replies import as_numpy, failed, npy, record, reply, reply_with
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 MODEL = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
     "bias": np.array([1.0, 2.0], dtype=np.float64),

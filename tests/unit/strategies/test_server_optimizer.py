@@ -12,6 +12,8 @@ from strategies.fedsgd import FedSGD
 from strategies.server_optimizer import SGD, Adam, Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def steps(optimizer, *deltas):
     return [optimizer.step({"w": np.array(delta, float)})["w"] for delta in deltas]

@@ -91,11 +91,11 @@ def build(
         AttributeError: As for `load`.
     """
     made = _instance(load(name), arguments)
-    for one in wrapped(made):
+    for part in wrapped(made):
         # A subclass may have fixed its own: one that wants more nodes than a cohort has would wait
         # for ever.
-        for attribute in WHOLE_COHORT.keys() & vars(one).keys():
-            setattr(one, attribute, WHOLE_COHORT[attribute])
+        for attribute in WHOLE_COHORT.keys() & vars(part).keys():
+            setattr(part, attribute, WHOLE_COHORT[attribute])
     strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
     for one in (strategy, getattr(made, "strategy", None)):  # one that is wrapped validates too
         if isinstance(one, FederatedStrategy):

@@ -465,6 +465,22 @@ def test_shorten_keeps_texts_that_fit():
             '  File "/home/me/fedavgm.py", line 20, in g\n    1 / 0\nZeroDivisionError: by zero',
             "ZeroDivisionError: by zero (/home/me/fedavgm.py, line 20)",
         ),
+        (  # raised in a library that a user's mod called
+            'File "/app/fedavg_app/client/mods.py", line 7, in f\nFile "/home/me/mod.py", line 3\n'
+            'File "/env/lib/python3.11/json/decoder.py", line 355\nValueError: no JSON',
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
+        ),
+        (  # a SuperNode's
+            "<class 'fedavg_app.client.mods.ClientFailedError'>:<'ValueError: no JSON "
+            "(/home/me/mod.py, line 3)'>",
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
+        ),
+        (  # of Flower's simulation
+            'File "/env/lib/python3.11/site-packages/flwr/ray_actor.py", line 65, in run\n'
+            "flwr.clientapp.client_app.ClientAppException: \nException ClientAppException "
+            "occurred. Message: ValueError: no JSON (/home/me/mod.py, line 3)'>",
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
+        ),
         (
             f'File "/{"x" * 150}/fedavgm.py", line 20\nKeyError: {"k" * 300}',
             f"KeyError: {'k' * 95}... (...{'x' * 66}/fedavgm.py, line 20)",

@@ -22,6 +22,9 @@ run: $(READY)  ## train the main job: FedAvg, MNIST-2NN, 100 clients, C = 0.1, E
 # exits with 0 even when the run fails, so its status is asked for.
 flwr-run: export PATH := $(CURDIR)/$(BIN):$(PATH)
 flwr-run: export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
+# The local SuperLink is not behind a proxy that HTTP_PROXY names.
+flwr-run: export NO_PROXY := $(or $(no_proxy),$(NO_PROXY)),localhost,127.0.0.1,::1
+flwr-run: export no_proxy = $(NO_PROXY)
 flwr-run: $(READY)  ## the same job under `flwr run`, on 100 simulated SuperNodes
 	flwr run . --stream -c "run-dir='$(CURDIR)/runs' $(ARGS)" \
 		--federation-config "num-supernodes=100 client-resources-num-cpus=1"

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 import tasks
 from tasks.base import on_device
+from tasks.training.settings import LocalTraining
 from tasks.training.sgd import Step, make_step
-from tasks.training.weight_update import Update
+from tasks.training.weight_update import WeightUpdate
 
 CPU = torch.device("cpu")
 # Batch sizes of the papers' main settings, and the shape of one prepared example.
@@ -58,6 +59,9 @@ class Layer:
     module: nn.Module
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+
+PLAIN = LocalTraining(0.0)
 
 
 def prepared_batch(name: str) -> tuple[Tensor, Tensor]:
@@ -174,7 +178,7 @@ def make_work(name: str) -> tuple[Work, nn.Module, Tensor]:
     task = tasks.load(name)
     model = on_device(task.initial_model(1), CPU)
     weights = list(model.parameters())
-    step: Step = make_step(model, task.loss, weights, Update(weights))
+    step: Step = make_step(model, task.loss, weights, WeightUpdate(weights, PLAIN))
     inputs, targets = prepared_batch(name)
     return lambda: step(inputs, targets, 0.001), model, inputs
 

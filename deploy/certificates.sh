@@ -31,7 +31,12 @@ done
 
 quietly() {
     local output
-    output=$("$@" 2>&1) || { echo "$output" >&2; exit 1; }
+    output=$("$@" 2>&1) && return
+    # OpenSSL's own lines begin with the place in its source; the first says what is wrong.
+    local reason
+    reason=$(sed -nE 's/^.*:error:([^:]*:){3}([^:]+):.*:[0-9]+:(.*)$/\2, \3/p' <<<"$output" | head -n 1)
+    echo "$0: openssl: ${reason:-$output}" >&2
+    exit 1
 }
 
 umask 077

@@ -13,6 +13,9 @@ if [ $# -lt 1 ] || [ ! -f "$1/server.pem" ]; then
 fi
 folder=$1
 shift
+# This machine's own programs are not behind a proxy that HTTP_PROXY names.
+NO_PROXY="${no_proxy-${NO_PROXY-}},localhost,127.0.0.1,::1"
+export NO_PROXY no_proxy="$NO_PROXY"
 exec python3 -P -m fedavg_app.superlink --ssl-ca-certfile "$folder/ca.crt" \
     --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
     --enable-supernode-auth --database "$folder/superlink.db" \

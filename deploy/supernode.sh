@@ -14,6 +14,9 @@ if [ $# -lt 4 ]; then
 fi
 superlink=$1 authority=$2 key=$3 config=$4
 shift 4
+# This machine's own programs are not behind a proxy that HTTP_PROXY names.
+NO_PROXY="${no_proxy-${NO_PROXY-}},localhost,127.0.0.1,::1"
+export NO_PROXY no_proxy="$NO_PROXY"
 # -P: modules are those that are installed, not what lies in this directory.
 exec python3 -P -m fedavg_app.supernode --superlink "$superlink" \
     --root-certificates "$authority" --auth-supernode-private-key "$key" \

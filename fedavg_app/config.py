@@ -5,12 +5,14 @@ The papers' symbols: K clients, a fraction C of them a round, E local epochs, ba
 rate eta.
 """
 
+import json
+import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fedavg_app.errors import ConfigError
 from tasks.data.dataset import DataOptions
@@ -37,6 +39,29 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
+
+
+def inline(value: Any) -> Any:
+    """Return a table as the text of its arguments, "a = 1, b = 'x'"; anything else as it is."""
+    return _toml(value)[1:-1] if isinstance(value, Mapping) else value
+
+
+def _toml(value: Any) -> str:
+    """Return a value in TOML, on one line."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml_key(str(key))} = {_toml(one)}" for key, one in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+
+
+# Arguments in TOML; a table of them, as a config file may have, becomes that text.
+ArgumentText = Annotated[str, BeforeValidator(inline)]
 
 
 def kebab(name: str) -> str:
@@ -124,7 +149,7 @@ class RunConfig(TrainingConfig):
     strategy: str = Field(
         "fedavg", description="the method: a name, package.module:Class, or an entry point's name"
     )
-    strategy_args: str = Field(
+    strategy_args: ArgumentText = Field(
         "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
     )
     num_clients: Count = Field(
@@ -141,7 +166,7 @@ class RunConfig(TrainingConfig):
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
     partition: str = Field("iid", description="how the data are split on the clients")
-    partition_args: str = Field(
+    partition_args: ArgumentText = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(

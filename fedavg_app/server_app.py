@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
-from fedavg_app.errors import USER_ERRORS
+from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
 from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid
@@ -20,6 +20,7 @@ from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
+from strategies.flower_adapter import StrategyError
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
@@ -63,7 +64,8 @@ def run(
             that clients see does not.
 
     Raises:
-        ConfigError: The run's folder cannot be made, or a callback cannot be.
+        ConfigError: The run's folder cannot be made, a callback cannot be, or a strategy written
+            for Flower failed.
         RunError: The run could not go on.
     """
     config, task, data = prepared.config, prepared.task, prepared.data
@@ -92,7 +94,7 @@ def run(
         strategy.summary()
         if strategy.local_work:
             _warn_of_ignored(config, work)
-        result = TrainingLoop(
+        loop = TrainingLoop(
             grid,
             strategy,
             model,
@@ -102,10 +104,22 @@ def run(
             evaluation(task, data, config),
             lambda metrics, sent: training.on_round_end(metrics, initial.complete(sent)),
             completed,
-        ).run()
+        )
+        try:
+            result = loop.run()
+        except StrategyError as error:
+            raise _strategy_failed(config, error) from error
         assert result.model is not None
         training.finish(replace(result, model=initial.complete(result.model)))
     return training.result
+
+
+def _strategy_failed(config: RunConfig, error: StrategyError) -> ConfigError:
+    """Return the line for a strategy that failed, with the key that made it and what it raised."""
+    reason = f"{error}: {error_place(error.__cause__)}" if error.__cause__ else str(error)
+    if config.strategy_args:
+        return ConfigError("strategy-args", config.strategy_args, reason)
+    return ConfigError("strategy", config.strategy, reason)
 
 
 def _warn_of_ignored(config: RunConfig, work: str) -> None:

@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from strategies.argument_types import check_names, check_types
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
+from strategies.metric_keys import wrapped
 
 ENTRY_POINTS = "fedavg_app.strategies"
 BUILT_IN = {
@@ -90,6 +91,11 @@ def build(
         AttributeError: As for `load`.
     """
     made = _instance(load(name), arguments)
+    for part in wrapped(made):
+        # A subclass may have fixed its own: one that wants more nodes than a cohort has would wait
+        # for ever.
+        for attribute in WHOLE_COHORT.keys() & vars(part).keys():
+            setattr(part, attribute, WHOLE_COHORT[attribute])
     strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
     for one in (strategy, getattr(made, "strategy", None)):  # one that is wrapped validates too
         if isinstance(one, FederatedStrategy):

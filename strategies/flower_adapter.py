@@ -4,7 +4,8 @@ Flower's strategies raise when one reply's records differ from the others' and a
 `FlowerAdapter` they see valid replies only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -13,6 +14,7 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+    MultiKrum,
     Strategy,
 )
 
@@ -48,6 +50,10 @@ MIN_CLIPPED_NORM = 1e-18
 NORM_BIT = "norm_bit"
 
 
+class StrategyError(RuntimeError):
+    """A strategy written for Flower failed; the cause, if there is one, is what it raised."""
+
+
 class ModelNotFiniteError(ReplyError):
     """Valid replies of which the strategy made a model with NaN or infinite values."""
 
@@ -73,11 +79,17 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the inner strategy's messages."""
+        """Return the inner strategy's messages.
+
+        Raises:
+            StrategyError: The inner strategy failed, or cannot work with a round's replies.
+        """
         self.start_round(server_round, arrays, config)
         trained, _ = self._split(arrays)
-        with as_debug_messages():
+        with self._calling_inner():
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
+        if server_round == 1:
+            check_krum(self.inner, len(messages))
         self.theory_bits_down = len(messages) * model_bits(arrays)
         return self._with_buffers(messages, arrays)
 
@@ -111,12 +123,15 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
         FedAdam and others return float64. None, and the replies count as rejected, where the model
         would not be finite: finite replies can overflow in what a strategy computes of them.
+
+        Raises:
+            StrategyError: The inner strategy failed.
         """
         reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
         aliases = keep_shared(replies, reports, self.inner)
         before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
-        with as_debug_messages():
+        with self._calling_inner():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
         self._metrics = without(metrics, aliases)
         if arrays is None:
@@ -152,7 +167,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
         trained, _ = self._split(arrays)
-        with as_debug_messages():
+        with self._calling_inner():
             messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
 
@@ -175,7 +190,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         if not reports:
             return None
         aliases = keep_shared(valid, reports, self.inner)
-        with as_debug_messages():
+        with self._calling_inner():
             metrics = self.inner.aggregate_evaluate(server_round, valid)
         return MetricRecord({**(without(metrics, aliases) or {}), **accuracy_spread(reports)})
 
@@ -208,6 +223,16 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 message.content = RecordDict(content)
         return messages
 
+    @contextmanager
+    def _calling_inner(self) -> Iterator[None]:
+        """Log what the inner strategy logs as debug messages; name it in the error it raises."""
+        with as_debug_messages():
+            try:
+                yield
+            except Exception as error:
+                name = type(self.inner).__name__
+                raise StrategyError(f"{name} failed in round {self.server_round}") from error
+
 
 def keep_shared(
     replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
@@ -238,6 +263,24 @@ def without(metrics: MetricRecord | None, names: Collection[str]) -> MetricRecor
     if metrics is None or not names:
         return metrics
     return MetricRecord({key: value for key, value in metrics.items() if key not in names})
+
+
+def check_krum(strategy: Strategy, replies: int) -> None:
+    """Check what Krum takes silently: it scores a reply by its n - f - 2 nearest others.
+
+    Raises:
+        StrategyError: Its arguments do not fit so many replies (Blanchard et al. 2017).
+    """
+    for one in wrapped(strategy):
+        if not isinstance(one, MultiKrum):
+            continue
+        name, most = type(one).__name__, max(replies - 3, 0)
+        malicious, selected = one.num_malicious_nodes, one.num_nodes_to_select
+        if not 0 <= malicious <= most:
+            fix = f"give 0 to {most}, three less than replies"
+            raise StrategyError(f"{name}: num-malicious-nodes = {malicious}: {fix}")
+        if not 1 <= selected <= replies:
+            raise StrategyError(f"{name}: num-nodes-to-select = {selected}: give 1 to {replies}")
 
 
 def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:

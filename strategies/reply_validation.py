@@ -8,7 +8,7 @@ reason.
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -34,6 +34,13 @@ MAX_EXAMPLES = 2**53
 MAX_REASON = 200
 MAX_FILE, MAX_LINE_NUMBER = 80, 9
 MAX_FLOAT = sys.float_info.max
+# Files that are not a user's: installed packages, Python's own, and what carries messages here.
+LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3|/fedavg_app/|^<")
+# What our clients raise, as RayGrid, a SuperNode and Flower's simulation pass it on.
+PLACED = re.compile(
+    r"(?:ClientFailedError(?:: |'>:<')|Exception ClientAppException occurred\. Message: )"
+    r"(.+) \(([^()]+), line (\d+)\)(?:'>)?$"
+)
 
 Content = TypeVar("Content")
 
@@ -190,18 +197,31 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
 
 
 def error_reason(error: Error) -> str:
-    """Return the last line of an error's reason, and where its traceback ends if it has one."""
+    """Return the last line of an error's reason, and where its traceback ends if it has one.
+
+    The line of our own clients says that itself, whatever Flower and Ray put around it.
+    """
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
     if not lines:
         return f"error {error.code}: no reason given"
-    places = re.findall(r'^File "([^"]+)", line (\d+)', "\n".join(lines), re.MULTILINE)
-    if not places:
-        return shorten(lines[-1])
-    file, number = places[-1]
+    if placed := PLACED.search(lines[-1]):
+        text, file, number = placed.groups()
+    else:
+        text = lines[-1]
+        places = re.findall(r'^File "([^"]+)", line (\d+)', "\n".join(lines), re.MULTILINE)
+        if not places:
+            return shorten(text)
+        file, number = choose_place(places)
     if len(file) > MAX_FILE:  # its end tells more than its beginning
         file = f"...{file[3 - MAX_FILE :]}"
     place = f" ({file}, line {shorten(number, MAX_LINE_NUMBER)})"
-    return shorten(lines[-1], MAX_REASON - len(place)) + place
+    return shorten(text, MAX_REASON - len(place)) + place
+
+
+def choose_place(places: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return the last (file, line) of a traceback that is not a library's, if there is one."""
+    own = [place for place in places if not LIBRARY.search(place[0])]
+    return (own or places or [("?", "0")])[-1]
 
 
 def printable(text: str) -> str:

@@ -1,9 +1,9 @@
-"""What all tests share: a data cache of their own, and the identity that messages need."""
+"""What keeps tests apart from the user's files, and from each other in one process."""
 
 import os
-import sys
 
 import pytest
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.flower_internals import identify_server
 
@@ -15,13 +15,15 @@ def _cache(tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _identity():
+@pytest.fixture(scope="module")
+def server_identity():
+    """Make this process a run's server, for a module that makes messages itself."""
     identify_server(1)
 
 
-@pytest.fixture(autouse=True)
-def _tracebacks():
-    """Undo what the ServerApp does to this process as it fails."""
+@pytest.fixture(scope="module", autouse=True)
+def _no_identity():
+    """Forget the identity that a module's tests or grids gave this process."""
     yield
-    sys.__dict__.pop("tracebacklimit", None)
+    for name in ("task_id", "run_id", "node_id"):
+        setattr(TaskIdentity, name, None)

@@ -9,6 +9,7 @@ belong, Flower's own for clipping, noise and sizes included.
 
 import inspect
 import pkgutil
+import traceback
 from collections.abc import Sequence
 from functools import lru_cache, wraps
 
@@ -18,29 +19,63 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 import strategies
 from fedavg_app.client.local_arrays import keep_local_arrays
 from fedavg_app.config import parse_arguments
+from fedavg_app.errors import USER_ERRORS
 from fedavg_app.plugins import load_component
+from strategies.reply_validation import choose_place
+
+# What torch says of batch normalisation over one example.
+ONE_EXAMPLE = "Expected more than 1 value per channel when training"
+
+
+class ClientFailedError(RuntimeError):
+    """A client's work failed: the cause in one line, with the file and the line that raised it.
+
+    A SuperNode tells the server no more of an error than its text.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        text = " ".join(str(error).split())
+        if text.startswith(ONE_EXAMPLE):
+            text = (
+                "the last batch of an epoch has one example, which batch normalisation cannot "
+                "train on; give another batch-size"
+            )
+        frames = traceback.extract_tb(error.__traceback__)
+        file, line = choose_place([(frame.filename, str(frame.lineno)) for frame in frames])
+        super().__init__(f"{type(error).__name__}: {text} ({file}, line {line})")
 
 
 def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
     """Put the run's mods around a handler.
 
     A mod of "client-mods" rejects a message by replying with an error. That reply goes straight to
-    the server: the strategy's mod expects the handler's records.
+    the server: the strategy's mod expects the handler's records. What any of them raises becomes a
+    `ClientFailedError`, unless it is an error of the user's settings.
     """
 
     @wraps(handler)
     def with_run_mods(message: Message, context: Context) -> Message:
-        outer = _strategy_mod(
-            str(context.run_config["strategy"]), str(context.run_config.get("strategy-args", ""))
+        name, arguments, names = (
+            str(context.run_config.get(key, ""))
+            for key in ("strategy", "strategy-args", "client-mods")
         )
-        inner = load_mods(str(context.run_config["client-mods"]))
-        mods = [*([outer] if outer else []), _raise_errors, *inner, keep_local_arrays]
         try:
+            outer = _strategy_mod(name, arguments)
+            mods = [
+                *([outer] if outer else []),
+                _raise_errors,
+                *load_mods(names),
+                keep_local_arrays,
+            ]
             return chain(mods, handler)(message, context)
         except _ErrorReply as reply:
             # A new reply to the server's message: Flower's mods reply to the handler's reply where
             # that is what they reject, and the server would never get it.
             return Message(reply.error, reply_to=message)
+        except (TimeoutError, *USER_ERRORS):  # an engine's deadline, or a line that says enough
+            raise
+        except Exception as error:
+            raise ClientFailedError(error) from error
 
     return with_run_mods
 

@@ -37,7 +37,7 @@ def doctor(
 ) -> None:
     """Check what is installed and in reach: packages, data, Ray, a GPU, a SuperLink."""
     console = Console(highlight=False, markup=False)
-    looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu]
+    looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu, _proxy]
     if superlink:
         looks.append(lambda: _superlink(superlink))
     failed = False
@@ -100,6 +100,15 @@ def _gpu() -> Iterator[Finding]:
             yield Finding(True, f"GPU {number}: {torch.cuda.get_device_name(number)}")
     else:
         yield Finding(None, "no GPU that torch can use; models are trained on the CPU")
+
+
+def _proxy() -> Iterator[Finding]:
+    from urllib.request import getproxies, proxy_bypass
+
+    proxy = next((f"{k} {v}" for k, v in getproxies().items() if k in ("http", "https", "all")), "")
+    if proxy and not (proxy_bypass("127.0.0.1") and proxy_bypass("localhost")):
+        text = f"{proxy} is the proxy for this machine itself: flwr misses its own SuperLink"
+        yield Finding(False, text, "add localhost,127.0.0.1,::1 to NO_PROXY")
 
 
 def _superlink(address: str) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import click
@@ -96,6 +97,8 @@ def run_command_line(program: typer.Typer) -> int:
     flower.handlers.clear()  # its own would print every line again, through the live display
     # Ended by whatever signal, a run ends its processes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # For modules of the user's own, behind all others; `python` has it, an installed program not.
+    sys.path.append(str(Path.cwd()))
     try:
         return int(program(standalone_mode=False) or 0)
     except click.UsageError as error:

@@ -1,5 +1,6 @@
 """Options of commands, from the fields of a config."""
 
+import difflib
 import inspect
 import json
 import tomllib
@@ -99,7 +100,9 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
     known = {kebab(name) for config in (RunConfig, CentralConfig) for name in config.model_fields}
     for key in values:
         if key not in known:
-            raise ConfigError(key, values[key], f"unknown key in {path}")
+            close = difflib.get_close_matches(kebab(key), known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(key, values[key], f"unknown key in {path}{hint}")
     return {name: value for name, value in values.items() if name in map(kebab, kind.model_fields)}
 
 

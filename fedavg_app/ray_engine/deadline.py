@@ -10,7 +10,7 @@ LATE = "still at work at the round's deadline"
 NOT_BEGUN = "not begun before the round's deadline"
 
 
-class DeadlineError(Exception):
+class DeadlineError(TimeoutError):
     """A client was not done when the round's deadline came."""
 
 

@@ -56,6 +56,8 @@ def ray_cluster(
         except Exception as error:  # Ray raises just that where its processes take too long
             reason = str(error).partition("\n")[0]
             if not address:
+                if isinstance(error, PermissionError):  # another user's /tmp/ray
+                    reason += "; name a folder of your own by RAY_TMPDIR"
                 raise RunError(f"Ray cannot start on this machine: {reason}") from error
             fix = f"cannot join this cluster: {reason}"
             raise ConfigError("ray-address", address, fix) from error

@@ -12,7 +12,6 @@ from fedavg_app.server.checkpointing import RunState, load_checkpoint
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_plan import TrainingPlan, plan_for_data
-from fedavg_app.server.trial_round import check_aggregation
 from strategies.base import FederatedStrategy
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -72,7 +71,6 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
-    check_aggregation(config, strategy, model.sent)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state)
 

@@ -20,7 +20,8 @@ from strategies.reply_validation import DivergedReplyError, ReplyError
 
 logger = logging.getLogger("fedavg_app.training_loop")
 
-# After this many rounds in a row without a valid reply a run fails.
+# After this many rounds in a row without a valid reply a run fails, and so does one that ends with
+# so many rounds in which most clients were lost.
 MAX_EMPTY_ROUNDS = 3
 
 
@@ -58,31 +59,37 @@ class TrainingLoop:
         self._on_round_end = on_round_end
         self._history = list(completed)
         self._train_errors: dict[int, ReplyError] = {}  # of the last round, by node
+        self._lost_most = False  # whether the last round lost more than half of its clients
 
     def run(self) -> TrainingResult:
         """Run the rounds.
 
         Raises:
-            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row, or all rounds of a shorter training,
-                had no valid reply, and in the last one the training of all clients that replied
-                had diverged.
-            NoRepliesError: Those rounds had no valid reply for other reasons.
+            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row, or the last ones of the training, had
+                no valid reply, and in the last one the training of all clients that replied had
+                diverged.
+            NoRepliesError: Those rounds had no valid reply for other reasons; or the last
+                `MAX_EMPTY_ROUNDS`, all of a shorter training, lost most of their clients.
             RunError: No node is connected.
         """
         if not self._history:
             self._end_round(self._evaluate_initial_model())
-        first, empty_rounds = self._history[-1].round, 0
+        first, empty_rounds, poor_rounds = self._history[-1].round, 0, 0
         while not self._plan.ends_after(self._history):
             metrics, changed = self._run_round(self._history[-1].round + 1)
             self._end_round(metrics)
+            if not self._strategy.num_resyncing:
+                poor_rounds = poor_rounds + 1 if self._lost_most else 0
             if changed:
                 empty_rounds = 0
             elif not self._strategy.num_resyncing:
                 empty_rounds += 1
             if empty_rounds == MAX_EMPTY_ROUNDS:
                 raise self._no_replies(empty_rounds)
-        if empty_rounds and empty_rounds == self._history[-1].round - first:
+        if empty_rounds:
             raise self._no_replies(empty_rounds)
+        if 0 < min(MAX_EMPTY_ROUNDS, self._history[-1].round - first) <= poor_rounds:
+            raise self._no_replies(poor_rounds, "few usable replies")
         return make_result(self._model, self._history, self._plan)
 
     def _evaluate_initial_model(self) -> RoundMetrics:
@@ -101,10 +108,11 @@ class TrainingLoop:
         cohort = self._messenger.cohort(server_round, "train")
         for node in self._nodes.take_replaced():
             self._strategy.forget_client(node)
-        messages = self._strategy.configure_train(server_round, self._model, config, cohort)
-        sent = self._messenger.send(cohort, list(messages), "train")
+        messages = list(self._strategy.configure_train(server_round, self._model, config, cohort))
+        sent = self._messenger.send(cohort, messages, "train")
         new_model, metrics = self._strategy.aggregate_train(server_round, sent.replies())
         self._train_errors = dict(self._strategy.rejected)
+        self._lost_most = 2 * len(self._train_errors | sent.unanswered) > len(messages)
         rejected = self._nodes.take_refusals() | sent.unanswered
         rejected |= {node: str(error) for node, error in self._train_errors.items()}
         if new_model is not None:
@@ -151,12 +159,18 @@ class TrainingLoop:
         self._history.append(metrics.with_totals(before))
         self._on_round_end(self._history[-1], self._model)
 
-    def _no_replies(self, rounds: int) -> NoRepliesError | DivergedError:
-        """Return the error of a run whose last rounds had no valid reply."""
+    def _no_replies(
+        self, rounds: int, what: str = "no usable reply"
+    ) -> NoRepliesError | DivergedError:
+        """Return the error of a run whose last rounds had no valid reply, or few."""
         last = self._history[-1]
-        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or "no client was asked"
+        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or (
+            "the strategy made no model of the replies"
+            if last.participants
+            else "no client was asked"
+        )
         where = f"{rounds} rounds in a row" if rounds > 1 else f"round {last.round}"
-        text = f"no usable reply in {where}: {reasons}"
+        text = f"{what} in {where}: {reasons}"
         errors = self._train_errors.values()
         if errors and all(isinstance(error, DivergedReplyError) for error in errors):
             return DivergedError(f"{text}; give a smaller learning-rate")

@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedavg_app.supernode import internals
 
@@ -31,6 +33,7 @@ PATIENCE = 5
 def main() -> None:
     """Run it; the exit status is flower-supernode's, or 1 if the SuperExec ended first."""
     options = sys.argv[1:]
+    check_home()
     if value(options, ISOLATION) is not None:
         run_flowers(options)
     why = why_not_warm(options)
@@ -38,6 +41,18 @@ def main() -> None:
         report(f"each message starts a new Python process, as in Flower: {why}")
         run_flowers(options)
     run_warm(options)
+
+
+def check_home() -> None:
+    """End with one line where Flower could not write: it would fail with the first message."""
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            return
+    except OSError as error:
+        report(f"cannot write to {home} ({error.strerror}); name another folder by FLWR_HOME")
+        sys.exit(1)
 
 
 def why_not_warm(options: Sequence[str]) -> str | None:

@@ -82,6 +82,8 @@ class TaskClient(NumPyClient):
                 the config has no learning rate.
         """
         examples, settings = _required(self._train, "train"), LocalTraining.of(config)
+        if not settings.learning_rate:
+            raise ValueError("the config has no 'learning-rate'")
         state = self._load(parameters)
         chosen, starts, size = self._local_steps(examples, settings)
         with self._seeded(settings, examples.targets.device):

@@ -10,7 +10,7 @@ class LocalTraining:
     """What a client does in a round; field ``batch_size`` is the key "batch-size", and so on.
 
     Attributes:
-        learning_rate: eta.
+        learning_rate: eta; a gradient needs none.
         local_epochs: E, passes over the local examples.
         local_steps: Steps of SGD instead of epochs, if not 0.
         batch_size: B, examples a step; 0 for all local examples.
@@ -21,7 +21,7 @@ class LocalTraining:
         server_round: The round, from 1.
     """
 
-    learning_rate: float
+    learning_rate: float = 0.0
     local_epochs: int = 1
     local_steps: int = 0
     batch_size: int = 0
@@ -36,13 +36,11 @@ class LocalTraining:
         """Return the settings in a config with kebab-case keys; other keys are ignored.
 
         Raises:
-            ValueError: "learning-rate" is missing, or a value is not a number.
+            ValueError: A value is not a number.
         """
         values: dict[str, Any] = {}
         for field in fields(cls):
             key = field.name.replace("_", "-")
             if key in config:
                 values[field.name] = (float if field.type is float else int)(config[key])
-        if "learning_rate" not in values:
-            raise ValueError("the message's config has no 'learning-rate'")
         return cls(**values)

@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 
-from tests.support.documents import ROOT, blocks
-from tests.support.machines import Machine, shell_lines, working_tree
+from tests.support.documents import ROOT, blocks, shell_lines
+from tests.support.machines import Machine, working_tree
 from tests.support.namespaces import Network
 from tests.support.processes import until
 

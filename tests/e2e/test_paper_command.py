@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def reproduction(*arguments):
+def paper(*arguments):
     command = [sys.executable, "-m", "paper", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
@@ -22,7 +22,7 @@ def reproduction(*arguments):
     ],
 )
 def test_help_lists_the_options(subcommand, options):
-    done = reproduction(subcommand, "--help")
+    done = paper(subcommand, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: python -m paper" in done.stdout
     for option in options:
@@ -44,6 +44,6 @@ def test_help_lists_the_options(subcommand, options):
     ],
 )
 def test_error_is_one_line_and_exit_status_one(tmp_path, arguments, error):
-    done = reproduction(*(argument.format(tmp_path=tmp_path) for argument in arguments))
+    done = paper(*(argument.format(tmp_path=tmp_path) for argument in arguments))
     assert done.returncode == 1
     assert done.stderr == f"{error}\n"

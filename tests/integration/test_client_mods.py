@@ -1,5 +1,7 @@
 """Runs with the mods of "client-mods" on their clients."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
@@ -8,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 
 import tasks
 from fedavg_app.errors import NoRepliesError
+from tests.support import client_mods
 from tests.support.client_mods import CLIPPING_NORM, FLOWERS, HERE, calls
 from tests.support.in_process import model_arrays, same_model, train
 
@@ -89,6 +92,21 @@ def test_error_reply_of_a_mod_is_a_rejected_reply_with_its_reason():
         )
     assert len(reasons) == 3 * 5
     assert all("requires the key 'clipping_norm'" in reason for reason in reasons)
+
+
+def test_error_of_a_mod_names_its_own_line_not_the_librarys():
+    reasons = []
+    with pytest.raises(NoRepliesError, match=r"JSONDecodeError: .*client_mods.py, line \d+"):
+        train(
+            client_mods=f"{HERE}:reading",
+            on_round_end=lambda metrics, model: reasons.extend(metrics.rejected.values()),
+        )
+    lines = Path(client_mods.__file__).read_text().splitlines()
+    number = 1 + next(at for at, line in enumerate(lines) if "json.loads" in line)
+    assert len(reasons) == 3 * 5
+    assert all(
+        reason.endswith(f"tests/support/client_mods.py, line {number})") for reason in reasons
+    )
 
 
 def test_flowers_central_privacy_runs_with_its_mod_on_the_clients():

@@ -345,7 +345,8 @@ def test_tensorboard_log_has_what_the_history_has(tmp_path):
     assert points("bytes/up") == [(m.round, m.bytes_up) for m in history]
 
 
-def test_app_passes_on_the_reason_of_a_failure_without_its_frames(tmp_path):
+def test_app_passes_on_the_reason_of_a_failure_without_its_frames(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)  # undoes what the app sets
     config = {**RunConfig().model_dump(by_alias=True), "batch-size": -1}
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
     with pytest.raises(ConfigError) as caught:

@@ -288,15 +288,48 @@ def test_too_few_replies_are_no_divergence():
 
 
 def test_round_with_a_valid_reply_resets_the_count_of_empty_rounds():
-    """Rounds 1, 2, 4 and 5 are empty, round 3 is not."""
+    """Rounds 1, 2, 4 and 5 are empty, rounds 3 and 6 are not."""
+    _, result = train(losing([5, 5, 0, 5, 5, 0]), num_server_rounds=6)
+    assert [len(metrics.rejected) for metrics in result.history] == [0, 5, 5, 0, 5, 5, 0]
+
+
+def losing(numbers):
+    """Return what makes so many of the five replies of each round an error."""
     replies = []
 
     def tamper(reply):
+        round_number, place = divmod(len(replies), 5)
         replies.append(reply)
-        return reply if 2 * 5 < len(replies) <= 3 * 5 else fail(reply)
+        return fail(reply) if place < numbers[round_number] else reply
 
-    _, result = train(everyone(tamper), num_server_rounds=5)
-    assert [len(metrics.rejected) for metrics in result.history] == [0, 5, 5, 0, 5, 5]
+    return everyone(tamper)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ([0, 0, 5], "no usable reply in round 3: "),
+        ([0, 5, 5], "no usable reply in 2 rounds in a row: "),
+        ([0, 3, 3, 3], "few usable replies in 3 rounds in a row: "),
+        ([3], "few usable replies in round 1: "),
+        ([3, 4, 3], "few usable replies in 3 rounds in a row: "),
+    ],
+)
+def test_run_whose_last_rounds_lost_most_of_their_clients_fails(numbers, reason):
+    history = []
+    with pytest.raises(NoRepliesError, match=reason):
+        train(
+            losing(numbers),
+            num_server_rounds=len(numbers),
+            on_round_end=lambda metrics, model: history.append(metrics),
+        )
+    assert len(history) == 1 + len(numbers)
+
+
+@pytest.mark.parametrize("numbers", [[5, 0], [3, 3, 2], [0, 0, 3], [2, 2, 2]])
+def test_run_that_lost_clients_for_a_while_or_a_few_succeeds(numbers):
+    _, result = train(losing(numbers), num_server_rounds=len(numbers))
+    assert [len(metrics.rejected) for metrics in result.history] == [0, *numbers]
 
 
 def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
@@ -450,7 +483,7 @@ def test_rejected_replies_do_not_count_among_the_replies_that_are_enough(clock):
 
 
 class UnreachableNodesGrid(LocalGrid):
-    """Client 0 cannot be sent to; for clients 1 and 2 the server answers, as Flower's does."""
+    """Client 0 cannot be sent to; for client 1 the server answers, as Flower's does."""
 
     def push_messages(self, messages):
         ids = []
@@ -460,7 +493,7 @@ class UnreachableNodesGrid(LocalGrid):
                 ids.append(None)
                 continue
             ids += super().push_messages([message])
-            if message.metadata.message_type == "train" and client in (1, 2):
+            if message.metadata.message_type == "train" and client == 1:
                 reply = error_reply(message, "Error: Node Unavailable")
                 reply.metadata.__dict__["_src_node_id"] = 1
                 self._replies[ids[-1]] = reply
@@ -479,7 +512,6 @@ def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
     assert result.history[1].rejected == {
         grid.node(0): "it could not be sent a message",
         grid.node(1): "Error: Node Unavailable",
-        grid.node(2): "Error: Node Unavailable",
     }
 
 
@@ -489,7 +521,7 @@ def test_client_whose_message_could_not_be_sent_is_no_participant_and_has_no_byt
     assert result.history[1].participants == 4
     assert reachable.history[1].participants == 5
     assert result.history[1].bytes_down * 5 == reachable.history[1].bytes_down * 4
-    assert result.history[1].bytes_up * 5 == reachable.history[1].bytes_up * 2
+    assert result.history[1].bytes_up * 5 == reachable.history[1].bytes_up * 3
 
 
 class FailingEvaluationGrid(LocalGrid):

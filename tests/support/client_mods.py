@@ -34,6 +34,11 @@ def inner(message, context, call_next):
     return reply
 
 
+def reading(message, context, call_next):
+    """Fail in a library's function."""
+    return call_next(message, context, json.loads("{"))
+
+
 def refusing(message, context, call_next):
     return Message(Error(42, "not today"), reply_to=message)
 

@@ -12,10 +12,15 @@ DOCUMENTS = [
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
+NAMED = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 SPAN = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(
     r"(?:flwr run|(?:uv run )?python3? simulation\.py (?:run|central|partition))\b"
+)
+# A span with one of these programs and two words more is a command; a shorter one names a program.
+SPANNED = re.compile(
+    r"make \S|((\.venv/bin/)?(python3?|pip|fedavg|flwr(-datasets)?)|deploy/\S+|curl|docker|export|"
+    r"journalctl|openssl|ray|source|sqlite3|ssh|systemctl|tensorboard|uv|wandb) \S+ \S"
 )
 
 
@@ -33,6 +38,21 @@ def examples(document: Path) -> dict[str, str]:
 def spans(text: str) -> list[str]:
     """Return the text in backticks outside of fenced blocks."""
     return SPAN.findall(BLOCK.sub("", text))
+
+
+def shell_lines(text: str) -> list[str]:
+    """Return the commands in a document's shell blocks, each on one line."""
+    return [
+        " ".join(line.partition("  #")[0].split())
+        for language, content in blocks(text)
+        if language == "sh"
+        for line in content.replace("\\\n", " ").splitlines()
+    ]
+
+
+def shell_commands(text: str) -> list[str]:
+    """Return the commands in a document's shell blocks and in its prose, each on one line."""
+    return [*shell_lines(text), *(span for span in spans(text) if SPANNED.match(span))]
 
 
 def commands(text: str) -> list[list[str]]:

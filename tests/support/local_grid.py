@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable
 from flwr.app import Context, Message, RecordDict
 
 from fedavg_app.client_app import app
-from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
+from fedavg_app.flower_internals import (
+    BaseGrid,
+    assign_message_id,
+    error_reply,
+    identify_server,
+)
 
 Tamper = Callable[[Message], Message | None]
 
@@ -25,6 +30,7 @@ class LocalGrid(BaseGrid):
     """
 
     def __init__(self, run_config: dict, num_nodes: int, tamper: dict[int, Tamper] | None = None):
+        identify_server(1)  # as the engines do
         self.contexts = {
             1000 + 7 * i: Context(
                 run_id=1,

@@ -7,17 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.documents import ROOT, blocks
-
-
-def shell_lines(text):
-    """Return the commands in a document's blocks, each on one line."""
-    return [
-        line.partition("  #")[0].strip()
-        for language, content in blocks(text)
-        if language == "sh"
-        for line in content.replace("\\\n", " ").splitlines()
-    ]
+from tests.support.documents import ROOT
 
 
 def working_tree(folder):

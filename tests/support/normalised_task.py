@@ -14,3 +14,10 @@ def network() -> nn.Module:
 
 
 TASK = dataclasses.replace(MNIST_LOGISTIC, name="normalised", model=network)
+
+
+def dense_network() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+
+
+DENSE = dataclasses.replace(MNIST_LOGISTIC, name="normalised-dense", model=dense_network)

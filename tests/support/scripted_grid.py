@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from flwr.app import Message, RecordDict
 
-from fedavg_app.flower_internals import BaseGrid, assign_message_id
+from fedavg_app.flower_internals import BaseGrid, assign_message_id, identify_server
 from fedavg_app.server import cohort, node_registry, polling
 
 
@@ -38,6 +38,7 @@ class ScriptedGrid(BaseGrid):
     """
 
     def __init__(self, clock: Clock, delays: list[float | None]) -> None:
+        identify_server(1)  # as the engines do
         self.clock, self.delays = clock, delays
         self.num_polls = 0
         self.pending: dict[str, tuple[float, Message]] = {}

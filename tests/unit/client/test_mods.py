@@ -13,6 +13,8 @@ from fedavg_app.flower_internals import assign_message_id
 from fedavg_app.server.run_components import resolve
 from tests.support.client_mods import CLIPPING_NORM, FLOWERS, HERE, calls, clipping, inner, outer
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 MODEL = ArrayRecord(tasks.load("mnist-logistic").initial_model(1).state_dict())
 RUN = {"task": "mnist-logistic", "data-source": "embedded", "num-clients": 20}
 PACKING = "tests.support.packing_strategy:PackingFedAvg"

@@ -7,7 +7,7 @@ import pytest
 
 from fedavg_app.command_line.main import main
 from fedavg_app.command_line.options import GROUPS, read_config
-from fedavg_app.config import CentralConfig, RunConfig, kebab
+from fedavg_app.config import CentralConfig, RunConfig, kebab, parse_arguments
 from fedavg_app.errors import ConfigError
 
 
@@ -50,6 +50,25 @@ def test_config_of_a_run_is_given_back(configs, tmp_path):
     assert configs("run", "--config", str(tmp_path / "config.json")) == config
 
 
+def test_tables_of_arguments_are_those_of_their_text(configs, tmp_path):
+    (tmp_path / "job.toml").write_text("""
+partition = "shards"
+partition-args = {shards-per-client = 3}
+strategy = "compressed"
+[strategy-args]
+uplink = {name = 'sparse', sparsity = 1e-2}
+weights = "samples"
+"odd key" = [true, -1, 'a "b" \\c', 0.5]
+""")
+    config = configs("run", "--config", str(tmp_path / "job.toml"))
+    assert parse_arguments("", config.partition_args) == {"shards_per_client": 3}
+    assert parse_arguments("", config.strategy_args) == {
+        "uplink": {"name": "sparse", "sparsity": 0.01},
+        "weights": "samples",
+        "odd key": [True, -1, 'a "b" \\c', 0.5],
+    }
+
+
 @pytest.mark.parametrize("content", ["[]", "[1]", "3", "null"])
 def test_config_that_is_no_table_is_one_line(tmp_path, content):
     path = tmp_path / "config.json"
@@ -69,7 +88,8 @@ def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("job.toml", "bach-size = 5", r"bach-size = 5: unknown key in .*job\.toml"),
+        ("job.toml", "bach-size = 5", r"bach-size = 5: .*job\.toml; did you mean batch-size\?"),
+        ("job.toml", "batch_size = 5", r"batch_size = 5: .*job\.toml; did you mean batch-size\?"),
         ("job.toml", "batch-size 5", "give a TOML file of keys"),
         ("config.json", "{", "give a TOML file of keys"),
     ],

@@ -18,6 +18,8 @@ from fedavg_app.ray_engine.worker_handle import WorkerDiedError
 from fedavg_app.ray_engine.worker_pool import MAX_FAILED_STARTS
 from tests.support.scripted_worker import ScriptedWorker
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @pytest.fixture
 def dispatcher(monkeypatch):

@@ -12,6 +12,8 @@ from fedavg_app.ray_engine.request_queue import RequestQueue
 from fedavg_app.ray_engine.serialization import dumps, loads
 from tests.support.processes import until
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @pytest.fixture
 def ends():

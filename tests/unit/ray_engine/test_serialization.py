@@ -6,6 +6,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedavg_app.ray_engine.serialization import MIN_SHARED_BYTES, dumps, loads, shared_records
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def model(size):
     return ArrayRecord({"w": Array(np.arange(size, dtype=np.uint8))})

@@ -10,6 +10,8 @@ from fedavg_app.ray_engine import worker as worker_module
 from fedavg_app.ray_engine.request_queue import WorkerError
 from fedavg_app.ray_engine.worker import Worker, WorkerSettings
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch):

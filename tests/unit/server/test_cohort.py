@@ -7,6 +7,8 @@ from flwr.app import Message, RecordDict
 from fedavg_app.flower_internals import NodeInfo
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @pytest.mark.parametrize(
     ("fraction", "clients", "expected"),

@@ -1,8 +1,11 @@
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.server.message_size import message_bytes
+
+pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 def message(**records):

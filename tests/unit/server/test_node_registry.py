@@ -6,6 +6,8 @@ from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
 from fedavg_app.server.node_registry import QUERY_TIMEOUT, NodeRegistry
 from tests.support.scripted_grid import Clock
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):

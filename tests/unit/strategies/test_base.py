@@ -29,6 +29,8 @@ from tests.support.replies import (
     reply_with,
 )
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
 SIZE = 4 * 3 + 4 + 1
 

@@ -21,6 +21,8 @@ from strategies.compression.vector_layout import Layout
 from strategies.server_optimizer import Adam
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 @dataclass(frozen=True)
 class RandomMask(Compressor):

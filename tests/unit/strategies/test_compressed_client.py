@@ -21,6 +21,8 @@ from tests.support.compressed_network import (
 )
 from tests.support.replies import cohort
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 zeros = np.zeros(SIZE, np.float32)
 
 

@@ -46,6 +46,8 @@ from tests.support.compression_reference import (
 )
 from tests.support.replies import cohort, reasons, record, reply_with
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 ARGUMENTS = {
     "stc": {"sparsity_up": 0.05, "sparsity_down": 0.05},
     "topk": {"sparsity_up": 0.05, "sparsity_down": 0.02},

@@ -3,12 +3,15 @@
 import math
 
 import numpy as np
+import pytest
 
 import strategies
 from strategies.compression.float32 import Float32
 from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SIZE, Network, flatten
+
+pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 def test_defaults():

@@ -11,6 +11,8 @@ from strategies.compression.sparse import Sparse
 from strategies.reply_validation import ReplyBounds
 from tests.support.compressed_network import FIRST_NODE, SIZE, Network, flatten, payload
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 P = 0.25
 
 

@@ -13,6 +13,8 @@ from strategies.fedavg import FedAvg
 from strategies.reply_validation import DivergedReplyError, ReplyBounds
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
 
 

@@ -13,6 +13,8 @@ from strategies.fedsgd import FedSGD
 from strategies.reply_validation import ReplyBounds
 from tests.support.replies import as_numpy, cohort, failed, record, reply
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 MODEL = {
     "weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
     "bias": np.array([0.5, -0.5], np.float32),

@@ -9,7 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies.base import FederatedStrategy, RunSettings
-from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter
+from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter, StrategyError
 from strategies.reply_validation import ReplyBounds, ReplyError
 from tests.support.replies import (
     as_numpy,
@@ -21,6 +21,8 @@ from tests.support.replies import (
     reply,
     reply_with,
 )
+
+pytestmark = pytest.mark.usefixtures("server_identity")
 
 ARGUMENTS = {
     "FedAvg": {},
@@ -313,8 +315,9 @@ def test_reply_check_of_another_package_rejects_what_its_strategy_cannot_handle(
         adapter.configure_train(1, record(sent), ConfigRecord(), cohort(1, 2, 3))
         return adapter, adapter.aggregate_train(1, replies)[0]
 
-    with pytest.raises(RuntimeError, match="a negative weight"):
+    with pytest.raises(StrategyError, match=f"{strategy.__name__} failed in round 1") as caught:
         aggregated()
+    assert str(caught.value.__cause__) == "a negative weight"
     monkeypatch.setitem(REPLY_CHECKS, TakesPositive, check_positive)
     adapter, arrays = aggregated()
     assert reasons(adapter) == {2: "node 2 sent a negative weight"}

@@ -11,6 +11,8 @@ import strategies
 from strategies.flower_log import as_debug_messages
 from tests.support.replies import cohort, record, reply
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 FLOWER, OURS = logging.getLogger("flwr"), "fedavg_app.strategies"
 
 

@@ -21,6 +21,8 @@ from strategies.stc import STC
 from strategies.topk import TopK
 from tests.support.replies import cohort, record, reply
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 class Unimplemented(FederatedStrategy):
     """What the strategies below share: none is run."""

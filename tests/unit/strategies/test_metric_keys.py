@@ -11,6 +11,8 @@ import strategies
 from strategies.metric_keys import add_aliases, metric_keys
 from tests.support.replies import cohort, evaluated, reasons, record, reply
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 FLOWERS = "flwr.serverapp.strategy"
 
 

@@ -8,6 +8,8 @@ from strategies.compression.sync_protocol import Head, Version
 from strategies.packed_records import pack_message, pack_reply, unpack_message, unpack_reply
 from tests.support.compressed_network import Network
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 SETTINGS = {"server-round": 3, "learning-rate": 0.1, "strategy": "stc", "shuffle": True}
 HEAD = Head(2, Version(2, 2**32 - 1))
 

@@ -30,6 +30,8 @@ from strategies.reply_validation import (
 )
 from tests.support.replies import as_numpy, failed, npy, record, reply, reply_with
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 MODEL = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
     "bias": np.array([1.0, 2.0], dtype=np.float64),
@@ -462,6 +464,22 @@ def test_shorten_keeps_texts_that_fit():
             'Traceback\n  File "/a/flwr/app.py", line 7, in f\n    g()\n'
             '  File "/home/me/fedavgm.py", line 20, in g\n    1 / 0\nZeroDivisionError: by zero',
             "ZeroDivisionError: by zero (/home/me/fedavgm.py, line 20)",
+        ),
+        (  # raised in a library that a user's mod called
+            'File "/app/fedavg_app/client/mods.py", line 7, in f\nFile "/home/me/mod.py", line 3\n'
+            'File "/env/lib/python3.11/json/decoder.py", line 355\nValueError: no JSON',
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
+        ),
+        (  # a SuperNode's
+            "<class 'fedavg_app.client.mods.ClientFailedError'>:<'ValueError: no JSON "
+            "(/home/me/mod.py, line 3)'>",
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
+        ),
+        (  # of Flower's simulation
+            'File "/env/lib/python3.11/site-packages/flwr/ray_actor.py", line 65, in run\n'
+            "flwr.clientapp.client_app.ClientAppException: \nException ClientAppException "
+            "occurred. Message: ValueError: no JSON (/home/me/mod.py, line 3)'>",
+            "ValueError: no JSON (/home/me/mod.py, line 3)",
         ),
         (
             f'File "/{"x" * 150}/fedavgm.py", line 20\nKeyError: {"k" * 300}',

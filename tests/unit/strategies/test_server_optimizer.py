@@ -14,6 +14,8 @@ from strategies.reply_validation import ClientReport, ClientUpdate
 from strategies.server_optimizer import SGD, Adam, Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def steps(optimizer, *deltas):
     return [optimizer.step({"w": np.array(delta, float)})["w"] for delta in deltas]

@@ -8,6 +8,8 @@ from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign
 from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def test_majority_moves_a_weight_one_step_and_ties_leave_it():
     network = Network("signsgd", clients=4, step_size=0.5)

@@ -12,6 +12,8 @@ from strategies.stc import STC
 from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
 from tests.support.compression_reference import algorithm_2
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def test_model_follows_algorithm_2_of_the_paper():
     network = Network("stc", clients=3, sparsity_up=0.1, sparsity_down=0.04)

@@ -9,6 +9,8 @@ from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SIZE, Network, flatten
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 def test_clients_send_their_largest_entries_and_download_the_full_model():
     network = Network("topk", clients=2, sparsity_up=0.02)

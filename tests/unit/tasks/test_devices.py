@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tasks
-from tasks import local_training, random_streams, transfers
 from tasks.mnist import MNIST_LOGISTIC
+from tasks.training import local_training, random_streams, transfers
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise

@@ -7,8 +7,11 @@ from tasks.mnist import MNIST_CNN
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
 from tasks.training.dense_step import DenseStep
+from tasks.training.settings import LocalTraining
 from tasks.training.sgd import AutogradStep, make_step, mean_gradients
-from tasks.training.weight_update import Update
+from tasks.training.weight_update import WeightUpdate
+
+PLAIN = LocalTraining(0.0)
 
 
 def images(count, *shape, seed=0):
@@ -30,7 +33,9 @@ def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum, decay):
     model = cnn()
     weights = list(model.parameters())
     buffers = [torch.zeros_like(w) for w in weights] if momentum else []
-    update = Update(weights, momentum, buffers, weight_decay=decay)
+    update = WeightUpdate(
+        weights, LocalTraining(0.0, momentum=momentum, weight_decay=decay), buffers
+    )
     step = AutogradStep(model, functional.cross_entropy, weights, update)
     for number in range(4):
         inputs, targets = images(8, 1, 28, 28, seed=number)
@@ -51,7 +56,7 @@ def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkey
         model = cnn()
         model.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
         weights = list(model.parameters())
-        loss = make_step(model, functional.cross_entropy, weights, Update(weights))(
+        loss = make_step(model, functional.cross_entropy, weights, WeightUpdate(weights, PLAIN))(
             inputs, targets, 0.1
         )
         found.append([loss, *(w.detach() for w in weights)])
@@ -88,7 +93,9 @@ def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
     monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
     trained = model()
     weights = list(trained.parameters())
-    make_step(trained, functional.cross_entropy, weights, Update(weights))(inputs, targets, 0.5)
+    make_step(trained, functional.cross_entropy, weights, WeightUpdate(weights, PLAIN))(
+        inputs, targets, 0.5
+    )
     for ours, theirs in zip(weights, expected.parameters(), strict=True):
         torch.testing.assert_close(ours.detach(), theirs.detach() - 0.5 * theirs.grad)
 
@@ -98,7 +105,7 @@ def test_small_batches_of_networks_that_end_in_dense_layers_take_dense_steps(mon
     monkeypatch.setattr(DenseStep, "__call__", lambda *args: calls.append(args) or torch.zeros(()))
     for model in (cnn(), SHAKESPEARE_LSTM.initial_model(1)):
         weights = list(model.parameters())
-        step = make_step(model, SHAKESPEARE_LSTM.loss, weights, Update(weights))
+        step = make_step(model, SHAKESPEARE_LSTM.loss, weights, WeightUpdate(weights, PLAIN))
         if isinstance(model, nn.Sequential):
             step(*images(4, 1, 28, 28), 0.1)
         else:

@@ -1,0 +1,273 @@
+"""Every command of README.md and docs/: run as it is written, or listed here with the reason.
+
+Each runs in a new process, in a copy of the project, with the documents' own files on Python's
+path. What is changed: the data are the embedded ones, the rounds are two, and placeholders name
+what they stand for.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support import data_slices
+from tests.support.documents import DOCUMENTS, ROOT, blocks, examples, shell_commands
+from tests.support.flwr_run import flwr, local_superlink
+from tests.support.machines import working_tree
+from tests.support.processes import until
+
+PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
+COMMANDS = list(dict.fromkeys(line for page in PAGES for line in shell_commands(page.read_text())))
+EXAMPLE_RUN = "runs/20261121-123456-mnist-2nn-fedavg-3571"
+SHORT = {"num-server-rounds": "2", "data-source": "embedded"}
+
+NOT_RUN = {
+    "It installs packages from a registry, GB of them.": [
+        "python3 -m venv .venv",
+        ".venv/bin/pip install -e '.[dev]'",
+        ".venv/bin/pip install -e .",
+        "pip install -e '.[simulation]'",
+        "pip install -e '.[wandb]'",
+        '.venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu "torch>=2.15,<2.16"'
+        ' "torchvision>=0.29.2,<0.30"',
+        "pip download --only-binary=:all: --no-deps --dest wheels --index-url "
+        "https://download.pytorch.org/whl/cpu --platform manylinux_2_28_aarch64 --python-version "
+        '3.11 "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
+        '.venv/bin/pip install --find-links wheels "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
+        "make docs",
+    ],
+    "It would change the environment of the tests; test_document_examples.py builds that package "
+    "and runs what is in the wheel.": ["pip install --no-deps --editable /path/to/that/folder"],
+    "It runs these tests.": [
+        "make test",
+        "make test-slow",
+        "make test-all",
+        '.venv/bin/python -m pytest -m "not slow and not long"',
+    ],
+    "It needs an account, or what was published with one.": [
+        "flwr new @PUBLISHER/fedavg-app",
+        "cd fedavg-app",
+        "flwr login",
+        "flwr app publish .",
+        "flwr app publish",
+    ],
+    "It needs the Hugging Face hub.": [
+        "flwr-datasets create ylecun/mnist --num-partitions 3 --out-dir demo_data"
+    ],
+    "A server, devices and a network: test_literal_deployment.py runs it there.": [
+        "deploy/superlink.sh certificates",
+        "flwr supernode register device-0.pub deployment",
+        "deploy/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
+        '"partition-id=0 num-partitions=3"',
+        'flwr run . deployment --stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
+        "flwr ls deployment",
+        "flwr supernode list deployment",
+        'curl --cacert certificates/ca.crt -s -o /dev/null -w "%{http_code}\\n" '
+        "https://superlink.example.org:8000/health",
+        "curl --cacert certificates/ca.crt --fail https://localhost:8000/health",
+    ],
+    "A server and devices: test_deployment.py and test_access.py do the same.": [
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flower-superlink --insecure",
+        "flower-supernode --superlink 127.0.0.1:8000 --insecure --port 9094 --node-config "
+        "'partition-id=0 data-dir=\"/absolute/path/to/demo_data/partition_0\"'",
+        'flwr run . deployment --stream -c "num-clients=3 fraction-train=1.0"',
+        "deploy/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
+        "'partition-id=0 data-dir=\"/path/to/own/data\"'",
+        "flwr supernode unregister NODE-ID deployment",
+        "deploy/superlink.sh certificates --log-file superlink.log",
+        "sqlite3 certificates/superlink.db VACUUM",
+        "ssh -N -L 8000:localhost:8000 superlink.example.org",
+    ],
+    "It needs systemd.": ["systemctl status fedavg-superlink", "journalctl -u fedavg-superlink"],
+    "It needs Docker.": [
+        "docker compose -f deploy/compose.yaml cp device-0.pub superlink:/state/",
+        "docker compose -f deploy/compose.yaml exec superlink flwr supernode register "
+        "/state/device-0.pub deployment",
+        "docker compose -f deploy/compose.yaml exec superlink flwr run /app deployment --stream -c "
+        '"num-clients=3 fraction-train=1.0 num-server-rounds=3"',
+    ],
+    "It needs a GPU.": [
+        "nvidia-cuda-mps-control -d",
+        "python simulation.py run --num-workers 4 --gpus-per-worker 0.25",
+        "echo quit | nvidia-cuda-mps-control",
+        "make gpu-check",
+    ],
+    "It needs a second machine; test_ray_relay.py has two Ray nodes.": [
+        "ray start --head --port=6379",
+        "ray start --address=FIRST:6379",
+        "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
+    ],
+    "A measurement of minutes.": [
+        "python -m benchmarks.step",
+        "python -m benchmarks.latency",
+    ],
+    "It serves until it is stopped.": ["tensorboard --logdir runs"],
+    "FILE stands for the one of docs/experiments.md, which is run.": ["python -m paper sweep FILE"],
+}
+LISTED = {command for listed in NOT_RUN.values() for command in listed}
+# Beside those that start neither Ray nor Flower: one run of ours and two of Flower's strategies.
+QUICK = re.compile(
+    r"make run|.* flwr\.serverapp\.strategy:\w+ |source|export|deploy/certificates\.sh|ssh-keygen|"
+    r"openssl|python docs/|python simulation\.py partition --"
+)
+TRAINS = re.compile(r"make run|(\S*python simulation\.py|fedavg) (run|central|resume)\b")
+UNDER_FLWR = re.compile(r"flwr run|make flwr-run")
+
+
+class Project:
+    """A copy of the project in which commands run, and the documents' files beside it."""
+
+    def __init__(self, folder, flower):
+        self.work, self.files = folder / "project", folder / "files"
+        self.environment = {**flower, "PYTHONPATH": str(self.files)}
+        working_tree(self.work)
+        # The environment of these tests, as the one that make has built.
+        (self.work / ".venv").mkdir()
+        for path in Path(sys.prefix).iterdir():
+            if path.name != ".ready":
+                (self.work / ".venv" / path.name).symlink_to(path)
+        (self.work / ".venv" / ".ready").touch()
+        for page in PAGES:
+            for name, content in examples(page).items():
+                # An experiment is named by a path of the working folder.
+                target = (self.work if "/" in name else self.files) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(content)
+        for name, package in (("float16_fedavg.py", "strategies"), ("digits_task.py", "tasks")):
+            shutil.copy(self.files / name, self.work / package)
+        self._install_entry_point()
+        table = self.work / "mine" / "momentum.toml"
+        text = table.read_text().replace("num-server-rounds = 300", "num-server-rounds = 2")
+        text = text.replace("seed = [1, 2, 3]", "seed = 1")  # 8 runs instead of 24
+        table.write_text(text.replace("[run]\n", '[run]\ndata-source = "embedded"\n'))
+        self.places = {"/path/to/that/folder": str(self.files)}
+
+    def _install_entry_point(self):
+        """Register the documents' package as an installation of it would."""
+        project = tomllib.loads((self.files / "pyproject.toml").read_text())["project"]
+        info = self.files / "float16_fedavg-0.1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+        points = [
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+            for group, entries in project["entry-points"].items()
+        ]
+        (info / "entry_points.txt").write_text("".join(points))
+
+    def run(self, command, cwd=None):
+        """Run the command to its end; it must succeed. Return what it printed."""
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=cwd or self.work, env=self.environment,
+            capture_output=True, text=True, timeout=500,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def runs(self):
+        """Return the folders of the runs."""
+        return set((self.work / "runs").glob("*"))
+
+    def flower_run(self):
+        """Return the newest run under Flower, as `flwr ls` lists it."""
+        listed = flwr(self.environment, "ls", "--format", "json").stdout
+        return json.loads(listed)["runs"][0]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
+        yield Project(tmp_path_factory.mktemp("copy"), environment)
+
+
+@pytest.fixture(scope="module")
+def finished(project):
+    """A finished run of the project, with a checkpoint; the documents' own has its name."""
+    before = project.runs()
+    project.run(shortened("python simulation.py run --checkpoint-every 1"))
+    (folder,) = project.runs() - before
+    return folder.relative_to(project.work)
+
+
+def shortened(command):
+    """Return the command with few rounds and the embedded data, where it trains."""
+    if UNDER_FLWR.match(command):
+        keys = " ".join(f"{key}={value!r}" for key, value in SHORT.items() if key not in command)
+        keys = keys.replace("'2'", "2")
+        for option in ('-c "', 'ARGS="'):
+            if option in command:
+                return command.replace(option, f"{option}{keys} ")
+        return f'{command} {"ARGS=" if command.startswith("make") else "-c "}"{keys}"'
+    if command.startswith("make run"):
+        return f'{command} ARGS="{" ".join(f"--{key} {value}" for key, value in SHORT.items())}"'
+    if not TRAINS.match(command):
+        return command
+    command = re.sub(r"--num-server-rounds \d+", "", command)
+    options = {} if "resume" in command else SHORT
+    if "digits_task" in command or "my_task" in command:  # their data come with a library
+        options = {"num-server-rounds": "2"}
+    given = [f"--{key} {value}" for key, value in options.items() if f"--{key}" not in command]
+    return " ".join([command, *given])
+
+
+def case(command):
+    return pytest.param(command, marks=() if QUICK.match(command) else pytest.mark.slow, id=command)
+
+
+@pytest.mark.parametrize("command", [case(one) for one in COMMANDS if one not in LISTED])
+def test_command_of_a_document_succeeds(command, project, request):
+    if "RUN_ID" in command:
+        command = command.replace("RUN_ID", str(project.flower_run()["run-id"]))
+    if EXAMPLE_RUN in command or "FOLDER" in command:
+        folder = str(request.getfixturevalue("finished"))
+        command = command.replace(EXAMPLE_RUN, folder).replace("FOLDER", folder)
+    if "/path/to/cifar10" in command:
+        folder = data_slices.write("cifar10-cnn", project.work / "cifar10")
+        command = command.replace("/path/to/cifar10", str(folder))
+    command = command.replace("/path/to/that/folder", str(project.files))
+
+    before = project.runs()
+    cwd = project.files if command.startswith("python -m pytest") else project.work
+    printed = project.run(shortened(command), cwd)
+    if UNDER_FLWR.match(command):
+        # `flwr run` itself succeeds even where the run fails, and may not wait for it.
+        assert until(lambda: project.flower_run()["status"].startswith("finished"), 300)
+        assert project.flower_run()["status"] == "finished:completed", printed
+    if TRAINS.match(command) or UNDER_FLWR.match(command):
+        folder = (project.runs() - before).pop() if "resume" not in command else Path(folder)
+        check_run(project.work / folder)
+
+
+def check_run(folder):
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert history[-1]["round"] == 2
+    assert not any(record["rejected"] for record in history)
+    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+
+
+def test_every_command_is_run_or_listed():
+    assert sorted(LISTED - set(COMMANDS)) == []  # listed for nothing
+    elsewhere = re.findall(r"test_\w+\.py", " ".join(NOT_RUN))
+    assert {name for name in elsewhere if not list(ROOT.glob(f"tests/**/{name}"))} == set()
+
+
+def test_toml_of_the_documents_can_be_read():
+    for page in PAGES:
+        for language, content in blocks(page.read_text()):
+            if language == "toml":
+                tomllib.loads(content)
+
+
+@pytest.mark.slow
+def test_saved_model_is_read_as_the_page_says(project, finished):
+    page = (ROOT / "docs" / "run-folder.md").read_text()
+    (lines,) = [content for language, content in blocks(page) if language == "python"]
+    lines = lines.replace("runs/FOLDER", str(finished))
+    script = project.files / "read_model.py"
+    images = "import torch\nimages = torch.zeros(3, 28, 28, dtype=torch.uint8)\n"
+    script.write_text(f"{images}{lines}assert logits.shape == (3, 10)\n")
+    project.run(f"python {script}")

@@ -1,0 +1,83 @@
+"""One strategy of each of Flower's kinds, in a new process, by simulation.py and `flwr run`.
+
+FedAdam and the differential privacy of the document itself are in test_document_commands.py.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.documents import ROOT
+from tests.support.flwr_run import local_superlink, run_app
+
+FLOWER = "flwr.serverapp.strategy"
+PRIVACY = (
+    "strategy = 'fedavg', noise-multiplier = 0.01, clipping-norm = 1.0, num-sampled-clients = 4"
+)
+STRATEGIES = {
+    "FedProx": "proximal-mu = 0.1",
+    "FedAdam": "eta = 0.01, tau = 0.001",
+    "Krum": "num-malicious-nodes = 1",
+    "FedMedian": "",
+    "DifferentialPrivacyServerSideFixedClipping": PRIVACY,
+    "QFedAvg": "client-learning-rate = 0.04",
+}
+# Under `simulation.py` the others differ in arithmetic only, which other tests have.
+QUICK = ("FedProx", "Krum", "QFedAvg")
+KEYS = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
+    "num-server-rounds": 2,
+}  # fmt: skip
+
+
+def config(name, runs):
+    own = {"strategy": f"{FLOWER}:{name}", "strategy-args": STRATEGIES[name], "run-dir": str(runs)}
+    return {**KEYS, **own}
+
+
+def check_run(runs):
+    (folder,) = runs.iterdir()
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in history] == [0, 1, 2]
+    assert not any(record["rejected"] for record in history)
+    assert history[2]["test_loss"] < history[0]["test_loss"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STRATEGIES],
+)
+def test_simulation_trains_with_it(name, tmp_path):
+    words = [f"--{key}={value}" for key, value in config(name, tmp_path / "runs").items()]
+    done = subprocess.run(
+        [sys.executable, "simulation.py", "run", *words, "--num-workers", "1"],
+        cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_run(tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
+        yield environment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_flwr_run_trains_with_it(name, environment, tmp_path):
+    shown, status = run_app(environment, config(name, tmp_path / "runs"), 4)
+    assert status["status"] == "finished:completed", shown
+    check_run(tmp_path / "runs")
+
+
+@pytest.mark.slow
+def test_failure_of_a_strategy_is_one_line_under_flwr_run(environment, tmp_path):
+    keys = config("QFedAvg", tmp_path / "runs") | {"strategy-args": "client-learning-rate = 0"}
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:failed"
+    line = "strategy-args = 'client-learning-rate = 0': QFedAvg failed in round 1: ZeroDivisionErr"
+    assert line in shown

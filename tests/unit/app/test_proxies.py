@@ -1,0 +1,55 @@
+"""Where a proxy is set, this machine's own SuperLink is reached without it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.documents import ROOT
+
+LOOPBACK = "localhost,127.0.0.1,::1"
+PROXY = {"HTTP_PROXY": "http://proxy.example.org:3128"}
+SHOW = '#!/bin/sh\necho "$NO_PROXY $no_proxy"\n'
+
+
+def run(words, folder, **variables):
+    """Run a command with scripts that show the variables in place of python3 and flwr."""
+    for name in ("python3", "python", "flwr"):
+        (folder / name).write_text(SHOW)
+        (folder / name).chmod(0o755)
+    kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        words, env={**kept, **PROXY, "PATH": path, **variables}, cwd=folder.parents[1],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("own", [{}, {"NO_PROXY": "intra.net"}, {"no_proxy": "intra.net"}])
+def test_scripts_and_makefile_leave_the_loopback_device_out(tmp_path, own):
+    folder = tmp_path / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    (tmp_path / "server.pem").touch()
+    shutil.copy2(ROOT / "Makefile", tmp_path)
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv" / ".ready").touch()
+    expected = f"{''.join(own.values())},{LOOPBACK}"
+    superlink = [str(ROOT / "deploy" / "superlink.sh"), str(tmp_path)]
+    supernode = [str(ROOT / "deploy" / "supernode.sh"), "a:1", "ca.crt", "key", "partition-id=0"]
+    for words in (superlink, supernode, ["make", "flwr-run"]):
+        assert f"{expected} {expected}\n" in run(words, folder, **own)
+
+
+@pytest.mark.parametrize("no_proxy", ["", LOOPBACK])
+def test_doctor_names_a_proxy_that_hides_the_superlink(no_proxy):
+    kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
+    code = "from fedavg_app.command_line import doctor; print(*doctor._proxy())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**kept, **PROXY, "NO_PROXY": no_proxy}, cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ("http://proxy.example.org:3128" in done.stdout) == (not no_proxy)

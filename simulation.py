@@ -6,7 +6,7 @@ The same program as `fedavg`, for a checkout that is not installed.
 import sys
 
 try:
-    from fedavg_app.command_line.main import main
+    from fedavg_app.cli.main import main
 except ModuleNotFoundError as error:
     sys.exit(f"error: {error.name} is missing; run: pip install -e '.[simulation]'")
 

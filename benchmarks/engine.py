@@ -36,7 +36,7 @@ from rich.table import Table
 
 from benchmarks.background import repeatedly
 from benchmarks.timing import FOLDER
-from fedavg_app.callbacks.run_directory import HISTORY_FILE
+from fedavg_app.results.run_folder import HISTORY_FILE
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent

@@ -24,7 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedavg_app.callbacks.run_directory import HISTORY_FILE
+from fedavg_app.results.run_folder import HISTORY_FILE
 from tests.support.deployment import Deployment
 
 STRATEGIES: dict[str, dict[str, Any]] = {

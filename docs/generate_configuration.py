@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from fedavg_app.command_line.options import GROUPS
+from fedavg_app.cli.options import GROUPS
 from fedavg_app.config import CentralConfig, Effect, RunConfig, TrainingConfig, kebab
 
 PAGE = Path(__file__).with_name("configuration.md")

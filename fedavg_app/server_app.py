@@ -9,14 +9,14 @@ from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
+from fedavg_app.callbacks.checkpointer import Checkpointer, ClientStateGrid
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
-from fedavg_app.server.checkpointing import Checkpointer, ClientStateGrid
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
@@ -85,7 +85,7 @@ def run(
             strategy.forget_clients()
 
     def checkpointer(run: TrainingRun) -> Checkpointer:
-        return Checkpointer(run.folder, config, data.fingerprint, strategy, grid)
+        return Checkpointer(run, strategy, grid, state.client_files if state else None)
 
     work = strategy.local_work or config.local_work
     training_run = TrainingRun(config, task, prepared.plan, data, completed, local_work=work)

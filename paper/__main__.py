@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedavg_app.command_line.main import run_command_line
+from fedavg_app.cli.main import run_command_line
 
 app = typer.Typer(
     name="python -m paper",

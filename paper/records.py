@@ -21,7 +21,7 @@ from fedavg_app.config import (
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.run_components import load_task
-from fedavg_app.server.training_plan import make_plan
+from fedavg_app.training_plan import make_plan
 from tasks.data.atomic_file import replacing
 
 # The folder of all of them in that of the results.

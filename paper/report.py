@@ -9,10 +9,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedavg_app.cli.distribution_report import draw
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.data_distribution import data_distribution
-from fedavg_app.partitioning.distribution_report import draw
 from fedavg_app.server.run_components import load_task
 from paper.cell_text import duration, show, show_run
 from paper.experiments import Experiment, load

@@ -14,8 +14,7 @@ from pathlib import Path
 import fedavg_app
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.checkpoint_manifest import has_checkpoint
-from fedavg_app.server.checkpointing import saved_config
+from fedavg_app.results.checkpoint import has_checkpoint, saved_config
 from paper.experiments import Cell, Run
 from paper.records import Record, arguments, identity, read_run
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedavg_app.config import RunConfig
+from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
-from fedavg_app.server.rounds_to_target import rounds_to_target
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
 from paper.records import Identity, Record, Stored, find
 

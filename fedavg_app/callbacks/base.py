@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from flwr.app import ArrayRecord
 
 from fedavg_app.config import TrainingConfig
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.training_plan import TrainingPlan
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.training_plan import TrainingPlan
 from tasks.data.dataset import Dataset
 
 if TYPE_CHECKING:  # torch takes two seconds to import

@@ -7,11 +7,11 @@ from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.model_file import load_model, save_model
 from fedavg_app.config import RunConfig
-from fedavg_app.server.checkpoint_manifest import FOLDER
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.checkpoint import FOLDER
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.model_file import load_model, save_model
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 BEST_MODEL_FILE = "best.safetensors"
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from rich.filesize import decimal
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
-from fedavg_app.server.metrics import RoundMetrics
+from fedavg_app.results.metrics import RoundMetrics
 
 STYLES = ("-", "--", "-.", ":")
 

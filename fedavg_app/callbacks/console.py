@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.server.checkpoint_manifest import has_checkpoint
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.checkpoint import has_checkpoint
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 # Without a terminal, one line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.scalars import scalars
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from strategies.reply_validation import shorten
 
 EXPERIMENT = "fedavg-app"

@@ -17,10 +17,10 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.finished_run import read_run
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve
+from fedavg_app.results.finished_run import read_run
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.rounds_to_target import accuracy_curve
 from tasks.data.atomic_file import replacing
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow, which is

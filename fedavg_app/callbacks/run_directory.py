@@ -1,54 +1,25 @@
-"""The folder that a training leaves: config, history, summary and model."""
+"""The files that a training leaves: config, history, summary and model."""
 
 import json
-import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path
-from tempfile import TemporaryFile
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.model_file import reporting_write_errors, save_model
 from fedavg_app.callbacks.summary import summarize
-from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.config import RunConfig
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.model_file import reporting_write_errors, save_model
+from fedavg_app.results.run_folder import (
+    CONFIG_FILE,
+    HISTORY_FILE,
+    MODEL_FILE,
+    SUMMARY_FILE,
+    reporting_unwritable,
+)
 from tasks.data.atomic_file import replacing
-
-CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
-MODEL_FILE = "model.safetensors"
-
-
-def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
-    """Return the folder of a training: a new one in "run-dir", or that of the run to resume.
-
-    Raises:
-        ConfigError: It cannot be made.
-    """
-    if isinstance(config, RunConfig) and config.resume:
-        return Path(config.resume).expanduser().resolve()
-    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
-    path = (Path(config.run_dir) / name).expanduser().resolve()
-    with _reporting_unwritable(config):
-        path.mkdir(parents=True)
-    return path
-
-
-def check_writable(config: RunConfig) -> None:
-    """Check that a run's folder can be written, which is made only when its training starts.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    path = Path(config.resume or config.run_dir).expanduser().resolve()
-    with _reporting_unwritable(config):
-        TemporaryFile(dir=next(one for one in (path, *path.parents) if one.exists())).close()
 
 
 class RunDirectory(Callback):
@@ -70,7 +41,7 @@ class RunDirectory(Callback):
         self._seconds_before = sum(metrics.seconds for metrics in run.completed)
         self._started = time.monotonic()
         resumed = isinstance(run.config, RunConfig) and run.config.resume
-        with _reporting_unwritable(run.config):
+        with reporting_unwritable(run.config):
             settings = run.config.model_dump(by_alias=True)
             self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
             with replacing(run.folder / HISTORY_FILE) as temporary:
@@ -104,18 +75,6 @@ class RunDirectory(Callback):
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _reporting_unwritable(config: TrainingConfig) -> Iterator[None]:
-    """Turn the errors of a folder that cannot be written into one that names the key."""
-    try:
-        yield
-    except OSError as error:
-        resumed = config.resume if isinstance(config, RunConfig) else ""
-        key, folder = ("resume", resumed) if resumed else ("run-dir", config.run_dir)
-        fix = f"cannot write there ({error.strerror}); give a writable directory"
-        raise ConfigError(key, folder, fix) from error
 
 
 def _line(metrics: RoundMetrics) -> str:

@@ -1,6 +1,6 @@
 """The numbers of a round that trackers show."""
 
-from fedavg_app.server.metrics import RoundMetrics
+from fedavg_app.results.metrics import RoundMetrics
 
 
 def scalars(metrics: RoundMetrics) -> dict[str, float]:

@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.server.metrics import TrainingResult
-from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 PACKAGES = ("flwr", "torch", "numpy", "ray")
 

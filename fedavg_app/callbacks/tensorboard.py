@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.scalars import scalars
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -13,9 +13,10 @@ from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
 from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.log_file import LogFile
-from fedavg_app.callbacks.run_directory import RunDirectory, create_run_directory
+from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.run_folder import create_run_directory
 
 P = ParamSpec("P")
 

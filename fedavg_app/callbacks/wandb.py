@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.scalars import scalars
 from fedavg_app.callbacks.summary import summarize
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 
 PROJECT = "fedavg-app"
 

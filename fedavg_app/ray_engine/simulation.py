@@ -7,7 +7,7 @@ from typing import Literal
 from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import RunConfig, check_config, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import prepare
 
 logger = logging.getLogger("fedavg_app.simulation")

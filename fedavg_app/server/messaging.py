@@ -11,7 +11,7 @@ from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
-from fedavg_app.server.training_plan import TrainingPlan
+from fedavg_app.training_plan import TrainingPlan
 from strategies.reply_validation import error_reason
 
 # Messages expire this long after the round's deadline.

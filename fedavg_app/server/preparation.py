@@ -4,14 +4,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedavg_app.callbacks.run_directory import check_writable
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, MissingLibraryError
 from fedavg_app.partitioning.cache import partition
-from fedavg_app.server.checkpointing import RunState, load_checkpoint
+from fedavg_app.results.checkpoint import RunState, load_checkpoint
+from fedavg_app.results.run_folder import check_writable
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve
-from fedavg_app.server.training_plan import TrainingPlan, plan_for_data
+from fedavg_app.training_plan import TrainingPlan, plan_for_data
 from strategies.base import FederatedStrategy
 
 if TYPE_CHECKING:  # torch takes two seconds to import

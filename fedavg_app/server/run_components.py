@@ -16,7 +16,7 @@ from fedavg_app.partitioning.cache import make_partitioner
 from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.training_plan import TrainingPlan, make_plan
+from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
 

@@ -27,20 +27,20 @@ STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 
 PACKAGES = ("fedavg_app", "strategies", "tasks")
 # What only simulation.py uses, what starts a SuperLink or a SuperNode, and what only tests use.
 NOT_BUNDLED = (
-    "fedavg_app/command_line/",
+    "fedavg_app/cli/",
     "fedavg_app/ray_engine/",
     "fedavg_app/superlink/",
     "fedavg_app/supernode/",
     "fedavg_app/callbacks/comparison.py",
-    "fedavg_app/callbacks/finished_run.py",
+    "fedavg_app/results/finished_run.py",
     "fedavg_app/callbacks/mlflow.py",
     "fedavg_app/callbacks/plots.py",
     "fedavg_app/callbacks/scalars.py",
     "fedavg_app/callbacks/tensorboard.py",
     "fedavg_app/callbacks/wandb.py",
-    "fedavg_app/partitioning/distribution_report.py",
+    "fedavg_app/cli/distribution_report.py",
     "fedavg_app/partitioning/data_distribution.py",
-    "fedavg_app/server/central_sgd.py",
+    "fedavg_app/central_sgd.py",
     "strategies/compression/hostile_bytes.py",
     "strategies/compression/testing.py",
 )

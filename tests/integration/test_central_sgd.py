@@ -13,9 +13,9 @@ import tasks
 from fedavg_app.callbacks import tensorboard
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.callbacks.tensorboard import TensorBoard
+from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError, DivergedError
-from fedavg_app.server.central_sgd import train_centrally
 from fedavg_app.server.run_components import load_task
 from tasks.data.dataset import DataOptions
 from tasks.training.random_streams import torch_generator

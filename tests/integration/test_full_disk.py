@@ -9,11 +9,12 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import strategies
+from fedavg_app.callbacks.checkpointer import Checkpointer
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
-from fedavg_app.server.checkpointing import Checkpointer, load_checkpoint
-from fedavg_app.server.metrics import TrainingResult, read_history
+from fedavg_app.results.checkpoint import load_checkpoint
+from fedavg_app.results.metrics import TrainingResult, read_history
 from tests.support.training_runs import history, training_run
 
 MODEL = ArrayRecord({"w": Array(np.zeros(25_000, np.float32))})
@@ -35,7 +36,7 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
     with small_disk(tmp_path, 400):
         run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
         directory = RunDirectory(run)
-        saved = Checkpointer(tmp_path, run.config, "data", strategies.build("fedavg", {}))
+        saved = Checkpointer(run, strategies.build("fedavg", {}))
         resumed = RunConfig(task="mnist-logistic", num_clients=100, resume=str(tmp_path))
         directory.on_round_end(rounds[0], MODEL)
         saved.on_round_end(rounds[0], MODEL)

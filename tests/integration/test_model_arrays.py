@@ -9,10 +9,10 @@ import torch
 from safetensors.numpy import load_file
 
 import strategies
-from fedavg_app.callbacks.model_file import load_model, save_model
+from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.central_sgd import train_centrally
+from fedavg_app.results.model_file import load_model, save_model
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from fedavg_app.command_line.main import run_command_line
+from fedavg_app.cli.main import run_command_line
 from fedavg_app.config import RunConfig
 from paper.__main__ import app
 from paper.records import Record, by_run, read_all

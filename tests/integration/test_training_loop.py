@@ -14,7 +14,7 @@ from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning.cache import split_labels
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.run_components import resolve
-from fedavg_app.server.training_plan import TrainingPlan
+from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train

@@ -15,14 +15,14 @@ import strategies
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig, parse_arguments
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
+from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.metrics import TrainingResult
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.run_components import load_task, run_settings
 from fedavg_app.server.training_loop import TrainingLoop
-from fedavg_app.server.training_plan import make_plan
 from fedavg_app.server_app import client_config
+from fedavg_app.training_plan import make_plan
 from strategies.base import FederatedStrategy
 from strategies.compressed_server import CompressedStrategy
 from tasks.training.random_streams import numpy_generator

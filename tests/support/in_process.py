@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedavg_app.config import RunConfig, kebab
+from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.evaluation import CentralEvaluation
-from fedavg_app.server.metrics import TrainingResult
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop

@@ -51,8 +51,8 @@ def test_packages_are_those_beside_the_app(folder, code):
     "program",
     [
         [str(Path(ROOT) / "simulation.py")],
-        ["-m", "fedavg_app.command_line.main"],
-        ["-c", "from fedavg_app.command_line.main import main; main()"],
+        ["-m", "fedavg_app.cli.main"],
+        ["-c", "from fedavg_app.cli.main import main; main()"],
     ],
 )
 def test_program_lists_our_tasks(folder, program):

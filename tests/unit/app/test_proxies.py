@@ -47,7 +47,7 @@ def test_scripts_and_makefile_leave_the_loopback_device_out(tmp_path, own):
 @pytest.mark.parametrize("no_proxy", ["", LOOPBACK])
 def test_doctor_names_a_proxy_that_hides_the_superlink(no_proxy):
     kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
-    code = "from fedavg_app.command_line import doctor; print(*doctor._proxy())"
+    code = "from fedavg_app.cli import doctor; print(*doctor._proxy())"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**kept, **PROXY, "NO_PROXY": no_proxy}, cwd=ROOT,
         capture_output=True, text=True, check=True,

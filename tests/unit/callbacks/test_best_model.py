@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fedavg_app.callbacks.best_model import BestModel
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.training_runs import history, training_run
 

@@ -9,7 +9,7 @@ from PIL import Image
 from fedavg_app.callbacks import plots
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 CURVES = {"accuracy.png", "accuracy-bits.png", "loss.png"}

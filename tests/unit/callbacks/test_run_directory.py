@@ -9,15 +9,12 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedavg_app.callbacks import model_file
-from fedavg_app.callbacks.run_directory import (
-    RunDirectory,
-    check_writable,
-    create_run_directory,
-)
+from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.server.metrics import TrainingResult, read_history
+from fedavg_app.results import model_file
+from fedavg_app.results.metrics import TrainingResult, read_history
+from fedavg_app.results.run_folder import check_writable, create_run_directory
 from tests.support.training_runs import MODEL, history, training_run
 
 

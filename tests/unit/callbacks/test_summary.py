@@ -5,7 +5,7 @@ import pytest
 from fedavg_app.callbacks import summary
 from fedavg_app.callbacks.summary import summarize
 from fedavg_app.errors import DivergedError, NoRepliesError
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, 0.5, None, 0.4])

@@ -3,7 +3,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedavg_app.callbacks import tensorboard
 from fedavg_app.callbacks.tensorboard import TensorBoard
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 

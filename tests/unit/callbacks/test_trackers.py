@@ -10,10 +10,10 @@ from mlflow import MlflowClient
 from fedavg_app import plugins
 from fedavg_app.callbacks.mlflow import EXPERIMENT, MLflow
 from fedavg_app.callbacks.wandb import WandB
-from fedavg_app.command_line.main import main
+from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, None, 0.5, 0.6])
@@ -115,7 +115,7 @@ def read_wandb(path):
 @pytest.mark.parametrize("words", [["run"], ["central"], ["resume", "."]])
 def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, words, name):
     monkeypatch.setattr(plugins, "find_spec", lambda name: None)
-    monkeypatch.setattr("fedavg_app.server.checkpointing.saved_config", lambda _: RunConfig())
+    monkeypatch.setattr("fedavg_app.results.checkpoint.saved_config", lambda _: RunConfig())
     monkeypatch.setattr(sys, "argv", ["fedavg", *words, "--callback", name])
     assert main() == 1
     error = capsys.readouterr().err

@@ -8,7 +8,7 @@ from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, 0.5])

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from docs.generate_configuration import PAGE, page
-from fedavg_app.command_line import main
+from fedavg_app.cli import main
 from paper import __main__ as paper
 from tests.support.documents import DOCUMENTS, ROOT, commands, examples, spans
 

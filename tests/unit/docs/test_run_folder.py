@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from fedavg_app.callbacks.summary import summarize
 from fedavg_app.errors import DivergedError
-from fedavg_app.server.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.documents import ROOT, SPAN
 from tests.support.training_runs import history, training_run
 

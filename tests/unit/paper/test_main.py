@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedavg_app.command_line.main import run_command_line
+from fedavg_app.cli.main import run_command_line
 from paper.__main__ import app
 
 ROOT = Path(__file__).parents[3]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fedavg_app.command_line.main import main
+from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.run_components import load_task
 from paper.experiments import in_order
 from paper.records import (
@@ -209,7 +209,7 @@ def test_command_of_a_record_parses_to_the_same_config(monkeypatch, config):
         "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: parsed.append(config)
     )
     monkeypatch.setattr(
-        "fedavg_app.server.central_sgd.train_centrally", lambda config, *_: parsed.append(config)
+        "fedavg_app.central_sgd.train_centrally", lambda config, *_: parsed.append(config)
     )
     monkeypatch.setattr(sys, "argv", shlex.split(command_line(config))[1:])
     assert main() == 0

@@ -30,7 +30,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     write(earlier, RUN.config.model_copy(update=changes), HISTORY)
     if has_checkpoint:
         (earlier / "checkpoint").mkdir()
-        (earlier / "checkpoint" / "manifest.json").write_text("{}")
+        (earlier / "checkpoint" / "state").write_text("{}")
     RunProcess(CELL, RUN, launch, tmp_path)
     assert found == [earlier if is_resumed else None]
     assert earlier.exists() == is_resumed  # what cannot be resumed is deleted
@@ -42,7 +42,7 @@ def test_folder_is_kept_only_if_the_run_can_be_resumed(tmp_path):
     assert not (tmp_path / RUN.slug).exists()
     process = RunProcess(CELL, RUN, FakeRuns(), tmp_path)
     (tmp_path / RUN.slug / "run" / "checkpoint").mkdir()
-    (tmp_path / RUN.slug / "run" / "checkpoint" / "manifest.json").write_text("{}")
+    (tmp_path / RUN.slug / "run" / "checkpoint" / "state").write_text("{}")
     process.keep_if_resumable()
     assert (tmp_path / RUN.slug / "run").exists()
     shutil.rmtree(tmp_path / RUN.slug)

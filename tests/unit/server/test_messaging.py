@@ -10,7 +10,7 @@ from fedavg_app.server.cohort import CohortGrid, sample_clients
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
-from fedavg_app.server.training_plan import TrainingPlan
+from fedavg_app.training_plan import TrainingPlan
 from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
 
 NODES = [10, 11, 12]

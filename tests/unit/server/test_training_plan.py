@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig
-from fedavg_app.server.training_plan import make_plan, plan_for_data
+from fedavg_app.training_plan import make_plan, plan_for_data
 from tasks.data.dataset import DataOptions
 from tasks.mnist import MNIST_2NN
 from tests.support.labels import labelled_dataset

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from fedavg_app.command_line.main import main
-from fedavg_app.command_line.options import GROUPS, read_config
+from fedavg_app.cli.main import main
+from fedavg_app.cli.options import GROUPS, read_config
 from fedavg_app.config import CentralConfig, RunConfig, kebab, parse_arguments
 from fedavg_app.errors import ConfigError
 
@@ -19,7 +19,7 @@ def configs(monkeypatch):
         "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: found.append(config)
     )
     monkeypatch.setattr(
-        "fedavg_app.server.central_sgd.train_centrally", lambda config, *_: found.append(config)
+        "fedavg_app.central_sgd.train_centrally", lambda config, *_: found.append(config)
     )
 
     def run(*words):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedavg_app.command_line.main import main
+from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from tests.support.documents import ROOT
 
@@ -102,7 +102,7 @@ def test_lines_of_flowers_logger_are_printed_once_and_only_warnings():
     """In a process of its own: Flower's logger has its handler from the import on."""
     code = """
 import logging, sys
-from fedavg_app.command_line import main
+from fedavg_app.cli import main
 def listed():
     log = logging.getLogger("flwr")
     log.info("a line of Flower's"); log.warning("a warning of Flower's")
@@ -122,7 +122,7 @@ def test_interrupted_command_exits_with_130(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedavg_app.server.central_sgd.train_centrally", interrupt)
+    monkeypatch.setattr("fedavg_app.central_sgd.train_centrally", interrupt)
     assert command_line(monkeypatch, "central", "--task", "mnist-logistic") == 130
     assert capsys.readouterr().err == ""
 
@@ -130,7 +130,7 @@ def test_interrupted_command_exits_with_130(monkeypatch, capsys):
 @pytest.mark.parametrize("debug", [True, False])
 def test_unexpected_error_has_its_place_and_with_debug_its_traceback(debug):
     program = (
-        "import sys; from fedavg_app.command_line.main import app, main\n"
+        "import sys; from fedavg_app.cli.main import app, main\n"
         "@app.command('fail')\n"
         "def fail(): 1 / 0\n"
         f"sys.argv = ['fedavg', *{['--debug'] if debug else []}, 'fail']; sys.exit(main())"

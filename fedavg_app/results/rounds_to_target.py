@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedavg_app.server.metrics import RoundMetrics
+from fedavg_app.results.metrics import RoundMetrics
 
 
 def accuracy_curve(history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:

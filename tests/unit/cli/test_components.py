@@ -6,7 +6,7 @@ import pytest
 
 import strategies
 import tasks
-from fedavg_app.command_line.main import main
+from fedavg_app.cli.main import main
 from strategies import compression
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedavg_app.callbacks.finished_run import FinishedRun
-    from fedavg_app.server.metrics import RoundMetrics
+    from fedavg_app.results.finished_run import FinishedRun
+    from fedavg_app.results.metrics import RoundMetrics
 
 
 # Keys whose values need no name beside them.
@@ -31,8 +31,8 @@ def compare(
     "up" is what the clients sent in the run, "down" what they were sent.
     """
     from fedavg_app.callbacks.comparison import draw_comparison
-    from fedavg_app.callbacks.finished_run import read_run
     from fedavg_app.callbacks.plots import check_plot_path, reporting_plot_errors
+    from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
         check_plot_path(plot)
@@ -83,7 +83,7 @@ def _print_totals(runs: Mapping[str, "FinishedRun"]) -> None:
 
 
 def _print_until(target: float, runs: Mapping[str, "FinishedRun"]) -> None:
-    from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
+    from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
     rows = {}
     for name, run in runs.items():

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedavg_app.server.metrics import RoundMetrics
-from fedavg_app.server.rounds_to_target import accuracy_curve, rounds_to_target
+from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
 
 @pytest.mark.parametrize(

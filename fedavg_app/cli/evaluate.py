@@ -30,9 +30,9 @@ def evaluate(
     from safetensors import SafetensorError
 
     from fedavg_app.callbacks.best_model import BEST_MODEL_FILE
-    from fedavg_app.callbacks.finished_run import read_summary
-    from fedavg_app.callbacks.model_file import load_model
-    from fedavg_app.callbacks.run_directory import MODEL_FILE
+    from fedavg_app.results.finished_run import read_summary
+    from fedavg_app.results.model_file import load_model
+    from fedavg_app.results.run_folder import MODEL_FILE
     from fedavg_app.server.evaluation import CentralEvaluation
     from fedavg_app.server.run_components import load_task
 
@@ -57,7 +57,7 @@ def evaluate(
 
 
 def _config(folder: Path, data_dir: str) -> TrainingConfig:
-    from fedavg_app.callbacks.finished_run import read_config
+    from fedavg_app.results.finished_run import read_config
 
     changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     values = {**read_config(folder), **changes}

@@ -3,10 +3,10 @@ from dataclasses import asdict
 
 import pytest
 
-from fedavg_app.callbacks.finished_run import read_config, read_run
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import TrainingResult
+from fedavg_app.results.finished_run import read_config, read_run
+from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, 0.4, None, 0.6])

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedavg_app.callbacks.base import MakeCallback
-from fedavg_app.command_line.options import with_config
+from fedavg_app.cli.options import with_config
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError
 
@@ -79,7 +79,7 @@ def resume(
     callback: Callbacks = None,
 ) -> None:
     """Continue a run from its last checkpoint, in the same folder."""
-    from fedavg_app.server.checkpointing import saved_config
+    from fedavg_app.results.checkpoint import saved_config
 
     changes: dict[str, str | int] = {"resume": str(folder)}
     if num_server_rounds:
@@ -96,7 +96,7 @@ def central(
     callback: Callbacks = None,
 ) -> None:
     """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
-    from fedavg_app.server.central_sgd import train_centrally
+    from fedavg_app.central_sgd import train_centrally
     from fedavg_app.server.run_components import load_task
 
     callbacks = load_callbacks(callback or [])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedavg_app.command_line.options import with_config
+from fedavg_app.cli.options import with_config
 from fedavg_app.config import RunConfig, with_clients
 
 
@@ -21,6 +21,6 @@ def show_partition(
     ] = None,
 ) -> None:
     """Show each client's training examples by class; the keys are those of run."""
-    from fedavg_app.partitioning.distribution_report import show
+    from fedavg_app.cli.distribution_report import show
 
     show(with_clients(config), plot)

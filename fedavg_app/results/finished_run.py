@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedavg_app.callbacks.run_directory import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.metrics import RoundMetrics, read_history
+from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 
 
 @dataclass(frozen=True)

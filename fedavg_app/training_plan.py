@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.server.metrics import RoundMetrics
-from fedavg_app.server.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedavg_app.cli.distribution_report import print_table, show
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.data_distribution import data_distribution
-from fedavg_app.partitioning.distribution_report import print_table, show
 from tests.support.labels import labelled_dataset
 
 EMBEDDED = RunConfig(

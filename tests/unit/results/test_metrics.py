@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
-from fedavg_app.server.metrics import TRAFFIC, RoundMetrics, TrainingResult, read_history
+from fedavg_app.results.metrics import TRAFFIC, RoundMetrics, TrainingResult, read_history
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():

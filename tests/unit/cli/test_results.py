@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedavg_app.command_line.compare import labels
-from fedavg_app.command_line.main import main
+from fedavg_app.cli.compare import labels
+from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from tests.support import fake_runs
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from fedavg_app.command_line import doctor
-from fedavg_app.command_line.main import main
+from fedavg_app.cli import doctor
+from fedavg_app.cli.main import main
 
 
 @pytest.fixture

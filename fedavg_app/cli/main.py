@@ -11,12 +11,12 @@ from typing import Annotated
 import click
 import typer
 
-from fedavg_app.command_line.compare import compare
-from fedavg_app.command_line.components import list_components
-from fedavg_app.command_line.doctor import doctor
-from fedavg_app.command_line.evaluate import evaluate
-from fedavg_app.command_line.partition import show_partition
-from fedavg_app.command_line.training import central, resume, run
+from fedavg_app.cli.compare import compare
+from fedavg_app.cli.components import list_components
+from fedavg_app.cli.doctor import doctor
+from fedavg_app.cli.evaluate import evaluate
+from fedavg_app.cli.partition import show_partition
+from fedavg_app.cli.training import central, resume, run
 from fedavg_app.errors import USER_ERRORS, error_place
 
 # The exit status of a program that SIGINT ended; typer returns it, too.

@@ -1,0 +1,53 @@
+"""The folder that a training leaves (docs/run-folder.md): its name and the files in it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.errors import ConfigError
+
+CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
+MODEL_FILE = "model.safetensors"
+
+
+def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
+    """Return the folder of a training: a new one in "run-dir", or that of the run to resume.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    if isinstance(config, RunConfig) and config.resume:
+        return Path(config.resume).expanduser().resolve()
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
+    path = (Path(config.run_dir) / name).expanduser().resolve()
+    with reporting_unwritable(config):
+        path.mkdir(parents=True)
+    return path
+
+
+def check_writable(config: RunConfig) -> None:
+    """Check that a run's folder can be written, which is made only when its training starts.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    path = Path(config.resume or config.run_dir).expanduser().resolve()
+    with reporting_unwritable(config):
+        TemporaryFile(dir=next(one for one in (path, *path.parents) if one.exists())).close()
+
+
+@contextmanager
+def reporting_unwritable(config: TrainingConfig) -> Iterator[None]:
+    """Turn the errors of a folder that cannot be written into one that names the key."""
+    try:
+        yield
+    except OSError as error:
+        resumed = config.resume if isinstance(config, RunConfig) else ""
+        key, folder = ("resume", resumed) if resumed else ("run-dir", config.run_dir)
+        fix = f"cannot write there ({error.strerror}); give a writable directory"
+        raise ConfigError(key, folder, fix) from error

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -144,25 +144,11 @@ def _write(folder: Path, train: Split, test: Split, *, private: bool) -> None:
             flush(path)
         if not private:
             temporary.chmod(0o755)  # mkdtemp's 0700 would hide the data from other users
-        _put_in_place(temporary, folder)
-        flush(folder.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _put_in_place(temporary: Path, folder: Path) -> None:
-    """Rename the folder, unless another process was faster; replace one that is unfinished."""
-    try:
-        temporary.rename(folder)
-    except OSError:
-        if _is_complete(folder):
-            return
-        # A power loss left it like this, in an earlier version.
-        unfinished = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-")
-        with unfinished as beside, suppress(FileNotFoundError):
-            folder.rename(Path(beside) / folder.name)
         try:
             temporary.rename(folder)
         except OSError:
-            if not _is_complete(folder):
+            if not _is_complete(folder):  # else another process was faster
                 raise
+        flush(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -19,7 +19,6 @@ from tasks.data.cache import (
     reporting_write_errors,
 )
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
-from tasks.data.file_digest import sha256
 from tasks.data.npz_archive import Schema
 
 logger = logging.getLogger("fedavg_app.data")
@@ -90,10 +89,10 @@ class Sources:
             return load_cached(self._cache_name("mirror"), self._download, options, title)
         if source == "hub" and self.read_hub is not None:
             title = f"{self.label}, {self.content}, from the hub"
-            parse = self._naming_missing_packages(self._load_hub)
+            parse = self._naming_problems(self._load_hub)
             return load_cached(self._cache_name("hub"), parse, options, title)
         if source == "embedded" and self.embedded is not None:
-            parse = self._naming_missing_packages(self.embedded)
+            parse = self._naming_problems(self.embedded)
             return load_cached(self._cache_name("embedded"), parse, options, self.embedded_title)
         raise DataError(f"data-source = {source!r}: {self.label} has none; {self.ways()}")
 
@@ -146,7 +145,7 @@ class Sources:
         saved = saved_partition.find(folder) if options.own and self.read_hub else []
         paths = archives or saved or self.find(folder)
 
-        @self._naming_missing_packages
+        @self._naming_problems
         def parse() -> Splits:
             if archives:
                 return npz_archive.read(paths, self.schema)
@@ -154,12 +153,12 @@ class Sources:
                 return saved_partition.read(folder, self.read_hub, self.schema)
             return self.read(paths)
 
-        digest, description = _digest(paths)[:16], f"{self.label} in {folder}"
+        key, description = files_key(paths), f"{self.label} in {folder}"
         if not options.own:
-            return load_cached(self._cache_name(f"local-{digest}"), parse, options, description)
+            return load_cached(self._cache_name(f"local-{key}"), parse, options, description)
         # A device's data change with time: only their last version is kept.
         place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}-"
-        name = self._cache_name(place + digest)
+        name = self._cache_name(place + key)
         changed = not is_cached(name)
         data = load_cached(name, parse, options, description)
         if changed:
@@ -211,30 +210,35 @@ class Sources:
                 f"data-source = 'hub': cannot load {self.hub} ({reason}); {others}"
             ) from error
 
-    def _naming_missing_packages(self, parse: Callable[[], Splits]) -> Callable[[], Splits]:
-        """Return ``parse`` with a `DataError` where it needs a package that is not installed."""
+    def _naming_problems(self, parse: Callable[[], Splits]) -> Callable[[], Splits]:
+        """Return ``parse`` with a `DataError` for a missing package or a file it cannot read."""
 
         @wraps(parse)
-        def parse_or_name_package() -> Splits:
+        def parse_or_say_why() -> Splits:
             try:
                 return parse()
+            except OSError as error:
+                raise DataError(
+                    f"{error.filename} cannot be read ({error.strerror}); check its permissions"
+                ) from error
             except ModuleNotFoundError as error:
                 fix = "install it with: pip install 'fedavg-app[simulation]'"
                 raise DataError(
                     f"{self.label}: the package {error.name} is missing; {fix}"
                 ) from error
 
-        return parse_or_name_package
+        return parse_or_say_why
 
 
-def _digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of the files' digests, hexadecimal."""
+def files_key(paths: Sequence[Path]) -> str:
+    """Return a key of the files as they are now, for a name in the cache.
+
+    It changes whenever a file is added, removed or written. On a SuperNode every message asks for
+    it in a new process, so contents are not read.
+    """
     total = hashlib.sha256()
     for path in paths:
-        try:
-            total.update(bytes.fromhex(sha256(path)))
-        except OSError as error:
-            raise DataError(
-                f"{path} cannot be read ({error.strerror}); check its permissions"
-            ) from error
-    return total.hexdigest()
+        status = path.stat()
+        state = (str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        total.update(repr(state).encode())
+    return total.hexdigest()[:16]

@@ -29,7 +29,7 @@ needs_whole_data = pytest.mark.skipif(
 def cifar10(folder, images=20):
     """Write the binary version with ``images`` images in each of its six files."""
     records = _cifar_records()
-    names = cifar.DISTRIBUTIONS["cifar-10-batches-bin"]
+    names = cifar.FILES
     for number, name in enumerate(names):
         batch = records[number * images : (number + 1) * images]
         (folder / name).write_bytes(batch.tobytes())

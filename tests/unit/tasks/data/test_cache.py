@@ -90,18 +90,6 @@ def test_failed_parse_leaves_nothing_in_cache(cache):
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("content", [b"", None])
-def test_unfinished_data_set_is_written_again(cache, content):
-    """As a power loss could leave it."""
-    load_cached("mnist/embedded", splits, OPTIONS, "")
-    meta = cache / "mnist" / "embedded" / "meta.json"
-    meta.unlink() if content is None else meta.write_bytes(content)
-    assert not is_cached("mnist/embedded")
-    assert len(load_cached("mnist/embedded", splits, OPTIONS, "").train) == 3
-    assert is_cached("mnist/embedded")
-    assert [path.name for path in (cache / "mnist").iterdir()] == ["embedded"]
-
-
 def test_all_is_on_the_disk_before_the_data_set_has_its_name(cache, monkeypatch):
     flushed = []
 

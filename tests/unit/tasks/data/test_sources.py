@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 import pytest
 
-from tasks.data import sources
+from tasks.data import mnist, sources
 from tasks.data.dataset import DataError, DataOptions, Split
 from tasks.data.mnist import FASHION_MNIST, MNIST
 from tasks.data.shakespeare import SHAKESPEARE
@@ -201,10 +201,10 @@ def test_missing_directory_is_reported(cache):
 
 
 def test_unreadable_file_is_reported(cache, mnist_files, monkeypatch):
-    def sha256(path):
-        raise PermissionError(13, "Permission denied")
+    def read(paths):
+        raise PermissionError(13, "Permission denied", str(paths[0]))
 
-    monkeypatch.setattr(sources, "sha256", sha256)
+    monkeypatch.setattr(mnist.idx, "read", read)
     with pytest.raises(DataError, match=r"\.gz cannot be read \(Permission denied\); check"):
         MNIST.load(DataOptions(directory=str(mnist_files[0])))
 

@@ -5,8 +5,7 @@
 
 The first command: logistic regression on MNIST, 100 participants a round, each with one step of 5
 examples (of 10,000 clients each has 6). The populations run in turn, so that the machine's drift
-concerns all. The largest runs once more with states on disk. The second: 100,000 clients of a
-made-up task with 1,000 participants a round, states in memory and on disk.
+concerns all. The second: 100,000 clients of a made-up task with 1,000 participants a round.
 """
 
 import argparse
@@ -28,7 +27,6 @@ from fedavg_app.callbacks.run_directory import HISTORY_FILE
 SKIPPED = 5
 MNIST = ["--task", "mnist-logistic", "--local-steps", "1", "--batch-size", "5"]
 SYNTHETIC = ["--task", "benchmarks.synthetic:TASK", "--local-epochs", "1", "--batch-size", "0"]
-ON_DISK = ["--state-memory", "1"]
 
 
 @dataclass(frozen=True)
@@ -38,50 +36,32 @@ class Cost:
     Attributes:
         seconds: Those of the median round.
         peak: GiB of memory of all processes, at most.
-        disk: MiB of clients' states on disk, at most.
     """
 
     seconds: float
     peak: float
-    disk: float
 
 
 def run(clients: int, participants: int, rounds: int, options: Sequence[str]) -> Cost:
     """Run a simulation and return what it took."""
     mark = f"population-{os.getpid()}"
     memory = Memory(mark)
-    most_on_disk = 0
-    with tempfile.TemporaryDirectory() as runs, tempfile.TemporaryDirectory() as temporary:
-
-        def look() -> None:
-            nonlocal most_on_disk
-            memory.look()
-            states = Path(temporary).glob("fedavg-app-grid-*/*/*.pickle")
-            most_on_disk = max(most_on_disk, sum(map(size, states)))
-
+    with tempfile.TemporaryDirectory() as runs:
         command = [
             sys.executable, "simulation.py", "run", "--strategy", "stc", "--run-dir", runs,
             "--num-server-rounds", str(rounds), "--target-accuracy", "0",
             "--evaluate-every", str(rounds), "--num-clients", str(clients),
             "--fraction-train", str(participants / clients), *options,
         ]  # fmt: skip
-        with repeatedly(look, SAMPLE_SECONDS):
+        with repeatedly(memory.look, SAMPLE_SECONDS):
             subprocess.run(
-                command, cwd=ROOT, env={**os.environ, MARK: mark, "TMPDIR": temporary}, check=True,
+                command, cwd=ROOT, env={**os.environ, MARK: mark}, check=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         (history,) = Path(runs).glob(f"*/{HISTORY_FILE}")
         seconds = [json.loads(line)["seconds"] for line in history.read_text().splitlines()]
     median = statistics.median(seconds[1 + SKIPPED :])
-    return Cost(median, memory.peak, most_on_disk / 2**20)
-
-
-def size(file: Path) -> int:
-    """Return a file's bytes; 0 if it is gone."""
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return Cost(median, memory.peak)
 
 
 def compare_populations(clients: Sequence[int], rounds: int, repeats: int, data_dir: str) -> None:
@@ -99,15 +79,6 @@ def compare_populations(clients: Sequence[int], rounds: int, repeats: int, data_
             f"{count:>7} clients, {participants} a round: {seconds * 1e3:.1f} ms a round "
             f"({seconds / reference:.2f}x), peak {max(cost.peak for cost in costs):.2f} GiB"
         )
-    print_on_disk(max(clients), run(max(clients), participants, rounds, [*options, *ON_DISK]))
-
-
-def print_on_disk(clients: int, cost: Cost) -> None:
-    """Print what a run with states on disk took."""
-    print(
-        f"{clients:>7} clients, 1 MiB of states in memory a worker: {cost.seconds * 1e3:.1f} ms a "
-        f"round, peak {cost.peak:.2f} GiB, {cost.disk:.0f} MiB on disk"
-    )
 
 
 def main() -> None:
@@ -132,7 +103,6 @@ def main() -> None:
         f"{clients:>7} clients, {participants} a round: {cost.seconds:.2f} s a round, "
         f"peak {cost.peak:.2f} GiB"
     )
-    print_on_disk(clients, run(clients, participants, chosen.rounds, [*SYNTHETIC, *ON_DISK]))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ FIRST_ROUND = 20
 PERIOD_SECONDS = 0.0005
 # What a function belongs to, by a part of its file's path, with ":name" for one function only.
 PARTS = {
-    "waiting": ("selectors.py", "request_queue.py:take", "threading.py:wait"),
-    "pickling": ("ray_engine/serialization.py",),
+    "waiting": ("selectors.py", "worker.py:serve", "threading.py:wait"),
+    "pickling": ("worker_handle.py:send", "worker_handle.py:receive", "worker.py:answer"),
     "transport": ("multiprocessing/connection.py",),
     "dispatch": ("fedavg_app/ray_engine/",),
     "nodes and sampling": ("server/cohort.py", "server/node_registry.py"),

@@ -24,7 +24,7 @@ def shared_ray(num_workers: int) -> Iterator[Callable[[], str]]:
 
             from fedavg_app.ray_engine.ray_cluster import ray_cluster
 
-            stack.enter_context(ray_cluster("", num_workers, 0.0, "cpu"))
+            stack.enter_context(ray_cluster("", num_workers, 0.0, "cpu"))()
             has_gpu = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
             return "" if has_gpu else ray.get_runtime_context().gcs_address
 

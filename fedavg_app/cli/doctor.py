@@ -83,10 +83,14 @@ def _ray() -> Iterator[Finding]:
     if find_spec("ray") is None:
         return
     from fedavg_app.errors import USER_ERRORS
+    from fedavg_app.ray_engine.cpus import usable_cpus
     from fedavg_app.ray_engine.ray_cluster import ray_cluster
 
+    workers, why = usable_cpus()
+    yield Finding(True, f"simulations run on {workers} workers: {why}")
     try:
-        with ray_cluster("", 1, 0, "cpu"):
+        with ray_cluster("", 1, 0, "cpu") as started:
+            started()
             yield Finding(True, "Ray starts")
     except USER_ERRORS as error:
         yield Finding(False, f"Ray: {error}", "free memory and space in /tmp, then try again")

@@ -33,13 +33,6 @@ RayAddress = Annotated[
         rich_help_panel=ENGINE, show_default=False,
     ),
 ]  # fmt: skip
-StateMemory = Annotated[
-    float,
-    typer.Option(
-        help="MiB of clients' states a worker keeps in memory; more go to disk",
-        rich_help_panel=ENGINE,
-    ),
-]  # fmt: skip
 Callbacks = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,12 +51,11 @@ def run(
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = "auto",
     ray_address: RayAddress = "",
-    state_memory: StateMemory = 1024,
     callback: Callbacks = None,
 ) -> None:
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
     callbacks = load_callbacks(callback or [])
-    train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
+    train(config, num_workers, gpus_per_worker, ray_address, callbacks)
 
 
 def resume(
@@ -75,7 +67,6 @@ def resume(
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = "auto",
     ray_address: RayAddress = "",
-    state_memory: StateMemory = 1024,
     callback: Callbacks = None,
 ) -> None:
     """Continue a run from its last checkpoint, in the same folder."""
@@ -86,7 +77,7 @@ def resume(
         changes["num_server_rounds"] = num_server_rounds
     config = saved_config(str(folder)).model_copy(update=changes)
     callbacks = load_callbacks(callback or [])
-    train(config, num_workers, gpus_per_worker, ray_address, state_memory, callbacks)
+    train(config, num_workers, gpus_per_worker, ray_address, callbacks)
 
 
 @with_config(CentralConfig)
@@ -108,7 +99,6 @@ def train(
     num_workers: int,
     gpus_per_worker: str,
     ray_address: str,
-    state_memory: float,
     callbacks: list[MakeCallback],
 ) -> None:
     """Run the config on these workers.
@@ -116,12 +106,10 @@ def train(
     Raises:
         ConfigError: One of the engine's options cannot be used.
     """
-    if not 0 < state_memory < math.inf:
-        raise ConfigError("state-memory", state_memory, "give a number of MiB above 0")
     share = _gpu_share(gpus_per_worker)
     from fedavg_app.ray_engine.simulation import simulate
 
-    simulate(config, num_workers, share, ray_address, state_memory, callbacks)
+    simulate(config, num_workers, share, ray_address, callbacks)
 
 
 def load_callbacks(names: list[str]) -> list[MakeCallback]:

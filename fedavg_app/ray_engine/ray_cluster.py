@@ -1,4 +1,4 @@
-"""Ray for one run: started on this machine or joined, with its resources divided on workers."""
+"""Ray for one run: started on this machine or joined, with its resources divided among workers."""
 
 import logging
 import math
@@ -7,17 +7,18 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-import ray
-
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.ray_engine.cpus import usable_cpus
 
 CONNECT_SECONDS = 5
+# Ray's processes import these while the driver prepares the run.
+PRELOADED = "fedavg_app.ray_engine.worker"
 
 
 @dataclass(frozen=True)
@@ -31,41 +32,49 @@ class WorkerResources:
 @contextmanager
 def ray_cluster(
     address: str, num_workers: int, gpus_per_worker: float | Literal["auto"], device: str
-) -> Iterator[WorkerResources]:
-    """Start or join Ray, and leave no process of it behind.
+) -> Iterator[Callable[[], WorkerResources]]:
+    """Start or join Ray in the background, and leave no process of it behind.
+
+    It yields what waits until Ray has started and returns the resources. That raises:
+
+    - ConfigError: The cluster cannot be joined, or has fewer resources than the workers need.
+    - RunError: Ray cannot start.
 
     Args:
         address: A cluster to join that `check_reachable` has passed; empty starts Ray on this
             machine.
-        num_workers: 0 means one per CPU of the cluster.
+        num_workers: 0 means one per CPU: of the cluster, or that this process may use.
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
-
-    Raises:
-        ConfigError: The cluster cannot be joined, or has fewer resources than the workers need.
-        RunError: Ray cannot start.
     """
-    # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    ended = threading.Event()
     # In another thread Ray leaves this process's handler of SIGTERM alone. Its processes end with
     # the thread that started them, so it lives until the run is over.
     with ThreadPoolExecutor(1) as background:
+        starting = background.submit(_start, address, num_workers or usable_cpus()[0], ended)
+
+        def resources() -> WorkerResources:
+            try:
+                starting.result()
+            except Exception as error:  # Ray raises just that where its processes take too long
+                reason = str(error).partition("\n")[0]
+                if not address:
+                    if isinstance(error, PermissionError):  # another user's /tmp/ray
+                        reason += "; name a folder of your own by RAY_TMPDIR"
+                    raise RunError(f"Ray cannot start on this machine: {reason}") from error
+                fix = f"cannot join this cluster: {reason}"
+                raise ConfigError("ray-address", address, fix) from error
+            _restore_sigterm_handler()
+            return _worker_resources(num_workers, gpus_per_worker, device)
+
         try:
-            background.submit(_start, address, num_workers).result()
-        except Exception as error:  # Ray raises just that where its processes take too long
-            reason = str(error).partition("\n")[0]
-            if not address:
-                if isinstance(error, PermissionError):  # another user's /tmp/ray
-                    reason += "; name a folder of your own by RAY_TMPDIR"
-                raise RunError(f"Ray cannot start on this machine: {reason}") from error
-            fix = f"cannot join this cluster: {reason}"
-            raise ConfigError("ray-address", address, fix) from error
-        _restore_sigterm_handler()
-        try:
-            yield _worker_resources(num_workers, gpus_per_worker, device)
+            yield resources
         finally:
-            ray.shutdown()
+            ended.set()
+            if starting.exception() is None:
+                import ray
+
+                ray.shutdown()
 
 
 def check_reachable(address: str) -> None:
@@ -84,14 +93,22 @@ def check_reachable(address: str) -> None:
         raise ConfigError("ray-address", address, fix) from error
 
 
-def _start(address: str, num_workers: int) -> None:
-    ray.init(
-        address=address or "local",
-        num_cpus=None if address else num_workers or None,
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+def _start(address: str, num_cpus: int, ended: threading.Event) -> None:
+    """Start Ray, or join it, unless the run has ended meanwhile."""
+    # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    os.environ.setdefault("RAY_preload_python_modules", PRELOADED)
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    import ray  # takes a second
+
+    if not ended.is_set():
+        ray.init(
+            address=address or "local",
+            num_cpus=None if address else num_cpus,
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
 
 
 def _restore_sigterm_handler() -> None:
@@ -104,9 +121,11 @@ def _restore_sigterm_handler() -> None:
 def _worker_resources(
     num_workers: int, gpus_per_worker: float | Literal["auto"], device: str
 ) -> WorkerResources:
+    import ray
+
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    cpus, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    workers = num_workers or cpus
+    cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+    workers = num_workers or max(cpus, 1)
     if workers > cpus:
         raise ConfigError("num-workers", workers, f"the cluster has {cpus} CPUs, one per worker")
     if device == "cpu":
@@ -115,14 +134,10 @@ def _worker_resources(
         return WorkerResources(workers, 1 / math.ceil(workers / gpus) if gpus else 0.0)
     if gpus_per_worker > 1 and gpus_per_worker % 1:
         raise ConfigError("gpus-per-worker", gpus_per_worker, "give a share up to 1, or whole GPUs")
-    if gpus_per_worker and workers > _fitting_workers(gpus, gpus_per_worker):
+    # A worker uses a part of one GPU, or several whole ones.
+    share = gpus_per_worker
+    fitting = int(gpus / share) if share > 1 else gpus * int(1 / share + 1e-9) if share else workers
+    if workers > fitting:
         fix = f"{workers} workers need more than the cluster's {gpus} GPUs"
         raise ConfigError("gpus-per-worker", gpus_per_worker, fix)
     return WorkerResources(workers, float(gpus_per_worker))
-
-
-def _fitting_workers(gpus: int, gpus_per_worker: float) -> int:
-    """Return how many workers fit; each uses a part of one GPU, or several whole ones."""
-    if gpus_per_worker > 1:
-        return int(gpus / gpus_per_worker)
-    return gpus * int(1 / gpus_per_worker + 1e-9)

@@ -1,41 +1,50 @@
 """`RayGrid`: Flower's `Grid` on Ray actors that live as long as the run (docs/engine.md)."""
 
+import logging
 import math
-import pickle
 import secrets
-import signal
-import threading
 import time
-from collections.abc import Iterable, Mapping, Set
-from types import TracebackType
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from itertools import chain
+from multiprocessing import connection
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, UserConfig
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, UserConfig
 
 from fedavg_app.config import RunConfig
+from fedavg_app.errors import RunError
 from fedavg_app.flower_internals import (
     FIRST_NODE_ID,
     BaseGrid,
     assign_message_id,
+    error_reply,
     identify_server,
 )
-from fedavg_app.ray_engine.dispatcher import Dispatcher
-from fedavg_app.ray_engine.owned_folder import OwnedFolder
-from fedavg_app.ray_engine.pending_messages import MessageBatch
-from fedavg_app.ray_engine.serialization import shared_records
-from fedavg_app.ray_engine.worker import WorkerSettings
-from fedavg_app.ray_engine.worker_handle import WorkerHandle
-from fedavg_app.ray_engine.worker_pool import CHECK_SECONDS
-from fedavg_app.server.evaluation import Batch, Evaluate, evaluation_batches
+from fedavg_app.ray_engine.messages import Batch, PendingMessage
+from fedavg_app.ray_engine.ray_connection import WorkerDiedError
+from fedavg_app.ray_engine.worker import LATE, NOT_BEGUN, WorkerError, WorkerSettings
+from fedavg_app.ray_engine.worker_handle import Call, WorkerHandle
+from fedavg_app.server.evaluation import Batch as TestBatch
+from fedavg_app.server.evaluation import Evaluate, evaluation_batches
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 from tasks.training.evaluation import BatchResult, combine
 
+logger = logging.getLogger("fedavg_app.ray_engine")
+
 RUN_ID = 1
-STATE_MEMORY = 2**30
-# Clients stop this long before a round's deadline (or a tenth of the time, if that is less), so
-# that what was done by then arrives in time.
+# A worker has its next task before it is done with one, if a client takes no longer than this.
+SHORT_SECONDS = 0.05
+# Clients stop this long before a round's deadline (or a tenth of the time, if that is less), and
+# half as long before it the driver answers for them: the replies arrive in time.
 MARGIN_SECONDS = 0.25
+# A worker that has not come back this long after the clients' deadline hangs, and is replaced.
+GRACE_SECONDS = 2.0
+# How often deadlines are looked at.
+CHECK_SECONDS = 0.1
+# How often workers that die before they have started are replaced.
+MAX_FAILED_STARTS = 3
 
 
 class RayGrid(BaseGrid):
@@ -44,12 +53,12 @@ class RayGrid(BaseGrid):
     A context manager: leaving it ends the actors. Ray must have been started.
 
     Args:
-        run_config: What clients see as their context's run config. With its "round-timeout" the
-            replies to messages are due within that time; later ones are lost.
+        run_config: What clients see as their context's run config. Its "round-timeout" is the time
+            that a round's clients have.
         num_clients: K; node ``FIRST_NODE_ID + k`` holds partition k.
         num_workers: How many actors, each on one CPU.
         gpus_per_worker: The share of a GPU that each actor reserves.
-        state_memory: Bytes of clients' states that each actor keeps in memory; more go to disk.
+        client_config: What messages tell clients; with it actors load the data as they start.
     """
 
     def __init__(
@@ -58,42 +67,32 @@ class RayGrid(BaseGrid):
         num_clients: int,
         num_workers: int,
         gpus_per_worker: float = 0.0,
-        state_memory: int = STATE_MEMORY,
+        client_config: ConfigRecord | None = None,
     ) -> None:
         identify_server(RUN_ID)
         self._num_clients = num_clients
         self._timeout = float(run_config["round-timeout"]) or math.inf
-        self._folder = OwnedFolder("fedavg-app-grid-")
-        settings = WorkerSettings(
-            RUN_ID, run_config, num_clients, state_memory, gpus_per_worker,
-            self._folder.name, secrets.token_bytes(32),
+        self._settings = WorkerSettings(
+            RUN_ID, run_config, num_clients, gpus_per_worker, secrets.token_bytes(32), client_config
         )  # fmt: skip
-        self._dispatcher = Dispatcher(num_workers, settings)
-        self._previous_handler: Any = None
-        self._interrupted = False
+        self._failed_starts = 0
+        self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
+        # By client, the worker that keeps its state, or handles its message.
+        self._owner: dict[int, WorkerHandle] = {}
+        self._free: deque[PendingMessage] = deque()  # for any worker
+        self._batches: list[Batch] = []
+        self._replies: dict[str, Message] = {}
+        self._changed: set[int] = set()
+        self._seconds: dict[str, float] = {}  # what a message of each type took lately
 
     def __enter__(self) -> "RayGrid":
-        """Return the grid; an interrupt ends what it is doing from now on."""
-        if threading.current_thread() is threading.main_thread():
-            self._previous_handler = signal.signal(signal.SIGINT, self._interrupt)
+        """Return the grid."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the actors, and delete what they have on disk."""
-        if self._previous_handler is not None:
-            signal.signal(signal.SIGINT, self._previous_handler)
-        self._dispatcher.pool.kill()
-        self._folder.cleanup()
-
-    @property
-    def folder(self) -> str:
-        """Where the workers on this machine have their files, each in a folder of its own."""
-        return self._folder.name
+    def __exit__(self, *_: object) -> None:
+        """End the actors."""
+        for worker in self._workers:
+            worker.kill()
 
     def get_node_ids(self) -> list[int]:
         """Return one node id per virtual client."""
@@ -101,101 +100,217 @@ class RayGrid(BaseGrid):
 
     def worker_process_ids(self) -> list[int]:
         """Return the actors' process ids, once all have started."""
-        while not all(worker.ready for worker in self._dispatcher.pool.workers):
-            self.wait(CHECK_SECONDS)
-        return [worker.process_id for worker in self._dispatcher.pool.workers]
+        self._wait_until(lambda: all(worker.process_id for worker in self._workers))
+        return [worker.process_id for worker in self._workers]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Hand the messages to the workers; return the messages' ids."""
+        """Queue the messages, once there is a worker; return their ids."""
         pushed = list(messages)
         ids = [assign_message_id(message) for message in pushed]
-        due = time.monotonic() + self._timeout
+        self._receive()
+        # The round's time is not that in which workers start.
+        self._wait_until(lambda: any(worker.process_id for worker in self._workers))
+        timed = {one.metadata.message_type for one in pushed} != {MessageType.QUERY}
+        due = time.monotonic() + (self._timeout if timed else math.inf)
         margin = min(MARGIN_SECONDS, self._timeout / 10)
-        self._dispatcher.submit(pushed, MessageBatch(due - margin, due, shared_records(pushed)))
+        batch = Batch(pushed, due - margin, due - margin / 2)
+        self._batches.append(batch)
+        for pending in batch.waiting.values():
+            owner = self._owner.get(pending.partition)
+            (self._free if owner is None else owner.queue).append(pending)
+        self._hand_out()
         return ids
-
-    def wait(self, seconds: float) -> None:
-        """Return as soon as a worker has answered, after ``seconds`` at the latest.
-
-        Raises:
-            KeyboardInterrupt: There was an interrupt before, and Ray dropped its exception.
-        """
-        if self._interrupted:
-            raise KeyboardInterrupt
-        self._dispatcher.pool.wait(seconds)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return those replies that have come."""
-        self._dispatcher.receive()
-        self._dispatcher.send_queued()
-        replies = self._dispatcher.replies
+        self._receive()
         wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
-        return [replies.pop(message_id) for message_id in list(replies) if message_id in wanted]
+        found = [message_id for message_id in self._replies if message_id in wanted]
+        return [self._replies.pop(message_id) for message_id in found]
+
+    def wait(self, seconds: float) -> None:
+        """Return as soon as a worker has answered, after ``seconds`` at the latest."""
+        self._answering(min(seconds, CHECK_SECONDS))
 
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
         batches = evaluation_batches(task, data, config)
 
         def evaluate(arrays: ArrayRecord) -> tuple[float, float]:
-            dispatcher = self._dispatcher
-            results: dict[Batch, BatchResult] = {}
+            results: dict[TestBatch, BatchResult] = {}
             while missing := [batch for batch in batches if batch not in results]:
-                idle = dispatcher.idle_workers()
-                parts = {worker: missing[n :: len(idle)] for n, worker in enumerate(idle)}
-                for worker, part in parts.items():
-                    dispatcher.pool.attempt(
-                        worker, worker.request, "evaluate", data.options, arrays, part
-                    )
-                while any(self._is_unanswered(worker, "evaluate", None) for worker in parts):
-                    self._wait_for_answers()
-                for worker, part in parts.items():
-                    answer = dispatcher.answers.pop((worker, "evaluate", None), [])
-                    results |= zip(part, answer, strict=False)
+                self._wait_until(lambda: any(worker.idle for worker in self._workers))
+                idle = [worker for worker in self._workers if worker.idle]
+                parts = {one: missing[number :: len(idle)] for number, one in enumerate(idle)}
+                asked = {one: (data.options, arrays, part) for one, part in parts.items()}
+                for worker, answer in self._ask("evaluate", asked).items():
+                    results |= zip(parts[worker], answer or [], strict=False)
             return combine(results[batch] for batch in batches)
 
         return evaluate
 
     def changed_states(self) -> dict[int, bytes | None]:
         """Return, by partition, the states changed since the last call, pickled; None for none."""
-        dispatcher = self._dispatcher
-        changed, dispatcher.changed = dispatcher.changed, set()
-        while dispatcher.any_moving(changed):
-            self._wait_for_answers()
-        asked: dict[int, WorkerHandle] = {}
-        for client in changed & dispatcher.owner.keys():
-            asked[client] = dispatcher.owner[client]
-            dispatcher.pool.attempt(asked[client], asked[client].request, "pickled_state", client)
-        # A worker that dies meanwhile has lost its clients' states: they have none.
-        while any(self._is_unanswered(asked[client], "pickled_state", client) for client in asked):
-            self._wait_for_answers()
-        states = {
-            client: dispatcher.answers.pop((worker, "pickled_state", client), None)
-            for client, worker in asked.items()
-        }
-        return {client: states.get(client) for client in changed}
+        states: dict[int, bytes | None] = dict.fromkeys(self._changed)
+        by_worker: dict[WorkerHandle, list[int]] = {}
+        for client in self._changed & self._owner.keys():
+            by_worker.setdefault(self._owner[client], []).append(client)
+        self._changed = set()
+        for found in self._ask("states", {one: (own,) for one, own in by_worker.items()}).values():
+            states |= found or {}  # a worker that died has lost its clients' states
+        return states
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `changed_states` returned."""
         self.worker_process_ids()
-        dispatcher = self._dispatcher
+        parts: dict[WorkerHandle, tuple[dict[int, bytes]]] = {one: ({},) for one in self._workers}
         for number, (client, state) in enumerate(states.items()):
-            worker = dispatcher.pool.workers[number % len(dispatcher.pool.workers)]
-            dispatcher.owner[client] = worker
-            loaded = pickle.loads(state)  # noqa: S301 - our own
-            dispatcher.pool.attempt(worker, worker.request, "put_state", client, loaded)
+            self._owner[client] = self._workers[number % len(self._workers)]
+            parts[self._owner[client]][0][client] = state
+        self._ask("restore", parts)
 
-    def _wait_for_answers(self) -> None:
-        """Wait until a worker has answered, but not for one that hangs."""
-        self.wait(CHECK_SECONDS)
-        self._dispatcher.receive()
-        self._dispatcher.pool.replace_hanging()
+    def _ask(self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
+        WorkerHandle, Any
+    ]:  # fmt: skip
+        """Return what a method of these workers returns; None for those that die."""
+        calls = {worker: Call(name, given) for worker, given in arguments.items()}
+        for worker, call in calls.items():
+            self._send(worker, call)
+        self._wait_until(lambda: all(call.done for call in calls.values()))
+        return {worker: call.answer for worker, call in calls.items()}
 
-    def _is_unanswered(self, worker: WorkerHandle, name: str, key: object) -> bool:
-        """Return whether a request to a worker that is still alive has no answer yet."""
-        dispatcher = self._dispatcher
-        return worker in dispatcher.pool.workers and (worker, name, key) not in dispatcher.answers
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.wait(CHECK_SECONDS)
+            self._receive()
 
-    def _interrupt(self, *_: object) -> None:
-        """Raise, and again when a round goes on: Ray drops exceptions in its callbacks."""
-        self._interrupted = True
-        raise KeyboardInterrupt
+    def _answering(self, seconds: float) -> list[WorkerHandle]:
+        """Return the workers that have answered or died; wait ``seconds`` at most for the first."""
+        ready = connection.wait([worker.fileno() for worker in self._workers], seconds)
+        return [worker for worker in self._workers if worker.fileno() in ready]
+
+    def _receive(self) -> None:
+        """Take in what workers have answered, look at deadlines, and hand out work."""
+        for worker in self._answering(0):
+            try:
+                self._take(worker, worker.receive())
+            except WorkerDiedError as error:
+                self._replace(worker, str(error))
+        now = time.monotonic()
+        for batch in [one for one in self._batches if now >= one.due or not one.waiting]:
+            self._batches.remove(batch)
+            self._answer_overdue(batch)
+        for worker in list(self._workers):
+            begun = worker.calls[0].pending if worker.calls else []
+            if begun and now > begun[0].batch.deadline + GRACE_SECONDS:
+                self._replace(worker, "a client hung beyond the round's deadline, and it was ended")
+        self._hand_out()
+
+    def _take(self, worker: WorkerHandle, call: Call) -> None:
+        """Keep what a worker has answered."""
+        if isinstance(call.answer, WorkerError):
+            if not call.pending:
+                logger.error("worker %d raised:\n%s", worker.number, call.answer.traceback.rstrip())
+                raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")
+            for pending in call.pending:
+                self._keep_reply(pending, error_reply(pending.message, call.answer.traceback))
+        elif call.pending:
+            handled, seconds = call.answer
+            kind, each = call.pending[0].kind, seconds / len(handled)
+            self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
+            for pending, one in zip(call.pending, handled, strict=True):
+                if one.had_state or one.has_state:
+                    self._changed.add(pending.partition)
+                client = pending.partition
+                if not one.has_state and all(other.partition != client for other in worker.queue):
+                    self._owner.pop(client, None)
+                self._keep_reply(pending, one.reply)
+
+    def _hand_out(self) -> None:
+        """Give the workers the clients whose state they have, and their shares of the others."""
+        ready = [worker for worker in self._workers if worker.process_id]
+        total = len(self._free) + sum(worker.load for worker in ready)
+        even = math.ceil(total / max(len(ready), 1))
+        for worker in ready:
+            if not worker.idle and not self._may_have_another(worker):
+                continue
+            chosen: list[PendingMessage] = []
+            shares = ((worker.queue, len(worker.queue)), (self._free, even - worker.load))
+            for queue, most in shares:
+                while queue and most > 0 and self._has_room(worker, chosen, queue[0]):
+                    pending = queue.popleft()
+                    owner = self._owner.setdefault(pending.partition, worker)
+                    if owner is worker:
+                        chosen.append(pending)
+                        most -= 1
+                    else:  # an earlier message to the same client is there
+                        owner.queue.append(pending)
+            if chosen:
+                left = chosen[0].batch.deadline - time.monotonic()
+                arguments = ([one.line() for one in chosen], None if left == math.inf else left)
+                self._send(worker, Call("handle", arguments, chosen))
+
+    def _may_have_another(self, worker: WorkerHandle) -> bool:
+        """Return whether a worker that has a task may have the next."""
+        first = worker.calls[0].pending
+        seconds = self._seconds.get(first[0].kind, math.inf) if first else math.inf
+        return len(worker.calls) == 1 and seconds <= SHORT_SECONDS
+
+    def _has_room(
+        self, worker: WorkerHandle, chosen: list[PendingMessage], pending: PendingMessage
+    ) -> bool:
+        """Return whether a worker's task of these messages may have this one, too."""
+        seconds = len(chosen) * self._seconds.get(pending.kind, math.inf) if chosen else 0.0
+        return seconds < worker.task_seconds and pending.batch is (chosen or [pending])[0].batch
+
+    def _keep_reply(self, pending: PendingMessage, reply: Message) -> None:
+        """Keep a message's first reply until it is taken."""
+        message_id = pending.message.metadata.message_id
+        if pending.batch.waiting.pop(message_id, None) is not None:
+            assign_message_id(reply)
+            self._replies[message_id] = reply
+
+    def _answer_overdue(self, batch: Batch) -> None:
+        """Answer a batch's messages in place of workers that did not."""
+        for queue in (self._free, *(worker.queue for worker in self._workers)):
+            for pending in [one for one in queue if one.batch is batch]:
+                queue.remove(pending)
+                self._keep_reply(pending, error_reply(pending.message, NOT_BEGUN))
+        begun = {one for worker in self._workers for call in list(worker.calls)[:1]
+                 for one in call.pending}  # fmt: skip
+        for pending in list(batch.waiting.values()):
+            reason = LATE if pending in begun else NOT_BEGUN
+            self._keep_reply(pending, error_reply(pending.message, reason))
+
+    def _send(self, worker: WorkerHandle, call: Call) -> None:
+        try:
+            worker.send(call)
+        except WorkerDiedError as error:
+            self._replace(worker, str(error))
+
+    def _replace(self, worker: WorkerHandle, cause: str) -> None:
+        """Start another worker; answer the messages that this one had begun with an error.
+
+        Its clients lose their states; the messages that it had not begun go to other workers.
+
+        Raises:
+            RunError: Workers die as they start, again and again.
+        """
+        self._failed_starts += not worker.process_id
+        if self._failed_starts > MAX_FAILED_STARTS:
+            raise RunError(f"no worker can start: {cause}")
+        died = f"worker {worker.number} died: {cause}"
+        logger.warning("%s; it is replaced and its clients lose their state", died)
+        worker.kill()
+        self._workers[worker.number] = WorkerHandle(worker.number, self._settings)
+        lost = {client for client, owner in self._owner.items() if owner is worker}
+        self._changed |= lost
+        self._owner = {client: self._owner[client] for client in self._owner.keys() - lost}
+        for call in worker.calls:
+            call.done = True
+        begun, *others = [call.pending for call in worker.calls] or [[]]
+        clients = ", ".join(str(one.partition) for one in begun)
+        for pending in begun:
+            reason = f"{died} (it had client {clients})"
+            self._keep_reply(pending, error_reply(pending.message, reason))
+        self._free.extend([*chain.from_iterable(others), *worker.queue])

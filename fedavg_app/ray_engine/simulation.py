@@ -9,6 +9,7 @@ from fedavg_app.config import RunConfig, check_config, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import prepare
+from fedavg_app.server.run_components import check_names
 
 logger = logging.getLogger("fedavg_app.simulation")
 
@@ -18,43 +19,41 @@ def simulate(
     num_workers: int = 0,
     gpus_per_worker: float | Literal["auto"] = "auto",
     ray_address: str = "",
-    state_memory: float = 1024,
     callbacks: Sequence[MakeCallback] = (),
 ) -> TrainingResult:
     """Run the app on virtual clients; results go to a new folder in the config's run-dir.
 
     Args:
         config: The run's settings.
-        num_workers: How many Ray actors; 0 means one per CPU core.
+        num_workers: How many Ray actors; 0 means one per CPU that may be used.
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
-        state_memory: MiB of clients' states that each actor keeps in memory.
         callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
 
     Raises:
         ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and
-            `fedavg_app.server_app.run` do; the first two before Ray starts.
+            `fedavg_app.server_app.run` do.
     """
     config = check_config(with_clients(config))
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    # Before Ray starts, which takes seconds; importing torch and loading the data take some, too.
-    logger.info("checking the settings and the data of %s on %s", config.strategy, config.task)
+    check_names(config)
     check_reachable(ray_address)
-    prepared = prepare(config)
-    # Not at the top: they import torch, without which a misspelt name is found sooner.
-    from fedavg_app.ray_engine.ray_grid import RayGrid
-    from fedavg_app.server_app import run
-
     logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
-    with (
-        ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as resources,
-        RayGrid(
+    # Ray and its workers start while this process imports torch and loads the data.
+    with ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as started:
+        logger.info("checking the settings and the data of %s on %s", config.strategy, config.task)
+        prepared = prepare(config)
+        # Not at the top: they import torch.
+        from fedavg_app.ray_engine.ray_grid import RayGrid
+        from fedavg_app.server_app import client_config, run
+
+        resources = started()
+        with RayGrid(
             run_config,
             config.num_clients,
             resources.workers,
             resources.gpus_per_worker,
-            int(state_memory * 2**20),
-        ) as grid,
-    ):
-        return run(grid, prepared, grid.evaluation, callbacks)
+            client_config(config, prepared.data),
+        ) as grid:
+            return run(grid, prepared, grid.evaluation, callbacks)

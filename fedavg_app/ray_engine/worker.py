@@ -1,43 +1,40 @@
 """One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
 
-Ray starts it, places it and notices its death. Requests come over a connection of its own, which
-takes 0.1 ms where a Ray call takes 1 ms and more; `worker_handle` is its other end. To a driver on
-another Ray node it leads through a `relay`.
+It imports torch and loads the data once, and keeps the states of its clients between rounds.
 """
 
 import math
 import os
+import pickle
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Listener
-from pathlib import Path
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import ray
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict, UserConfig
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
 
 import tasks
+from fedavg_app.client.task_client import task_client
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
-from fedavg_app.flower_internals import FIRST_NODE_ID
+from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
-from fedavg_app.ray_engine.client_call import ClientCall, HandledMessage
-from fedavg_app.ray_engine.client_states import ClientStates
-from fedavg_app.ray_engine.local_connection import Address, listen
-from fedavg_app.ray_engine.owned_folder import OwnedFolder
-from fedavg_app.ray_engine.relay import start_relay
-from fedavg_app.ray_engine.request_queue import Answer, Request, RequestQueue, WorkerError
+from fedavg_app.ray_engine.messages import Line, Record, make_message, own_records
+from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
 
-T = TypeVar("T")
-
-# Answers that follow each other faster than this are sent together.
-FLUSH_SECONDS = 0.003
+LATE = "still at work at the round's deadline"
+NOT_BEGUN = "not begun before the round's deadline"
 
 
 @dataclass(frozen=True)
@@ -48,19 +45,36 @@ class WorkerSettings:
         run_id: The run's number.
         run_config: The run config that clients see.
         num_clients: K.
-        state_memory: Bytes of clients' states that the worker keeps in memory.
         gpu_share: The share of a GPU that it has; it may use that share of its memory.
-        folder: Where files of its own go, if it is on the driver's machine.
-        key: The secret with which connections begin.
+        key: The secret with which the driver's connection begins.
+        client_config: What messages tell clients; with it the worker loads the data as it starts.
     """
 
     run_id: int
     run_config: UserConfig
     num_clients: int
-    state_memory: int
     gpu_share: float
-    folder: str
     key: bytes
+    client_config: ConfigRecord | None
+
+
+class WorkerError(NamedTuple):
+    """Why a worker could not answer a request: the error in one line, and its traceback."""
+
+    reason: str
+    traceback: str
+
+
+class HandledClient(NamedTuple):
+    """A client's reply, and whether it had a state before and has one now."""
+
+    reply: Message
+    had_state: bool
+    has_state: bool
+
+
+class DeadlineError(BaseException):
+    """A client was not done at the deadline. No ``except Exception`` of its code stops this."""
 
 
 class Worker:
@@ -71,94 +85,101 @@ class Worker:
         if settings.gpu_share and torch.cuda.is_available():
             torch.cuda.set_per_process_memory_fraction(min(settings.gpu_share, 1.0))
         self._settings = settings
-        # The driver deletes its folder even where this process is killed.
-        parent = settings.folder if Path(settings.folder).is_dir() else None
-        self._folder = OwnedFolder("fedavg-app-worker-", parent)
-        self._states = ClientStates(settings.state_memory, Path(self._folder.name))
+        self._states: dict[int, RecordDict] = {}  # by partition
+        # Of the round whose clients it has: what their messages share, and when they must be done.
+        self._shared: list[Record] = []
+        self._deadline = math.inf
         self._listener: Listener | None = None
-        self._relay: Any = None
         self._evaluation: CentralEvaluation | None = None
+        if settings.client_config is not None:
+            config: Any = dict(settings.client_config)
+            with suppress(Exception):  # a client raises it again, and its reply says so
+                task_client({PARTITION_ID: 0}, settings.run_config, config)
 
-    def listen(self, driver_node: str) -> tuple[int, Address, Any]:
-        """Listen for the driver's connection.
-
-        Returns:
-            This process's id; the address; and a relay that the driver can reach it by, None where
-            the driver is on the same Ray node.
-        """
-        self._listener = listen(self._settings.key)
+    def start(self, driver_node: str) -> tuple[int, Any]:
+        """Return this process's id, and where it listens if the driver is on the same Ray node."""
         if ray.get_runtime_context().get_node_id() != driver_node:
-            self._relay = start_relay()  # kept: it ends when nobody refers to it
-        return os.getpid(), self._listener.address, self._relay
+            return os.getpid(), None
+        self._listener = Listener(("127.0.0.1", 0), authkey=self._settings.key)
+        return os.getpid(), self._listener.address
 
     def serve(self) -> None:
-        """Answer requests until the driver closes the connection."""
+        """Answer the requests of the driver's connection until it is closed."""
         assert self._listener is not None
-        with self._listener, self._listener.accept() as connection:
-            queue = RequestQueue(connection)
-            while True:
-                requests = queue.take()
-                answers: list[Answer] = []
-                sent = time.monotonic()
-                for request in requests:
-                    answers.append(self._answer(request))
-                    if time.monotonic() - sent > FLUSH_SECONDS:
-                        queue.send_answers(answers)
-                        answers, sent = [], time.monotonic()
-                if queue.ended:
-                    self._folder.cleanup()
-                    return  # Ray ends this process
-                if queue.closed:
-                    self._folder.cleanup()
-                    os._exit(0)  # without Ray's own shutdown: the driver is gone
-                queue.send_answers(answers)
+        requests: SimpleQueue[tuple[bytes, bytes | None] | None] = SimpleQueue()
 
-    def _answer(self, request: Request) -> Answer:
-        received, (name, *arguments) = request
-        if name == "handle":
-            message, seconds = arguments
-            return _attempt(lambda: self.handle(message, seconds, received))
-        return _attempt(lambda: getattr(self, name)(*arguments))
+        def read() -> None:
+            with suppress(EOFError, OSError):
+                while True:
+                    requests.put(connection.recv())
+            requests.put(None)
 
-    def put_state(self, partition: int, state: RecordDict) -> None:
-        """Store the state of a client that another worker had."""
-        self._states.put(partition, state)
+        with self._listener, self._listener.accept() as connection, suppress(OSError):
+            set_tcp_nodelay(connection)
+            # On a thread: else each end, sending, might wait for the other to read.
+            threading.Thread(target=read, daemon=True).start()
+            while (request := requests.get()) is not None:
+                connection.send_bytes(self.answer(*request))
 
-    def pop_state(self, partition: int) -> RecordDict:
-        """Remove and return a client's state, for the worker that is to have it."""
-        return self._states.pop(partition)
-
-    def pickled_state(self, partition: int) -> bytes | None:
-        """Return a client's state, pickled; None where it has none."""
-        return self._states.pickled(partition)
-
-    def handle(self, message: Message, seconds: float | None, received: float) -> HandledMessage:
-        """Run the ClientApp on a message.
+    def answer(self, request: bytes, shared: bytes | None) -> bytes:
+        """Call one of the methods below; return what it returns, or a `WorkerError`.
 
         Args:
-            message: For the client whose node it names.
-            seconds: From the time it was received to the round's deadline, None for none.
-            received: That time, on the monotonic clock.
+            request: The method's name and arguments, pickled by the driver.
+            shared: The records that the lines of messages refer to, where they are new.
         """
-        call = self._begin(message, seconds, received)
-        call.handle(app)
-        return self._finish(call)
+        try:
+            if shared is not None:
+                self._shared, self._deadline = pickle.loads(shared), math.inf  # noqa: S301
+            name, arguments = pickle.loads(request)  # noqa: S301
+            result = getattr(self, name)(*arguments)
+        except BaseException as error:
+            reason = "".join(traceback.format_exception_only(error)).strip()
+            result = WorkerError(reason, traceback.format_exc())
+        return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
 
-    def _begin(self, message: Message, seconds: float | None, received: float) -> ClientCall:
+    def handle(
+        self, lines: Sequence[Line], seconds: float | None
+    ) -> tuple[list[HandledClient], float]:
+        """Run the ClientApp on messages; return what came of each, and the seconds it took.
+
+        Args:
+            lines: The messages, for the clients of the nodes that they name.
+            seconds: What is left of the round as the first client begins; None for no limit.
+                While a client of an earlier task was late, the round's time went on.
+        """
+        began = time.monotonic()
+        if seconds is not None:
+            self._deadline = min(self._deadline, began + seconds)
+        return [self._client(line) for line in lines], time.monotonic() - began
+
+    def _client(self, line: Line) -> HandledClient:
+        message = make_message(line, self._shared)
         partition = message.metadata.dst_node_id - FIRST_NODE_ID
+        before = after = self._states.pop(partition, RecordDict())
         context = Context(
             run_id=self._settings.run_id,
             node_id=message.metadata.dst_node_id,
             node_config={PARTITION_ID: partition, NUM_PARTITIONS: self._settings.num_clients},
-            state=self._states.pop(partition),
-            run_config=self._settings.run_config,
+            state=own_records(before),
+            run_config=dict(self._settings.run_config),
         )
-        return ClientCall(message, context, math.inf if seconds is None else received + seconds)
-
-    def _finish(self, call: ClientCall) -> HandledMessage:
-        assert call.reply is not None
-        self._states.put(int(call.context.node_config[PARTITION_ID]), call.state)
-        return HandledMessage(call.reply, bool(call.state), call.seconds)
+        try:
+            try:
+                with interrupted_at(self._deadline):
+                    reply = app(message, context)
+            finally:
+                after = context.state  # a SuperNode keeps it where the client raised, too
+            if not isinstance(reply, Message):
+                raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
+        except DeadlineError as error:
+            after = before  # it may have been changing its state
+            reply = error_reply(message, str(error))
+        except BaseException:  # sys.exit in a client's code is that client's error
+            reply = error_reply(message, traceback.format_exc())
+        if after:
+            self._states[partition] = after
+        return HandledClient(reply, bool(before), bool(after))
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]
@@ -170,11 +191,38 @@ class Worker:
             self._evaluation = CentralEvaluation(task, task.dataset(options), config)
         return self._evaluation.batch_results(arrays, batches)
 
+    def states(self, partitions: Sequence[int]) -> dict[int, bytes]:
+        """Return these clients' states, pickled."""
+        return {one: pickle.dumps(self._states[one]) for one in partitions if one in self._states}
 
-def _attempt(action: Callable[[], T]) -> T | WorkerError:
-    """Return what the action returns, or why it could not."""
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        """Give clients the states that `states` returned."""
+        self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
+
+
+@contextmanager
+def interrupted_at(deadline: float) -> Iterator[None]:
+    """Raise `DeadlineError` in what runs inside once the deadline has come, or before it begins.
+
+    It interrupts Python code, waiting included, but no call of a library that hangs.
+
+    Args:
+        deadline: On the monotonic clock; infinity for none.
+    """
+    if deadline == math.inf:
+        yield
+        return
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlineError(NOT_BEGUN)
+
+    def expire(*_: object) -> None:
+        raise DeadlineError(LATE)
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, left)
     try:
-        return action()
-    except Exception as error:
-        reason = "".join(traceback.format_exception_only(error)).strip()
-        return WorkerError(reason, traceback.format_exc())
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -43,10 +43,7 @@ def resolve(config: RunConfig) -> Components:
             in that way, a round needs more replies than it has clients, an array of the model
             cannot be sent or trained by the strategy, or none of them can stay on the clients.
     """
-    # Names first: a misspelt one is found before torch is imported.
-    load_component("task", config.task, tasks.check_name)
-    load_component("strategy", config.strategy, strategies.load)
-    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
+    check_names(config)
     task = load_task(config)
     check_partition(config, task)
     model = GlobalModel.initial(task, config)
@@ -54,6 +51,17 @@ def resolve(config: RunConfig) -> Components:
     load_mods(config.client_mods)
     check_local_arrays(config, model, strategy)
     return Components(task, model, strategy, make_plan(config, task))
+
+
+def check_names(config: RunConfig) -> None:
+    """Check the names that the config gives; torch is not imported for it.
+
+    Raises:
+        ConfigError: There is no such task, strategy or partition.
+    """
+    load_component("task", config.task, tasks.check_name)
+    load_component("strategy", config.strategy, strategies.load)
+    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
 
 
 def build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Error, Message
+from flwr.app import Array, Error, Message
 from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
@@ -59,3 +59,32 @@ def signs_of_life(message, context, call_next):
     with Path(os.environ["SIGNS_OF_LIFE"]).open("a") as file:
         file.write(json.dumps(signs) + "\n")
     return call_next(message, context)
+
+
+def overwriting(message, context, call_next):
+    """Overwrite all that the client was given, once it is done."""
+    given = [
+        array for record in message.content.array_records.values() for array in record.values()
+    ]
+    reply = overwriting_records(message, context, call_next)
+    for array in given:
+        array.data, array.shape = bytes(len(array.data)), (0,)
+    return reply
+
+
+def overwriting_records(message, context, call_next):
+    """Overwrite the same but for the arrays themselves, which a strategy may keep in its state."""
+    reply = call_next(message, context)
+    for name, record in list(message.content.items()):
+        for key, value in list(record.items()):
+            if isinstance(value, Array):
+                record[key] = Array(np.zeros(1, np.float32))
+            elif isinstance(value, list):
+                value.clear()
+            elif isinstance(value, float):
+                record[key] = value / 2
+        record["left"] = next(iter(record.values()), 0)
+        del message.content[name]
+    context.run_config.clear()
+    context.node_config.clear()
+    return reply

@@ -58,11 +58,11 @@ def run_all_on_ray():
     """Run all configs on RayGrid."""
     from fedavg_app.ray_engine.ray_cluster import ray_cluster
 
-    with ray_cluster("", 1, 0, "cpu") as resources:
+    with ray_cluster("", 1, 0, "cpu") as started:
         from fedavg_app.ray_engine.ray_grid import RayGrid
 
         for name, config in CONFIGS.items():
-            with RayGrid(config, config["num-clients"], resources.workers) as grid:
+            with RayGrid(config, config["num-clients"], started().workers) as grid:
                 run(name, config, grid, grid.evaluation)
 
 

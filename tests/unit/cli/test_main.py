@@ -39,8 +39,6 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         (["run", "--strategy", "fedavgg"], "error: strategy = 'fedavgg': known strategies:"),
         (["run", "--local-epochs", "0"], "error: local-epochs = 0"),
         (["run", "--num-workers=-2"], "error: Invalid value for '--num-workers': -2"),
-        (["run", "--state-memory=0"], "error: state-memory = 0.0"),
-        (["run", "--state-memory=inf"], "error: state-memory = inf"),
         (["run", "--gpus-per-worker=x"], "error: gpus-per-worker = 'x'"),
         (["run", "--learning-rate=inf"], "error: learning-rate = 'inf'"),
         (["run", "--learning-rate=1e30"], "error: learning-rate = '1e30'"),

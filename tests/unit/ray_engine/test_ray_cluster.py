@@ -1,6 +1,7 @@
 """How a cluster's resources are divided on workers; Ray is not started."""
 
 import pytest
+import ray
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.ray_engine import ray_cluster
@@ -11,7 +12,7 @@ from fedavg_app.ray_engine.ray_cluster import WorkerResources
 def divide(monkeypatch):
     def divided(cpus, gpus, num_workers=0, gpus_per_worker="auto", device="auto"):
         resources = {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}
-        monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: resources)
+        monkeypatch.setattr(ray, "cluster_resources", lambda: resources)
         return ray_cluster._worker_resources(num_workers, gpus_per_worker, device)
 
     return divided
@@ -70,9 +71,20 @@ def test_start_that_ray_gives_up_is_one_line(monkeypatch):
     def give_up(**options):
         raise Exception("The current node timed out during startup.\nmore")  # noqa: TRY002
 
-    monkeypatch.setattr(ray_cluster.ray, "init", give_up)
+    monkeypatch.setattr(ray, "init", give_up)
     with (
         pytest.raises(RunError, match=r"^Ray cannot start on this machine: The .* startup\.$"),
-        ray_cluster.ray_cluster("", 1, 0.0, "cpu"),
+        ray_cluster.ray_cluster("", 1, 0.0, "cpu") as started,
     ):
-        pass
+        started()
+
+
+def test_ray_is_told_how_many_cpus_may_be_used(monkeypatch):
+    """In a container with half a CPU it would find none, and place no worker."""
+    found = []
+    monkeypatch.setattr(ray_cluster, "usable_cpus", lambda: (1, "half a CPU"))
+    monkeypatch.setattr(ray, "init", lambda **options: found.append(options["num_cpus"]))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
+    with ray_cluster.ray_cluster("", 0, 0.0, "cpu") as started:
+        assert started().workers == 1
+    assert found == [1]

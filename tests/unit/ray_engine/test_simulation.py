@@ -1,4 +1,6 @@
-"""What is wrong with a run's settings is said before Ray starts."""
+"""What is wrong with a run's settings is said before its workers start."""
+
+from contextlib import nullcontext
 
 import pytest
 
@@ -18,18 +20,18 @@ CONFIG = RunConfig(
 )  # fmt: skip
 
 
-class RayStartedError(Exception):
-    """Ray would have been started."""
+class WorkersStartedError(Exception):
+    """Workers would have been started."""
 
 
 @pytest.fixture
 def refusal(monkeypatch):
     """Return what says why a config is refused."""
 
-    def start_ray(*_):
-        raise RayStartedError
+    def start_workers():
+        raise WorkersStartedError
 
-    monkeypatch.setattr(simulation, "ray_cluster", start_ray)
+    monkeypatch.setattr(simulation, "ray_cluster", lambda *_: nullcontext(start_workers))
 
     def refused(config, **options):
         with pytest.raises((ConfigError, DataError)) as caught:
@@ -54,7 +56,7 @@ def refusal(monkeypatch):
         ({"resume": "/nowhere"}, "resume = '/nowhere': give the folder of a federated run"),
     ],
 )
-def test_setting_that_cannot_be_used_is_refused_before_ray_starts(refusal, changes, why):
+def test_setting_that_cannot_be_used_is_refused_before_workers_start(refusal, changes, why):
     assert refusal(CONFIG.model_copy(update=changes)).startswith(why)
 
 
@@ -64,7 +66,7 @@ def test_cluster_that_cannot_be_reached_is_refused_before_the_data_are_loaded(re
     assert refusal(config, ray_address="127.0.0.1:1").startswith(why)
 
 
-def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_ray_starts(
+def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_workers_start(
     refusal, tmp_path
 ):
     config = with_clients(CONFIG.model_copy(update={"run_dir": str(tmp_path)}))
@@ -74,6 +76,6 @@ def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_ray_start
     assert refusal(resumed) == "num-server-rounds = 1: the run has completed 2 rounds; give more"
 
 
-def test_config_that_can_be_used_starts_ray(refusal):
-    with pytest.raises(RayStartedError):
+def test_config_that_can_be_used_starts_workers(refusal):
+    with pytest.raises(WorkersStartedError):
         simulation.simulate(CONFIG)

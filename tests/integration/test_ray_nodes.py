@@ -1,21 +1,14 @@
-"""RayGrid on two Ray nodes: a worker beside the driver, and one that is reached through a relay."""
+"""RayGrid on two Ray nodes: a worker beside the driver, and one that is reached by Ray calls."""
 
-import os
 import re
-import threading
-from contextlib import suppress
-from multiprocessing import AuthenticationError
 
 import pytest
-import ray
 from ray._private import state as ray_state
 
 from fedavg_app import server_app
 from fedavg_app.config import RunConfig
-from fedavg_app.ray_engine.local_connection import listen
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.ray_engine.relay import PART_BYTES, RelayedConnection, start_relay
 from fedavg_app.server.evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
@@ -35,7 +28,6 @@ CONFIG = {
     "learning-rate": 0.05,
     "partition": "shards",
 }
-RELAY = "ray::Relay"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +43,8 @@ def nodes(tmp_path_factory):
         processes.environment[faulty_task.FLAG] = str(flag)
         # An address of its own: the driver joins the node that has this machine's.
         processes.ray(f"--address={address}", "--num-cpus=1", "--node-ip-address=127.0.0.2")
-        with ray_cluster(address, 2, "auto", "cpu"):
+        with ray_cluster(address, 2, "auto", "cpu") as started:
+            started()
             yield processes, flag
 
 
@@ -80,10 +73,9 @@ def run_in_process(config):
 
 
 def remote_worker(grid, processes):
-    """Return the process of the worker that is on the relay's node."""
-    workers = grid.worker_process_ids()
-    (relay,) = processes.living(RELAY)
-    (worker,) = [pid for pid in workers if parent(pid) == parent(relay)]
+    """Return the process of the worker on the second node."""
+    (raylet,) = processes.living("--node_ip_address=127.0.0.2")
+    (worker,) = [pid for pid in grid.worker_process_ids() if parent(pid) == raylet]
     return worker
 
 
@@ -106,71 +98,31 @@ def test_two_nodes_train_the_same_model_as_one_process(make_config, processes, c
     assert [m.test_loss for m in expected.history] == [m.test_loss for m in result.history]
 
 
-@pytest.mark.parametrize("how", ["kill", "kill the relay"])
-def test_killed_worker_or_relay_costs_one_reply(make_config, processes, flag, how):
+def test_killed_worker_of_the_second_node_is_replaced(make_config, processes, flag):
     config = make_config()
     with ray_grid(config) as grid:
         before, remote = grid.worker_process_ids(), remote_worker(grid, processes)
-        relays = processes.living(RELAY)
-        flag.write_text(how)
+        flag.write_text("kill")
         result = server_app.run(grid, prepare(config), CentralEvaluation)
         assert set(before) - set(grid.worker_process_ids()) == {remote}
         assert remote_worker(grid, processes) != remote
-        assert not set(relays) & set(processes.living(RELAY))
-    (reason,) = [reason for metrics in result.history for reason in metrics.rejected.values()]
-    assert re.search(r"worker \d died: ", reason)
+    reasons = {reason for metrics in result.history for reason in metrics.rejected.values()}
+    assert len(reasons) == 1
+    assert re.match(r"worker \d died: its process crashed or was killed \(", reasons.pop())
     assert len(result.history) == 6
     assert result.history[-1].accuracy > result.history[0].accuracy
 
 
-def test_no_process_or_thread_is_left_when_the_grid_is_closed(make_config, processes):
-    before = set(threading.enumerate())
+def test_no_process_is_left_when_the_grid_is_closed(make_config, processes):
     with ray_grid(make_config()) as grid:
-        workers, relays = grid.worker_process_ids(), processes.living(RELAY)
-        assert len(relays) == 1
-        assert len(set(threading.enumerate()) - before) >= 2
-    assert set(threading.enumerate()) <= before
-    assert until(lambda: not set(processes.living()) & {*workers, *relays}, 30)
+        workers = grid.worker_process_ids()
+    assert until(lambda: not set(processes.living()) & set(workers), 30)
 
 
-def test_only_ray_listens_on_the_network(make_config, processes):
+def test_only_ray_listens_on_the_network(make_config):
     with ray_grid(make_config()) as grid:
-        workers, relays = grid.worker_process_ids(), processes.living(RELAY)
+        workers = grid.worker_process_ids()
         actors = ray_state.actors().values()
         of_ray = {(actor["Pid"], actor["Address"]["Port"]) for actor in actors}
-        ends = {(pid, *end) for pid in (*workers, *relays) for end in listening(pid)}
-        local = {end for end in ends if end[1] == "127.0.0.1"}
-    assert {pid for pid, _, _ in local} == set(workers)
-    assert {(pid, port) for pid, _, port in ends - local} <= of_ray
-
-
-def test_relay_needs_the_secret_and_passes_on_messages_of_any_size(nodes):
-    with listen(b"key") as listener:
-        relay = start_relay()
-        refusing = threading.Thread(target=refuse, args=[listener])
-        refusing.start()
-        with pytest.raises(ray.exceptions.RayError, match="AuthenticationError"):
-            RelayedConnection(relay, listener.address, b"another key")
-        refusing.join()
-
-        echoing = threading.Thread(target=echo, args=[listener])
-        echoing.start()
-        connection = RelayedConnection(relay, listener.address, b"key")
-        for size in (0, 1, PART_BYTES, 2**20 + 1, 2**25):
-            data = os.urandom(size)
-            connection.send_bytes(data)
-            assert connection.recv_bytes() == data
-        connection.close()
-        echoing.join(30)
-        assert not echoing.is_alive()
-
-
-def refuse(listener):
-    with pytest.raises(AuthenticationError):
-        listener.accept()
-
-
-def echo(listener):
-    with listener.accept() as connection, suppress(EOFError, OSError):
-        while True:
-            connection.send_bytes(connection.recv_bytes())
+        ends = {(pid, *end) for pid in workers for end in listening(pid)}
+    assert {(pid, port) for pid, address, port in ends if address != "127.0.0.1"} <= of_ray

@@ -5,11 +5,13 @@ FedAdam and the differential privacy of the document itself are in test_document
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import local_superlink, run_app
 
@@ -25,8 +27,7 @@ STRATEGIES = {
     "DifferentialPrivacyServerSideFixedClipping": PRIVACY,
     "QFedAvg": "client-learning-rate = 0.04",
 }
-# Under `simulation.py` the others differ in arithmetic only, which other tests have.
-QUICK = ("FedProx", "Krum", "QFedAvg")
+QUICK = ("Krum",)  # and the two of the document
 KEYS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
     "num-server-rounds": 2,
@@ -63,7 +64,7 @@ def test_simulation_trains_with_it(name, tmp_path):
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield environment
+        yield environment | {"PYTHONPATH": str(ROOT)}  # for the mods of tests
 
 
 @pytest.mark.slow
@@ -72,6 +73,28 @@ def test_flwr_run_trains_with_it(name, environment, tmp_path):
     shown, status = run_app(environment, config(name, tmp_path / "runs"), 4)
     assert status["status"] == "finished:completed", shown
     check_run(tmp_path / "runs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mod", "reason"),
+    [
+        ("dying", "no usable reply in round 2: "),
+        (
+            "reading",
+            r"no usable reply in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line",
+        ),
+    ],
+)
+def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_path):
+    """Flower replaces no process of its simulation that died."""
+    keys = {**KEYS, "client-mods": f"{client_mods.HERE}:{mod}", "run-dir": str(tmp_path / "runs")}
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:failed"
+    assert re.search(reason, shown)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["status"] == "no-replies"
+    assert (folder / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

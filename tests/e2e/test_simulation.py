@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import data_slices
+from tests.support.documents import examples
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +36,18 @@ def test_main_command_learns_on_the_embedded_digits(tmp_path):
     }  # fmt: skip
     assert re.search(r"round +40/40 +accuracy 0\.8", done.stdout)
     assert str(folder) in done.stdout
+
+
+def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
+    (tmp_path / "fedavgm.py").write_text(examples(ROOT / "README.md")["fedavgm.py"])
+    command = [
+        str(Path(sys.executable).parent / "fedavg"), "run", "--strategy", "fedavgm:FedAvgM",
+        "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "2",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["rejected-replies"] == 0
 
 
 def test_central_and_partition_take_the_tasks_and_data_of_run(tmp_path):

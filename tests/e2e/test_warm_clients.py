@@ -84,6 +84,14 @@ def test_client_that_is_killed_is_replied_for_at_once(deployment, tmp_path):
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
 
 
+def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tmp_path):
+    Path(deployment.environment[FLAG]).write_text("raise")
+    records = history(deployment.train(tmp_path, **FAULTY))
+    (reason,) = records[1]["rejected"].values()
+    place = r"\(\S+/tests/support/faulty_task\.py, line \d+\)"
+    assert re.fullmatch(f"ValueError: this client's disk is broken {place}", reason), reason
+
+
 def test_each_message_has_a_process_of_its_own_and_the_code_of_its_run(deployment, tmp_path):
     signs = Path(deployment.environment["SIGNS_OF_LIFE"])
     deployment.train(tmp_path, **{**KEYS, "client-mods": "tests.support.client_mods:signs_of_life"})

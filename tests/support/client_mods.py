@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def inner(message, context, call_next):
     reply = call_next(message, context)
     calls.append(tuple(reply.content))
     return reply
+
+
+def dying(message, context, call_next):
+    """Kill the process of every client of round 2."""
+    if message.content["config"]["server-round"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call_next(message, context)
 
 
 def reading(message, context, call_next):

@@ -165,7 +165,7 @@ def test_owners_that_only_one_split_has_are_refused():
             "dirichlet",
             {"alpha": 0.01},
             50,
-            "'alpha = 0.01, minimum-examples = 1': 10 draws left some of the 50 clients",
+            "'alpha = 0.01, minimum-examples = 1': any draw leaves some of the 50 clients",
         ),
         (
             "shards",

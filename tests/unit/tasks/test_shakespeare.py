@@ -44,7 +44,7 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
 def test_full_gradient_weights_characters_not_lines(monkeypatch):
     """The gradient of the mean over all characters, also in chunks of lines of unequal lengths."""
     train, _ = small()
-    model = SHAKESPEARE_LSTM.initial_model(2)
+    model = SHAKESPEARE_LSTM.initial_model(2).double()
     weights = [array.numpy().copy() for array in model.state_dict().values()]
     examples = Examples.stored(SHAKESPEARE_LSTM, train, torch.device("cpu"), training=True)
     client = TaskClient(SHAKESPEARE_LSTM, model, examples)
@@ -54,4 +54,5 @@ def test_full_gradient_weights_characters_not_lines(monkeypatch):
     assert count == len(train) == 30
     assert metrics["train-loss"] == pytest.approx(chunked_metrics["train-loss"], rel=1e-5)
     for a, b in zip(whole, chunked, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+        # A part's share of the characters is a float32.
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=2**-24 * np.abs(a).max())

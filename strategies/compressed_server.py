@@ -32,6 +32,7 @@ from strategies.compression.error_feedback import (
     NoFeedback,
     Residual,
     add,
+    check_contraction,
     check_range,
     compress,
 )
@@ -114,6 +115,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.uplink, self.downlink = uplink, downlink
         self.feedback = Residual() if feedback is None else feedback
         self.feedback.check_compressor(uplink)
+        if not isinstance(self.feedback, NoFeedback):
+            check_contraction("downlink", downlink)  # the server keeps a residual, too
         self.warmup_rounds = warm_up.check_warm_up(uplink, warmup_rounds)
         self.server_optimizer = server_optimizers.build(server_optimizer)
         self.weights = check_weights(weights)

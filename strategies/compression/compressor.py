@@ -44,6 +44,20 @@ class Compressor(ABC):
         Without headers; what was really sent is counted separately.
         """
 
+    def error_bound(self, size: int) -> float | None:
+        """Return a bound on E||Q(v) - v||^2 / ||v||^2 over all vectors v of ``size`` entries.
+
+        E is the mean over seeds. Below 1 the compressor is a contraction, which error feedback
+        needs: what is left out of one update must not be more than the update. Infinite where
+        there is no bound; None where none is known.
+        """
+        del size
+        return None
+
+    def contraction_fix(self) -> str:
+        """Return which argument makes this compressor a contraction; empty where none does."""
+        return ""
+
     def expected_bits_of(self, layout: Layout) -> float:
         """Return the bits of an update of this layout by the method's formula.
 

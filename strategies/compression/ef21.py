@@ -19,8 +19,7 @@ from strategies.compression.error_feedback import ErrorFeedback, Memory, add
 class EF21(ErrorFeedback):
     """Sends c = compress(update - g) for an estimate g of the update; both ends add c to their g.
 
-    For compressors that are contractive, such as `sparse`, `ternary` and `sign`; those that are
-    unbiased at the price of a larger error need not converge.
+    For compressors that are contractions, such as `sparse` and `ternary`; others are refused.
     """
 
     memories: ClassVar[tuple[str, ...]] = ("estimate",)

@@ -22,6 +22,8 @@ Memory = Mapping[str, Vector]
 
 # No training that converges comes near; below it, sums over any number of rounds stay finite.
 MAX_CHANGE = 2.0**64
+# Entries of a vector for which `check_contraction` asks.
+LARGE = 10**6
 
 
 class DivergedError(ValueError):
@@ -41,12 +43,12 @@ class ErrorFeedback(ABC):
     keeps_estimates: ClassVar[bool] = False
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule works with the compressor; by default it works with any.
+        """Check that the rule works with the compressor, which must be a contraction.
 
         Raises:
             ValueError: It does not.
         """
-        del compressor
+        check_contraction("uplink", compressor)
 
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
@@ -70,6 +72,9 @@ class ErrorFeedback(ABC):
 @dataclass(frozen=True)
 class NoFeedback(ErrorFeedback):
     """Sends every update independently; what compression leaves out is lost."""
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Accept any compressor: nothing is fed back."""
 
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return the update."""
@@ -100,6 +105,28 @@ class Residual(ErrorFeedback):
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return A + dW minus what was sent."""
         return {"residual": memory["residual"] - sent.to_dense()}
+
+
+def check_contraction(place: str, compressor: Compressor) -> None:
+    """Check that what a compressor leaves out is less than what it is given.
+
+    Otherwise a residual, or the difference from an estimate, grows from round to round.
+
+    Args:
+        place: "uplink" or "downlink", for the error.
+        compressor: The compressor; one whose bound is not known passes.
+
+    Raises:
+        ValueError: It is not.
+    """
+    bound = compressor.error_bound(LARGE)
+    if bound is not None and not bound < 1:
+        fix = compressor.contraction_fix()
+        raise ValueError(
+            f"{place} = {compressor}: the squared error can be {bound:.3g} times the update's "
+            f"squared norm, so that what error feedback keeps would grow; give "
+            f"{f'{fix}, or ' if fix else ''}feedback = 'none'"
+        )
 
 
 def add(first: Vector, second: Vector) -> Vector:

@@ -1,6 +1,10 @@
-"""Half precision: every entry as an IEEE 754 float16, little endian.
+"""Half precision: every entry as an IEEE 754 float16, little endian, with a scale for each array.
 
 It halves the bytes of float32, and is the baseline for the other compressors.
+
+Bytes: a signed exponent e for each array of the layout, 1 byte; the entries, 2 bytes each, which
+decode to 2^e times their value. The sender takes the e that brings the array's largest magnitude to
+[2^14, 2^15), so that small updates keep their 11 significant bits; 0 for an array of zeros.
 """
 
 from dataclasses import dataclass
@@ -11,19 +15,31 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
 
-BITS = 16
-LARGEST = float(np.finfo(np.float16).max)
+BITS, EXPONENT_BITS = 16, 8
+# The exponent of the largest magnitude as `np.frexp` has it: in [2^14, 2^15).
+LARGEST_EXPONENT = 15
+# The largest float16 below 2^15.
+BELOW_LARGEST = np.float32(32752)
 
 
 @dataclass(frozen=True)
 class Float16(Compressor):
-    """Sends every entry with 11 significant bits, clipped to [-65,504, 65,504]."""
+    """Sends 11 significant bits of every entry, fewer of those 2^29 times below the largest."""
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return 2 bytes an entry."""
-        del layout, rng
-        with np.errstate(under="ignore"):  # what is too small becomes 0
-            return np.clip(vector, -LARGEST, LARGEST).astype("<f2").tobytes()
+        """Return the bytes that the module's docstring describes."""
+        del rng
+        exponents, entries = [], []
+        for part in np.split(vector, np.cumsum(layout.sizes)[:-1]):
+            largest = np.abs(part).max(initial=0)
+            exponent = int(np.frexp(largest)[1]) - LARGEST_EXPONENT if largest else 0
+            exponent = max(exponent, -128)  # of float32's smallest subnormal numbers
+            exponents.append(exponent)
+            with np.errstate(under="ignore"):  # what is too small becomes 0
+                # Rounded up to 2^15, the largest numbers would be infinite as float32.
+                scaled = np.ldexp(part, -exponent).clip(-BELOW_LARGEST, BELOW_LARGEST)
+                entries.append(scaled.astype("<f2").tobytes())
+        return np.array(exponents, np.int8).tobytes() + b"".join(entries)
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update.
@@ -31,13 +47,25 @@ class Float16(Compressor):
         Raises:
             DecodeError: Another number of bytes, or a value that is NaN or infinite.
         """
-        if len(data) != 2 * layout.size:
-            raise DecodeError(f"{len(data)} bytes, not 2 for each of {layout.size} entries")
-        values = np.frombuffer(data, "<f2").astype(np.float32)
+        arrays = len(layout.sizes)
+        if len(data) != arrays + 2 * layout.size:
+            raise DecodeError(f"{len(data)} bytes, not {arrays} and 2 for each of {layout.size}")
+        exponents = np.frombuffer(data[:arrays], np.int8)
+        values = np.frombuffer(data[arrays:], "<f2").astype(np.float32)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            values = np.ldexp(values, np.repeat(exponents.astype(np.int32), layout.sizes))
         if not np.isfinite(values).all():
             raise DecodeError("a value is NaN or infinite")
         return DenseUpdate(values)
 
+    def error_bound(self, size: int) -> float:
+        """Return the bound of 11 significant bits, and of what is 2^39 below the largest."""
+        return 2.0**-22 + size * 2.0**-76
+
     def expected_bits(self, size: int) -> float:
-        """Return 16 bits an entry."""
-        return float(BITS * size)
+        """Return 16 bits an entry, and an array's exponent."""
+        return float(BITS * size + EXPONENT_BITS)
+
+    def expected_bits_of(self, layout: Layout) -> float:
+        """Return 16 bits an entry, and the exponent of each array."""
+        return float(BITS * layout.size + EXPONENT_BITS * len(layout.sizes))

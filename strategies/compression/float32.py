@@ -33,6 +33,11 @@ class Float32(Compressor):
             raise DecodeError("a value is NaN or infinite")
         return DenseUpdate(values)
 
+    def error_bound(self, size: int) -> float:
+        """Return 0."""
+        del size
+        return 0.0
+
     def expected_bits(self, size: int) -> float:
         """Return 32 bits an entry."""
         return float(BITS * size)

@@ -1,10 +1,13 @@
-"""Matrices as the product of two thin ones (PowerSGD's compression).
+"""Matrices as the product of two thin ones.
 
-T. Vogels, S. P. Karimireddy, M. Jaggi: PowerSGD: Practical Low-Rank Gradient Compression for
-Distributed Optimization. NeurIPS 2019, arXiv 1905.13727, algorithm 1. An array of two or more
-dimensions is a matrix M of its first dimension n by all the others m. It is sent as P (n x r) and
-Q (m x r), and decodes to P Q^T, where that takes fewer numbers: r (n + m) < n m. Every other array
-is sent as it is.
+It is the compression of PowerSGD (T. Vogels, S. P. Karimireddy, M. Jaggi, NeurIPS 2019, arXiv
+1905.13727, algorithm 1) of one client's update, and not PowerSGD: that averages P over the workers
+before any computes Q, which takes two exchanges a round, and feeds back the error against the
+common mean. Here each client's update is factored alone.
+
+An array of two or more dimensions is a matrix M of its first dimension n by all the others m. It is
+sent as P (n x r) and Q (m x r), and decodes to P Q^T, where that takes fewer numbers:
+r (n + m) < n m. Every other array is sent as it is.
 
 Bytes (little endian), array by array in the layout's order: P, then Q, both row by row, or the
 array's entries; all float32.
@@ -26,10 +29,10 @@ from strategies.compression.vector_layout import Layout
 class LowRank(Compressor):
     """Sends an approximation of each matrix by its largest r singular values.
 
-    The paper starts its power iteration from the Q of the step before (warm start). A compressor
-    keeps no state, so that each update starts from a Gaussian Q, drawn anew: where the paper needs
-    one iteration, more give a better approximation here. The update is biased; it is meant to be
-    used with error feedback.
+    A compressor keeps no state, so that each update starts from a Gaussian Q, drawn anew, not from
+    the Q of the step before: where the paper needs one iteration, more give a better approximation
+    here. P P^T M is a projection, so that the error is at most the update's norm. The update is
+    biased; it is meant to be used with error feedback.
 
     Args:
         rank: r.

@@ -19,7 +19,8 @@ from strategies.compression.error_feedback import ErrorFeedback, Memory, add
 class MomentumCorrection(ErrorFeedback):
     """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
 
-    Entries that were sent are zero in the momentum afterwards ("momentum factor masking").
+    Entries that were sent are zero in the momentum afterwards ("momentum factor masking"): where
+    all are sent nothing is left of it, and this is SGD without momentum.
 
     Args:
         momentum: m, from 0 to below 1.
@@ -45,8 +46,9 @@ class MomentumCorrection(ErrorFeedback):
         """Check that the compressor leaves entries out; those sent lose their momentum.
 
         Raises:
-            ValueError: It has no argument "sparsity".
+            ValueError: It has no argument "sparsity", or is not a contraction.
         """
+        super().check_compressor(compressor)
         if not hasattr(compressor, "sparsity"):
             name = type(compressor).__name__
             raise ValueError(

@@ -12,7 +12,7 @@ the Golomb code of their z positions (`golomb`), their signs, their levels less 
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +105,21 @@ class Quantized(Compressor):
         with np.errstate(under="ignore"):
             return DenseUpdate((signed * of_entry / self.levels).astype(np.float32))
 
+    def error_bound(self, size: int) -> float:
+        """Return min(d / (4 s^2), sqrt(d) / s).
+
+        An entry's variance is at most (N / s)^2 / 4, and at most |v_i| N / s (lemma 3.1), and N is
+        at most the bucket's L2 norm.
+        """
+        d = min(self.bucket, max(size, 1))
+        return min(d / (4 * self.levels**2), math.sqrt(d) / self.levels)
+
+    def contraction_fix(self) -> str:
+        """Return the fewest bits that make it a contraction."""
+        enough = (bits for bits in range(2, 9) if replace(self, bits=bits).error_bound(2**30) < 1)
+        bits = next(enough, None)
+        return f"bucket = {self.levels**2}" if bits is None else f"bits = {bits}"
+
     def expected_bits(self, size: int) -> float:
         """Return the bits for entries of a normal distribution, with the cheaper of the two codes.
 
@@ -112,7 +127,7 @@ class Quantized(Compressor):
         r = s / sqrt(d) and a standard normal z; the norm "max" is taken to be sqrt(2 ln d).
         """
         norms = NORM_BITS * self._num_buckets(size)
-        d = min(self.bucket, max(size, 2))
+        d = min(max(self.bucket, 2), max(size, 2))
         r = self.levels / (math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(d)))
         density = math.exp(-1 / (2 * r * r)) / math.sqrt(2 * math.pi)
         share = 2 * r * (1 / math.sqrt(2 * math.pi) - density) + math.erfc(1 / r / math.sqrt(2))

@@ -65,6 +65,15 @@ class RandomEntries(Compressor):
         kept = values != 0
         return SparseUpdate(layout.size, self._positions(seed, layout.size)[kept], values[kept])
 
+    def error_bound(self, size: int) -> float:
+        """Return 1 - p, or 1/p - 1 where the entries are scaled up."""
+        share = self._count(size) / size if size else 1.0
+        return 1 / share - 1 if self.unbiased else 1 - share
+
+    def contraction_fix(self) -> str:
+        """Return the argument that leaves the entries as they are."""
+        return "unbiased = false"
+
     def expected_bits(self, size: int) -> float:
         """Return 32 bits for each of the k entries, and the seed's."""
         return float(BITS * self._count(size) + 8 * SEED_BYTES)

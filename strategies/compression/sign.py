@@ -69,6 +69,11 @@ class Sign(Compressor):
         signs[nonzero] = 1 - 2 * bits[used : used + size - count].astype(np.float32)
         return DenseUpdate(signs * np.float32(step))
 
+    def error_bound(self, size: int) -> float:
+        """Return infinity: the step does not depend on the vector."""
+        del size
+        return math.inf
+
     def expected_bits(self, size: int) -> float:
         """Return one bit an entry."""
         return float(size)

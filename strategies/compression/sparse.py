@@ -77,6 +77,11 @@ class Sparse(Compressor):
         check_end(bits, used)
         return SparseUpdate(size, positions, values)
 
+    def error_bound(self, size: int) -> float:
+        """Return 1 - p: the entries that are kept have at least the share p of the squared norm."""
+        del size
+        return 1 - self.sparsity
+
     def expected_bits(self, size: int) -> float:
         """Return n p positions with a float32 each."""
         return size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)

@@ -5,6 +5,7 @@ one float32 magnitude mu per block; then bits: the Golomb code of the k position
 signs (1 is negative), zero padding.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,6 +84,15 @@ class Ternary(Compressor):
         of_entries = np.repeat(magnitudes, counts)
         negative = bits[used : used + count].astype(np.bool_)
         return SparseUpdate(size, positions, np.where(negative, -of_entries, of_entries))
+
+    def error_bound(self, size: int) -> float:
+        """Return 1 - k / (k^2 + n - k).
+
+        With mu the mean magnitude of the k entries that are kept, these have at most k^2 mu^2 of
+        the squared norm, the others at most mu^2 each, and what is sent has k mu^2.
+        """
+        k = max(math.ceil(self.sparsity * size), 1)
+        return 1 - k / (k * k + size - k)
 
     def expected_bits(self, size: int) -> float:
         """Return n p positions, each with one sign bit."""

@@ -66,6 +66,14 @@ class Zstandard(Compressor):
         """
         return self.inner.decode(unpack(data, self._most_bytes(layout)) if data else b"", layout)
 
+    def error_bound(self, size: int) -> float | None:
+        """Return the other compressor's bound."""
+        return self.inner.error_bound(size)
+
+    def contraction_fix(self) -> str:
+        """Return the other compressor's argument."""
+        return self.inner.contraction_fix()
+
     def expected_bits(self, size: int) -> float:
         """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
 

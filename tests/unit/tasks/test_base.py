@@ -1,4 +1,6 @@
+import pytest
 import torch
+from torch import nn
 
 from tasks.base import count_correct, count_predictions, on_device
 from tasks.cifar import CIFAR10_VGG
@@ -31,3 +33,15 @@ def test_convolutions_on_a_device_have_their_weights_in_channels_last_layout():
     for weight, values in zip(kernels, before, strict=True):
         assert weight.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(weight, values)
+
+
+@pytest.mark.parametrize("count", [100, 4000])
+def test_statistics_of_batch_normalisation_are_right_for_channels_last_images(count):
+    """torch adds up a channel of channels-last images in float32: the variance loses digits."""
+    images = torch.randn(count, 8, 28, 28, generator=torch.Generator().manual_seed(0)) * 0.5 + 3
+    norm = on_device(nn.BatchNorm2d(8, momentum=None), torch.device("cpu"))
+    norm(images.contiguous(memory_format=torch.channels_last))
+    exact = images.double()
+    mean, variance = exact.mean((0, 2, 3)), exact.var((0, 2, 3))
+    torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-6, atol=0)
+    torch.testing.assert_close(norm.running_var.double(), variance, rtol=1e-5, atol=0)

@@ -1,4 +1,4 @@
-"""Low-rank factors: PowerSGD's compression."""
+"""Low-rank factors of each client's update."""
 
 import math
 

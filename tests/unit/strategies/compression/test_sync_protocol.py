@@ -139,7 +139,7 @@ def test_invalid_list_of_updates_is_rejected(data, reason):
 def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
     head = Head(accepted, Version(number, fingerprint))
     data = head.encode()
-    assert data == b"\x03" + b"".join(
+    assert data == b"\x04" + b"".join(
         x.to_bytes(4, "little") for x in (accepted, number, fingerprint)
     )
     assert Head.decode(data) == head
@@ -148,14 +148,14 @@ def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
 @pytest.mark.parametrize("size", [0, 12, 14])
 def test_head_of_another_length_is_rejected(size):
     with pytest.raises(DecodeError, match=f"the head has {size} bytes, not 13"):
-        Head.decode(b"\x03" * size)
+        Head.decode(b"\x04" * size)
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 255])
 def test_another_protocol_is_rejected(protocol):
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 3"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
         Head.decode(bytes([protocol]) + bytes(12))
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 3"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
         decode_reply(bytes([protocol]) + bytes(5))
 
 
@@ -172,7 +172,7 @@ def test_status_numbers_are_those_of_the_protocol():
 def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     update = update if status == ReplyStatus.UPDATE else b""
     data = encode_reply(status, server_round, update)
-    assert data == bytes([3, status]) + server_round.to_bytes(4, "little") + update
+    assert data == bytes([4, status]) + server_round.to_bytes(4, "little") + update
     assert decode_reply(data) == (status, server_round, update)
     assert isinstance(decode_reply(data)[0], ReplyStatus)
 
@@ -181,11 +181,11 @@ def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     ("data", "reason"),
     [
         (b"", "the payload has 0 bytes"),
-        (b"\x03\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
-        (b"\x03\x04\0\0\0\0", "unknown status 4"),
-        (b"\x03\xff\0\0\0\0", "unknown status 255"),
-        (b"\x03\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
-        (b"\x03\x02\0\0\0\0a", "1 bytes follow a status without an update"),
+        (b"\x04\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
+        (b"\x04\x04\0\0\0\0", "unknown status 4"),
+        (b"\x04\xff\0\0\0\0", "unknown status 255"),
+        (b"\x04\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
+        (b"\x04\x02\0\0\0\0a", "1 bytes follow a status without an update"),
     ],
 )
 def test_invalid_reply_is_rejected(data, reason):

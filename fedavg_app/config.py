@@ -80,7 +80,7 @@ class TrainingConfig(BaseModel):
         "mnist-2nn", description="the learning problem: a name or package.module:TASK"
     )
     num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
-        200, description="rounds at the most"
+        200, description="maximum number of rounds"
     )
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
@@ -134,12 +134,12 @@ class TrainingConfig(BaseModel):
 
     @property
     def setting(self) -> str:
-        """Where the data are, for people."""
+        """Human-readable description of where the data are."""
         return "all data in one place"
 
     @property
     def local_work(self) -> str:
-        """What is computed in a round, for people."""
+        """Human-readable description of the local work of a round."""
         return f"B = {self.batch_size or 'all'}"
 
 
@@ -165,12 +165,12 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
-    partition: str = Field("iid", description="how the data are split on the clients")
+    partition: str = Field("iid", description="how the data are split across the clients")
     partition_args: ArgumentText = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
-        0.0, description="seconds after which a round goes on without the missing; 0 means wait"
+        0.0, description="seconds after which a round proceeds without stragglers; 0 means wait"
     )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0, description="share of clients asked beyond C; a round ends when enough have answered"
@@ -213,13 +213,13 @@ class RunConfig(TrainingConfig):
 
     @property
     def setting(self) -> str:
-        """K and C, for people."""
+        """Human-readable K and C."""
         clients = f"K = {self.num_clients} clients ({self.partition})"
         return f"{clients}, C = {self.fraction_train:g}"
 
     @property
     def local_work(self) -> str:
-        """E or the local steps, and B, for people."""
+        """Human-readable E, or the number of local steps, and B."""
         steps = self.local_steps
         plural = "" if steps == 1 else "s"
         work = f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
@@ -230,7 +230,7 @@ class CentralConfig(TrainingConfig):
     """The settings of one training by SGD on the pooled data."""
 
     num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
-        2000, description="steps of SGD at the most, each counted as a round"
+        2000, description="maximum number of SGD steps, each counted as a round"
     )
     evaluate_every: Positive = Field(100, description="steps between two tests of the model")
     num_threads: Positive = Field(

@@ -121,7 +121,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The cell for people."""
+        """Human-readable name of the cell."""
         return f"{self.row.name} | {self.column.name}"
 
 

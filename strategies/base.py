@@ -86,7 +86,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     Attributes:
         train_type: The message type of a training message: "train" runs the task client's `fit`,
             "train.gradient" its `gradient`.
-        local_work: What a client computes in a round, for people, where that is not SGD with the
+        local_work: Human-readable description of the local work, where that is not SGD with the
             config's epochs or steps and its batch size; else empty.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
@@ -235,16 +235,16 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return sum(len(array.data) for array in model.values())
 
     def forget_clients(self) -> None:
-        """Take note that all clients have lost their states; by default nothing follows from it."""
+        """Called when all clients have lost their states; by default it does nothing."""
 
     def forget_client(self, node_id: int) -> None:
-        """Take note that a client is another node from now on; by default nothing follows from it.
+        """Called when a client moves to another node; by default it does nothing.
 
         It comes before the client's first reply as the other node.
         """
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
-        """Note that a training reply was rejected; by default nothing follows from it."""
+        """Called when a training reply was rejected; by default it does nothing."""
 
     def summary(self) -> None:
         """Log the first line of the strategy's docstring."""

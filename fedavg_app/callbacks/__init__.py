@@ -1,1 +1,1 @@
-"""Callbacks: what is told of every round of a training and of its end."""
+"""Callbacks: hooks called after each round and at the end of training."""

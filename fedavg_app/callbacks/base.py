@@ -27,7 +27,7 @@ class TrainingRun:
         data: The data set.
         completed: The rounds that are completed already, if the training is resumed.
         folder: Where its results go.
-        local_work: What a client does in a round, for people.
+        local_work: Human-readable description of the local work.
     """
 
     config: TrainingConfig
@@ -47,7 +47,7 @@ class TrainingRun:
 
 
 class Callback:
-    """Is told of every round of a training, and of its end; by default it does nothing.
+    """Hooks called after each round and at the end of training; by default they do nothing.
 
     Attributes:
         requires: A package that it needs beyond the project's own; empty for none.

@@ -63,7 +63,7 @@ class Console(Callback):
             self._last_line = now
             place = f"round {metrics.round:>{len(str(self._num_rounds))}}/{self._num_rounds}"
             self._console.print(
-                f"{place}  {self._describe(metrics)}  left {self._time_left(metrics)}"
+                f"{place}  {self._describe(metrics)}  ETA {self._time_left(metrics)}"
             )
 
     def on_train_end(self, result: TrainingResult) -> None:
@@ -114,7 +114,7 @@ class Console(Callback):
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=None),
             TextColumn("{task.description}"),
-            TextColumn("left"),
+            TextColumn("ETA"),
             TimeRemainingColumn(),
             console=self._console,
             expand=True,

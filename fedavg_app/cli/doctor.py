@@ -35,7 +35,7 @@ def doctor(
         str, typer.Option(metavar="HOST:PORT", help="a SuperLink to look for", show_default=False)
     ] = "",
 ) -> None:
-    """Check what is installed and in reach: packages, data, Ray, a GPU, a SuperLink."""
+    """Check what is installed and available: packages, data, Ray, a GPU, a SuperLink."""
     console = Console(highlight=False, markup=False)
     looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu, _proxy]
     if superlink:
@@ -72,7 +72,7 @@ def _data() -> Iterator[Finding]:
     loaders = [getattr(tasks.load(name).dataset, "__self__", None) for name in tasks.names()]
     sources = {one.label: one for one in loaders if isinstance(one, Sources)}
     for one in sources.values():
-        where = one.within_reach()
+        where = one.available()
         fix = "" if where else one.ways()
         yield Finding(
             True if where else None, f"{one.label}: {where or 'not on this machine'}", fix

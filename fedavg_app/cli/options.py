@@ -24,7 +24,7 @@ from fedavg_app.config import (
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.cache import PARTITIONERS
 
-# The keys by what they concern, for people.
+# The keys by topic, as the help shows them.
 GROUPS = {
     "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
     "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],

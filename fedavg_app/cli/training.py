@@ -62,7 +62,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="the run's folder")],
     *,
     num_server_rounds: Annotated[
-        int, typer.Option(min=0, help="rounds at the most; 0 means as before")
+        int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
     ] = 0,
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = "auto",

@@ -109,7 +109,7 @@ class NodeRegistry:
             )
 
     def update(self) -> None:
-        """Take note of nodes that connected or disconnected, without waiting.
+        """Update the nodes that connected or disconnected, without waiting.
 
         New nodes are queried; their clients count as connected once they have answered.
         """
@@ -182,8 +182,8 @@ class NodeRegistry:
             if node in gone:
                 logger.warning("node %d, client %d, has disconnected", node, client)
                 del self.by_client[client]
-                heirs = [heir for heir, wanted in self._waiting.items() if wanted == client]
-                for heir in heirs[:1]:
+                waiting_nodes = [node for node, wanted in self._waiting.items() if wanted == client]
+                for heir in waiting_nodes[:1]:
                     del self._waiting[heir]
                     self._assign(client, heir)
                     logger.warning("client %d is now node %d, not %d", client, heir, node)

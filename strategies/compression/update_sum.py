@@ -52,10 +52,10 @@ class UpdateSum:
         self._total, self._weight = np.empty(0), 0.0
 
     def forget_clients(self) -> None:
-        """Take note that all clients have lost their memories; nothing follows from it."""
+        """Called when all clients have lost their memories; it does nothing."""
 
     def forget_client(self, node: int) -> None:
-        """Take note that a client does not come back; nothing follows from it."""
+        """Called when a client does not come back; it does nothing."""
 
 
 class EstimateSum(UpdateSum):

@@ -58,7 +58,7 @@ class Dataset:
         train: The examples that are split on clients.
         test: The examples that the global model is evaluated on.
         options: What loads exactly this data set again, in this or another process.
-        description: Where the data are from, for people.
+        description: Human-readable origin of the data.
         fingerprint: SHA-256 of the arrays, hexadecimal.
     """
 

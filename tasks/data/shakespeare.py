@@ -80,7 +80,7 @@ def gutenberg_roles(text: str) -> Roles:
     for head, end in pairwise([*heads, len(lines)]):
         title = next((line.strip() for line in reversed(lines[:head]) if line.strip()), "")
         found = _play(title, lines[head + 1 : end])
-        if len(found) > 1:  # poems have at the most a line that looks like a speaker's
+        if len(found) > 1:  # poems have at most a line that looks like a speaker's
             roles |= found
     return roles
 
@@ -175,7 +175,7 @@ def _sequences(roles: list[list[str]], ends: bool) -> Split:
 
 
 def _pieces(line: str, ends: bool) -> Iterator[NDArray[np.int16]]:
-    """Yield what is read and predicted of a line: `UNROLL` + 1 symbols at the most, overlapping."""
+    """Yield what is read and predicted of a line: at most `UNROLL` + 1 symbols, overlapping."""
     symbols = np.array([BEGIN, *line.encode(), *([END] if ends else [])], dtype=np.int16)
     for start in range(0, len(symbols) - 1, UNROLL):
         yield symbols[start : start + UNROLL + 1]

@@ -34,9 +34,9 @@ class Sources:
 
     Attributes:
         name: The data set's directory in the cache.
-        label: What it is, for people: "CIFAR-10".
-        content: How much it is, for people: "50,000 + 10,000 images".
-        files: Which files a directory must hold, for people.
+        label: Its human-readable name: "CIFAR-10".
+        content: Its human-readable size: "50,000 + 10,000 images".
+        files: Human-readable list of the files that a directory must hold.
         schema: What its stored examples look like, which archives of one's own must follow.
         find: Returns the canonical files of a directory, always in the same order.
         read: Parses them into the training and the test set.
@@ -50,7 +50,7 @@ class Sources:
         read_hub: Parses what `datasets.load_dataset` returns for it.
         package: The directory of the canonical files in a Debian package, and the package's name.
         embedded: Parses the part that an installed Python package ships.
-        embedded_title: What that part is, for people.
+        embedded_title: Human-readable description of that part.
     """
 
     name: str
@@ -109,8 +109,8 @@ class Sources:
             ways.append("take data-source=embedded")
         return ", or ".join(ways)
 
-    def within_reach(self) -> str:
-        """Return what "auto" would take without a network, for people; empty for nothing."""
+    def available(self) -> str:
+        """Describe what "auto" would take without a network; empty for nothing."""
         if is_cached(self._cache_name("mirror")):
             return "in the cache"
         if self.package is not None and self.package[0].is_dir():

@@ -71,7 +71,7 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
     assert f"{scores}  traffic 1.5 MB" in lines[1]
     assert "accuracy 0.4000 (best 0.5000)" in lines[2]
     assert "traffic 3.0 MB  rejected 1" in lines[2]
-    assert "left 0:0" in lines[2]
+    assert "ETA 0:0" in lines[2]
     assert "\x1b" not in text
 
 
@@ -87,7 +87,7 @@ def test_terminal_gets_one_live_line(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
     assert "\x1b" in text
     assert "round 2/10" in text
-    assert "accuracy 0.4000  loss 1.1000  traffic 3.0 MB  rejected 1 left" in text
+    assert "accuracy 0.4000  loss 1.1000  traffic 3.0 MB  rejected 1 ETA" in text
 
 
 def test_plain_lines_are_rationed_but_the_last_round_is_printed():

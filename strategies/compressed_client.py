@@ -46,9 +46,9 @@ from strategies.reply_validation import ARRAYS, CONFIG
 MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"
 PENDING = "pending"
 
-# The version built last in this process. It is the same model for every client that reaches it, so
+# The version built last, with its model. It is the same model for every client that reaches it, so
 # clients that share a process build it once, and the next one from there.
-_last_built: dict[Version, ArrayRecord] = {}
+LastBuilt = dict[Version, ArrayRecord]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def train_compressed(
     uplink: Callable[[int], Compressor],
     downlink: Compressor,
     feedback: ErrorFeedback,
+    last_built: LastBuilt,
 ) -> Message:
     """Handle a training message on the client; other messages pass through.
 
@@ -97,6 +98,7 @@ def train_compressed(
         uplink: Returns what compresses the client's update in a round.
         downlink: Decodes the server's updates.
         feedback: What becomes of what compression leaves out.
+        last_built: Of the clients in this process; changed.
 
     Raises:
         ValueError: The server's message cannot be read or is older than the last one handled, or
@@ -106,11 +108,14 @@ def train_compressed(
         return call_next(message, context)
     config, head, updates = unpack_message(message.content)
     server_round = config["server-round"]
-    assert isinstance(server_round, int)
+    if not isinstance(server_round, int) or not 0 < server_round < 2**32:
+        raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
     done = _Progress.of(context)
     if server_round <= done.last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {done.last_round}")
-    arrays = _synced_model(message, config, updates, context, done.version, head.version, downlink)
+    arrays = _synced_model(
+        message, config, updates, context, done.version, head.version, downlink, last_built
+    )
     if arrays is None:
         return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
     buffers = _buffer_names(config)
@@ -173,6 +178,7 @@ def _synced_model(
     have: Version | None,
     version: Version,
     downlink: Compressor,
+    last_built: LastBuilt,
 ) -> ArrayRecord | None:
     """Return the global model; None if the updates sent do not lead to it from this client's."""
     full = find_record(message.content, ARRAYS, ArrayRecord)
@@ -188,15 +194,15 @@ def _synced_model(
         return None
     arrays = get_record(context.state, MODEL, ArrayRecord)
     if missing:
-        if version not in _last_built:
-            for built_version, built in _last_built.items():
+        if version not in last_built:
+            for built_version, built in last_built.items():
                 from_built = missing_updates(built_version, updates, version)
                 if from_built is not None and len(from_built) < len(missing):
                     missing, arrays = from_built, built
             arrays = _apply(missing, arrays, downlink, _buffer_names(config))
-            _last_built.clear()
-            _last_built[version] = arrays
-        arrays = _last_built[version]
+            last_built.clear()
+            last_built[version] = arrays
+        arrays = last_built[version]
     buffers = find_record(message.content, BUFFERS, ArrayRecord)
     return arrays if buffers is None else array_record({**arrays, **buffers})
 

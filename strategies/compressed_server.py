@@ -22,7 +22,7 @@ from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, BufferMean, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_versions import ClientVersions
-from strategies.compressed_client import train_compressed
+from strategies.compressed_client import LastBuilt, train_compressed
 from strategies.compression import warm_up
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
@@ -127,6 +127,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._versions = ClientVersions()
         self._model_fingerprint: int | None = None
         self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
+        self._last_built: LastBuilt = {}  # at the client's end
         self.reset()
 
     def check_model(self, model: ArrayRecord) -> None:
@@ -255,8 +256,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     ) -> Message:
         """Keep the client's copy of the model in step, and send its compressed update."""
         return train_compressed(
-            message, context, call_next, self.uplink_in, self.downlink, self.feedback
-        )
+            message, context, call_next, self.uplink_in, self.downlink, self.feedback,
+            self._last_built,
+        )  # fmt: skip
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""

@@ -81,6 +81,7 @@ NOT_RUN = {
         "flwr supernode unregister NODE-ID deployment",
         "deployment/superlink.sh certificates --log-file superlink.log",
         "sqlite3 certificates/superlink.db VACUUM",
+        'sqlite3 certificates/superlink.db ".backup superlink-before.db"',
         "ssh -N -L 8000:localhost:8000 superlink.example.org",
     ],
     "It needs systemd.": ["systemctl status fedavg-superlink", "journalctl -u fedavg-superlink"],

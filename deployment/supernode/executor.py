@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from deployment.supernode import client_process, internals
@@ -47,31 +46,27 @@ class ForkingExecutor:
         self._pace = internals.Pace(0, internals.FLOWERS_TASK_POLL - internals.TASK_POLL)
 
     def warm_up(self) -> None:
-        """Start the fork server, and log what it holds.
+        """Start the fork server, and log whether it has the libraries.
 
         Raises:
             RuntimeError: It does not start.
         """
         started = time.monotonic()
         receiver, sender = self._context.Pipe(duplex=False)
-        probe = self._context.Process(target=report_parent, args=(sender,))
+        probe = self._context.Process(target=report_preload, args=(sender,))
         probe.start()
         sender.close()
         try:
-            pid, preloaded, resident, own = receiver.recv()
+            preloaded = receiver.recv()
         except EOFError:
             raise RuntimeError("the fork server for clients does not start") from None
         finally:
             probe.join()
             receiver.close()
-        if not preloaded:
+        if preloaded:
+            _log.info("Clients start warm, after %.1f s of imports", time.monotonic() - started)
+        else:
             _log.warning("Clients start cold: an import failed, `python -m %s` shows it", PRELOAD)
-            return
-        _log.info(
-            "Warm clients: process %d holds torch in %d MB of memory (%d MB without files), "
-            "after %.1f s",
-            pid, resident, own, time.monotonic() - started,
-        )  # fmt: skip
 
     def get_eligible_capacity(
         self,
@@ -204,23 +199,6 @@ def deadline(received: Received, started: float) -> float:
     return min(started + received.ttl, time.monotonic() + by_clock)
 
 
-def report_parent(sender: Connection) -> None:
-    """Send what warm_up logs of this process's parent.
-
-    Its id, whether it has imported what it is to, and its resident memory in MB: all of it, and
-    without mapped files.
-    """
-    parent = os.getppid()
-    sender.send(
-        (parent, PRELOAD in sys.modules, memory(parent, "VmRSS"), memory(parent, "RssAnon"))
-    )
-
-
-def memory(pid: int, name: str) -> int:
-    """Return a line of a process's /proc/PID/status in MB; 0 where there is none."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    found = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
-    return int(next(found, "0")) // 1024
+def report_preload(sender: Connection) -> None:
+    """Send whether the fork server, whose copy this process is, has imported what it is to."""
+    sender.send(PRELOAD in sys.modules)

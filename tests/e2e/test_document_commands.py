@@ -47,6 +47,7 @@ NOT_RUN = {
         "make test",
         "make test-slow",
         "make test-all",
+        "make test FLWR=1.42.0",
         '.venv/bin/python -m pytest -m "not slow and not long"',
     ],
     "It needs an account, or what was published with one.": [
@@ -93,9 +94,6 @@ NOT_RUN = {
         '--stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
     "It needs a GPU.": [
-        "nvidia-cuda-mps-control -d",
-        "python simulation.py run --num-workers 4 --gpus-per-worker 0.25",
-        "echo quit | nvidia-cuda-mps-control",
         "make gpu-check",
     ],
     "It needs a second machine; test_ray_relay.py has two Ray nodes.": [

@@ -3,16 +3,18 @@
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/.ready
+# With FLWR=1.42.0 a target uses that Flower, in an environment of its own.
+VENV := .venv$(if $(FLWR),-$(FLWR))
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
-	@echo "setting up .venv (the first time this fetches torch: minutes, and several GB)"
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "setting up $(VENV) (the first time this fetches torch: minutes, and several GB)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(if $(FLWR),flwr==$(FLWR))
 	@touch $@
 
 run: $(READY)  ## train the main job: FedAvg, MNIST-2NN, 100 clients, C = 0.1, E = 1, B = 10
@@ -68,5 +70,5 @@ bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
 gpu-check: $(READY)  ## check the results on this machine's GPU, and time workers that share it
 	timeout 480 $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
-clean:  ## remove the virtual environment, caches and the site
-	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the virtual environments, caches and the site
+	rm -rf .venv .venv-* site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ every round, on the embedded data. In turn, for the same ClientApp and the same 
 * stock: `flwr.serverapp.strategy.FedAvg(...).start(...)` (benchmarks/stock_server.py) on Flower's
   own SuperNodes, which look for tasks every second and start a new Python for every message;
 * stock devices: `fedavg_app.server_app` on the same SuperNodes;
-* warm devices: `fedavg_app.server_app` on those of deploy/supernode.sh.
+* warm devices: `fedavg_app.server_app` on those of deployment/supernode.sh.
 
 A round lasts from when its messages are made to when those of the next one are. Printed are
 medians over all rounds but the first, and the parts of a round for the node whose reply was sent

@@ -1,14 +1,14 @@
-"""The one place of the app that uses what Flower 1.41 does not document.
+"""What Flower does not document and grids need.
 
-All the rest builds on public API; what starts a SuperLink has a module of its own for this, in
-`fedavg_app.superlink`. From here come:
+Beside this only network/flower_http.py uses such parts; the rest of the app builds on public API.
+From here come:
 
 * `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.
 * The id of a message, which the sending grid must set; `Metadata` has no public setter for it.
 * The error code of a ClientApp that raised, and the server's node id.
 
-The dependency on Flower is bounded to one minor version because of this module.
+Tested with Flower 1.41 and 1.42.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Flower 1.41's grid over the network, one message and one object at a time.
+"""Flower's grid over the network, one message and one object at a time.
 
 `HttpGrid.pull_messages` fetches and inflates all replies of a call in one go. It waits up to two
 hours for the objects of a reply that its device has only announced, holds whatever the device sent
@@ -100,8 +100,8 @@ class RuntimeConnection:
             invoker.should_giveup = _Patience(invoker.should_giveup)
         except (AttributeError, KeyError) as error:
             raise RunError(
-                f"the network grid of Flower {version('flwr')} is not the one of 1.41 that this "
-                f"app reads replies through ({error}); install flwr>=1.41,<1.42"
+                f"the network grid of Flower {version('flwr')} is not the one that this "
+                f"app reads replies through ({error}); install flwr>=1.41,<1.43"
             ) from error
 
     def announced(self, message_id: str, max_bytes: int) -> Announcement | None:

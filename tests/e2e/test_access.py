@@ -16,7 +16,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.superlink.main import create_app
 
-from fedavg_app.superlink.fleet_only import FLEET_PATHS
+from deployment.superlink.fleet_only import FLEET_PATHS
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.namespaces import Network

@@ -62,7 +62,7 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     np.savez_compressed(archive / "train.npz", inputs=data.inputs[:70], targets=data.targets[:70])
     for number, folder in ((0, files), (1, archive)):
         deployment.stop_node(f"device-{number}")
-        words = deployment.command("deploy/supernode.sh", "own/data")
+        words = deployment.command("deployment/supernode.sh", "own/data")
         node = words[4].replace("=0", f"={number}").replace("/path/to/own/data", str(folder))
         deployment.start_node(number, f"device-{number}", node)
     deployment.wait_for(lambda: deployment.online() == NODES)
@@ -97,7 +97,7 @@ def test_supernode_with_unregistered_key_or_other_authority_is_refused(deploymen
     deployment.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key])
     authority = None
     if reason == "other authority":
-        deployment.run(["deploy/certificates.sh", "other", "localhost"])
+        deployment.run(["deployment/certificates.sh", "other", "localhost"])
         deployment.run(["flwr", "supernode", "register", f"{key}.pub", "deployment"])
         authority = "other/ca.crt"
     process = deployment.start_node(NODES, key, authority=authority, options=["--max-retries", "1"])

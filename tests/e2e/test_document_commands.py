@@ -47,6 +47,7 @@ NOT_RUN = {
         "make test",
         "make test-slow",
         "make test-all",
+        "make test FLWR=1.42.0",
         '.venv/bin/python -m pytest -m "not slow and not long"',
     ],
     "It needs an account, or what was published with one.": [
@@ -60,9 +61,9 @@ NOT_RUN = {
         "flwr-datasets create ylecun/mnist --num-partitions 3 --out-dir demo_data"
     ],
     "A server, devices and a network: test_literal_deployment.py runs it there.": [
-        "deploy/superlink.sh certificates",
+        "deployment/superlink.sh certificates",
         "flwr supernode register device-0.pub deployment",
-        "deploy/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
+        "deployment/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
         '"partition-id=0 num-partitions=3"',
         'flwr run . deployment --stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
         "flwr ls deployment",
@@ -76,25 +77,23 @@ NOT_RUN = {
         "flower-supernode --superlink 127.0.0.1:8000 --insecure --port 9094 --node-config "
         "'partition-id=0 data-dir=\"/absolute/path/to/demo_data/partition_0\"'",
         'flwr run . deployment --stream -c "num-clients=3 fraction-train=1.0"',
-        "deploy/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
+        "deployment/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
         "'partition-id=0 data-dir=\"/path/to/own/data\"'",
         "flwr supernode unregister NODE-ID deployment",
-        "deploy/superlink.sh certificates --log-file superlink.log",
+        "deployment/superlink.sh certificates --log-file superlink.log",
         "sqlite3 certificates/superlink.db VACUUM",
+        'sqlite3 certificates/superlink.db ".backup superlink-before.db"',
         "ssh -N -L 8000:localhost:8000 superlink.example.org",
     ],
     "It needs systemd.": ["systemctl status fedavg-superlink", "journalctl -u fedavg-superlink"],
     "It needs Docker.": [
-        "docker compose -f deploy/compose.yaml cp device-0.pub superlink:/state/",
-        "docker compose -f deploy/compose.yaml exec superlink flwr supernode register "
+        "docker compose -f deployment/compose.yaml cp device-0.pub superlink:/state/",
+        "docker compose -f deployment/compose.yaml exec superlink flwr supernode register "
         "/state/device-0.pub deployment",
-        "docker compose -f deploy/compose.yaml exec superlink flwr run /app deployment --stream -c "
-        '"num-clients=3 fraction-train=1.0 num-server-rounds=3"',
+        "docker compose -f deployment/compose.yaml exec superlink flwr run /app deployment "
+        '--stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
     "It needs a GPU.": [
-        "nvidia-cuda-mps-control -d",
-        "python simulation.py run --num-workers 4 --gpus-per-worker 0.25",
-        "echo quit | nvidia-cuda-mps-control",
         "make gpu-check",
     ],
     "It needs a second machine; test_ray_relay.py has two Ray nodes.": [
@@ -112,8 +111,8 @@ NOT_RUN = {
 LISTED = {command for listed in NOT_RUN.values() for command in listed}
 # Beside those that start neither Ray nor Flower: one run of ours and two of Flower's strategies.
 QUICK = re.compile(
-    r"make run|.* flwr\.serverapp\.strategy:\w+ |source|export|deploy/certificates\.sh|ssh-keygen|"
-    r"openssl|python docs/|python simulation\.py partition --"
+    r"make run|.* flwr\.serverapp\.strategy:\w+ |source|export|deployment/certificates\.sh|"
+    r"ssh-keygen|openssl|python docs/|python simulation\.py partition --"
 )
 TRAINS = re.compile(r"make run|(\S*python simulation\.py|fedavg) (run|central|resume)\b")
 UNDER_FLWR = re.compile(r"flwr run|make flwr-run")

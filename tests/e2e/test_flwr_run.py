@@ -25,12 +25,10 @@ KEYS = {"data-source": "embedded", "num-server-rounds": 3, "evaluate-every": 3, 
 # Enough rounds that clients come back: their residuals and their copies of the model then matter.
 STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 0.3}
 PACKAGES = ("fedavg_app", "strategies", "tasks")
-# What only simulation.py uses, what starts a SuperLink or a SuperNode, and what only tests use.
+# What only simulation.py uses, and what only tests use.
 NOT_BUNDLED = (
     "fedavg_app/cli/",
     "fedavg_app/ray_engine/",
-    "fedavg_app/superlink/",
-    "fedavg_app/supernode/",
     "fedavg_app/callbacks/comparison.py",
     "fedavg_app/results/finished_run.py",
     "fedavg_app/callbacks/mlflow.py",

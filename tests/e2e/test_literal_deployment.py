@@ -63,20 +63,20 @@ def listed(server, line, key):
 
 
 def test_commands_of_the_document_give_a_finished_run(network, server, devices, tmp_path):
-    server.run(the_line("deploy/certificates.sh"))
-    server.start(the_line("deploy/superlink.sh", "superlink.sh certificates"))
+    server.run(the_line("deployment/certificates.sh"))
+    server.start(the_line("deployment/superlink.sh", "superlink.sh certificates"))
     health = the_line("curl", "--fail https://localhost")
     assert until(lambda: succeeds(server, health), 90), server.logs()
 
     for number, device in enumerate(devices):
-        (device.work / "deploy").symlink_to(ROOT / "deploy")
+        (device.work / "deployment").symlink_to(ROOT / "deployment")
         (device.work / "certificates").mkdir()
         shutil.copy(server.work / "certificates" / "ca.crt", device.work / "certificates")
         mine = lambda line, n=number: line.replace("device-0", f"device-{n}")  # noqa: E731
         device.run(mine(the_line("ssh-keygen")))
         shutil.copy(device.work / f"device-{number}.pub", server.work)
         server.run(mine(the_line("flwr supernode register")))
-        start = mine(the_line("deploy/supernode.sh", "num-partitions"))
+        start = mine(the_line("deployment/supernode.sh", "num-partitions"))
         device.start(start.replace("partition-id=0", f"partition-id={number}"))
 
     def online():

@@ -1,4 +1,4 @@
-"""deploy/nginx.conf before Flower's own SuperLink: devices pass, all others are refused."""
+"""deployment/nginx.conf before Flower's own SuperLink: devices pass, all others are refused."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from flwr.superlink.main import create_app
 
-from fedavg_app.superlink.fleet_only import FLEET_PATHS
+from deployment.superlink.fleet_only import FLEET_PATHS
 from tests.support.documents import ROOT
 from tests.support.machines import Machine, working_tree
 from tests.support.namespaces import Network
@@ -16,13 +16,13 @@ from tests.support.processes import until
 
 SERVER, DEVICE, OUTSIDER = 8, 0, 20
 ADDRESS = "192.0.2.10"
-# Without the filter that deploy/superlink.sh has built in, so that only nginx's counts.
+# Without the filter that deployment/superlink.sh has built in, so that only nginx's counts.
 STOCK = (
     "flower-superlink --ssl-ca-certfile certificates/ca.crt --ssl-certfile certificates/server.pem "
     "--ssl-keyfile certificates/server.key --enable-supernode-auth --host 127.0.0.1 --port 8001 "
     "--disable-runtime-dependency-installation"
 )
-NGINX = 'nginx -e stderr -p "$PWD/" -c deploy/nginx.conf'
+NGINX = 'nginx -e stderr -p "$PWD/" -c deployment/nginx.conf'
 KEYS = (
     "num-clients=1 fraction-train=1.0 num-server-rounds=1 task='mnist-logistic' "
     "data-source='embedded'"
@@ -45,7 +45,7 @@ def network():
 def server(network, tmp_path):
     with Machine(network, SERVER, tmp_path / "server") as machine:
         working_tree(machine.work)
-        machine.run(f"deploy/certificates.sh certificates {ADDRESS}")
+        machine.run(f"deployment/certificates.sh certificates {ADDRESS}")
         machine.start(STOCK)
         machine.start(NGINX)
         (machine.home / ".flwr").mkdir()
@@ -57,7 +57,7 @@ def server(network, tmp_path):
 
 
 def test_nginx_passes_devices_and_refuses_everyone_else(network, server, tmp_path):
-    assert NGINX in (ROOT / "deploy" / "nginx.conf").read_text()
+    assert NGINX in (ROOT / "deployment" / "nginx.conf").read_text()
     authority = server.work / "certificates" / "ca.crt"
 
     def outsider(*requests):
@@ -74,7 +74,7 @@ def test_nginx_passes_devices_and_refuses_everyone_else(network, server, tmp_pat
         device.run('ssh-keygen -q -t ecdsa -b 384 -N "" -C "" -f key')
         server.run(f"flwr supernode register {device.work}/key.pub deployment")
         shutil.copy(authority, device.work)
-        device.start(f"{ROOT}/deploy/supernode.sh {ADDRESS}:8000 ca.crt key partition-id=0")
+        device.start(f"{ROOT}/deployment/supernode.sh {ADDRESS}:8000 ca.crt key partition-id=0")
         printed = server.run(f'flwr run . deployment --stream -c "{KEYS}"', 300)
     (run,) = json.loads(server.run("flwr ls deployment --format json"))["runs"]
     assert run["status"] == "finished:completed", printed + server.logs()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
-from tests.support.processes import free_port, session
+from tests.support.processes import free_port
 from tests.support.slow_link import SlowLink
 
 pytestmark = pytest.mark.slow
@@ -20,9 +20,11 @@ def stop(deployment):
 
 
 def kill(deployment):
-    processes = session(deployment.processes["superlink"].pid)
-    (server_app,) = (pid for pid, command in processes.items() if "flwr-serverapp" in command)
-    os.kill(server_app, signal.SIGKILL)
+    # The SuperLink starts its SuperExec, which starts the ServerApp, each in a session of its own.
+    parent = deployment.processes["superlink"].pid
+    for program in ("flower-superexec", "flwr-serverapp"):
+        (parent,) = deployment.run(["pgrep", "-P", str(parent), "-f", program]).stdout.split()
+    os.kill(int(parent), signal.SIGKILL)
 
 
 @pytest.mark.timeout(600)

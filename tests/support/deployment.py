@@ -32,7 +32,7 @@ class Deployment:
         self.folder, self.nodes, self.port = folder, nodes, free_port()
         self.network, self.host = network, network.address if network else "localhost"
         self.fleet_port = fleet_port or self.port
-        (folder / "deploy").symlink_to(ROOT / "deploy")
+        (folder / "deployment").symlink_to(ROOT / "deployment")
         self.processes = {}
         self.node_options = []
         self.environment = {
@@ -49,7 +49,7 @@ class Deployment:
     def __enter__(self):
         """Start all, and wait until the SuperNodes are online."""
         try:
-            self.run(self.command("deploy/certificates.sh"))
+            self.run(self.command("deployment/certificates.sh"))
             self.start_superlink()
             for number in range(self.nodes):
                 self.add_node(number)
@@ -106,7 +106,9 @@ class Deployment:
             time.sleep(0.3)
 
     def start_superlink(self):
-        self.start("superlink", [*self.command("deploy/superlink.sh"), "--port", str(self.port)])
+        self.start(
+            "superlink", [*self.command("deployment/superlink.sh"), "--port", str(self.port)]
+        )
         self.wait_for(self.listening)
 
     def listening(self):
@@ -131,7 +133,7 @@ class Deployment:
         return self.start_node(number, key, config)
 
     def start_node(self, number, key, config=None, authority=None, options=()):
-        words = self.command("deploy/supernode.sh", "num-partitions")
+        words = self.command("deployment/supernode.sh", "num-partitions")
         words = [word.replace("device-0", key) for word in words]
         words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
         words[1] = f"{self.host}:{self.fleet_port}"

@@ -19,8 +19,8 @@ COMMAND = re.compile(
 )
 # A span with one of these programs and two words more is a command; a shorter one names a program.
 SPANNED = re.compile(
-    r"make \S|((\.venv/bin/)?(python3?|pip|fedavg|flwr(-datasets)?)|deploy/\S+|curl|docker|export|"
-    r"journalctl|openssl|ray|source|sqlite3|ssh|systemctl|tensorboard|uv|wandb) \S+ \S"
+    r"make \S|((\.venv/bin/)?(python3?|pip|fedavg|flwr(-datasets)?)|deployment/\S+|curl|docker|"
+    r"export|journalctl|openssl|ray|source|sqlite3|ssh|systemctl|tensorboard|uv|wandb) \S+ \S"
 )
 
 

@@ -38,8 +38,14 @@ def test_scripts_and_makefile_leave_the_loopback_device_out(tmp_path, own):
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".venv" / ".ready").touch()
     expected = f"{''.join(own.values())},{LOOPBACK}"
-    superlink = [str(ROOT / "deploy" / "superlink.sh"), str(tmp_path)]
-    supernode = [str(ROOT / "deploy" / "supernode.sh"), "a:1", "ca.crt", "key", "partition-id=0"]
+    superlink = [str(ROOT / "deployment" / "superlink.sh"), str(tmp_path)]
+    supernode = [
+        str(ROOT / "deployment" / "supernode.sh"),
+        "a:1",
+        "ca.crt",
+        "key",
+        "partition-id=0",
+    ]
     for words in (superlink, supernode, ["make", "flwr-run"]):
         assert f"{expected} {expected}\n" in run(words, folder, **own)
 

@@ -1,0 +1,1 @@
+"""A SuperLink that serves only the fleet API to other machines, for `deployment/superlink.sh`."""

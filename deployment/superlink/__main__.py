@@ -1,0 +1,49 @@
+"""A SuperLink that serves only the fleet API to other machines.
+
+    python -m deployment.superlink [OPTION OF flower-superlink]...
+
+Devices reach it from anywhere with a registered key. What starts runs and registers keys, `flwr`,
+works on this machine only.
+"""
+
+import argparse
+import sys
+from ipaddress import ip_address
+
+from starlette.middleware import Middleware
+
+from deployment.superlink.fleet_only import FleetApiOnly
+from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
+
+
+def main() -> None:
+    """Run the SuperLink until it is ended; exit with one line if that cannot be done safely."""
+    try:
+        _check_host(sys.argv[1:])
+        run_superlink(Middleware(FleetApiOnly))
+    except (UnsupportedFlowerError, ValueError) as error:
+        sys.exit(f"superlink: {error}")
+
+
+def _check_host(words: list[str]) -> None:
+    """Raise ValueError for a host at which the filter would refuse the SuperLink's own processes.
+
+    The process that starts ServerApps connects to the address that is listened on, with that
+    address as its own. All runs would stay pending.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    host = parser.parse_known_args(words)[0].host
+    try:
+        address = ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        address = None
+    if address is None or not (address.is_loopback or address.is_unspecified):
+        raise ValueError(
+            f"--host {host}: give 0.0.0.0 for all interfaces or 127.0.0.1 for this machine only; "
+            "which interfaces are open is for the firewall"
+        )
+
+
+if __name__ == "__main__":
+    main()

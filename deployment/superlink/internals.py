@@ -1,0 +1,78 @@
+"""Adds a middleware and a longer database timeout to Flower's SuperLink; it has no option for them.
+
+Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
+its own. The function that answers is replaced, in this process only.
+Every step is checked, because a SuperLink without the middleware would work, but open to all.
+
+Every request writes to the SuperLink's SQLite database, and waits for others that do: up to 5 s by
+a constant of Flower, after which it fails. With 24 devices in a round some do, and their messages,
+or the run, are lost.
+"""
+
+import os
+from importlib.metadata import version
+
+from starlette.middleware import Middleware
+
+from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+
+# With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
+_GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
+
+# Milliseconds that a request waits for the database.
+BUSY_TIMEOUT = 60_000
+
+
+class UnsupportedFlowerError(RuntimeError):
+    """This Flower, or its environment, gives no place for the middleware."""
+
+
+def run_superlink(middleware: Middleware) -> None:
+    """Run `flower-superlink` with the words of ``sys.argv`` and a middleware before all others.
+
+    Returns when the SuperLink has ended.
+
+    Args:
+        middleware: The outermost middleware, which sees every request first.
+
+    Raises:
+        UnsupportedFlowerError: The middleware would not see every request.
+    """
+    if not version("flwr").startswith(FLOWER_VERSIONS):
+        raise UnsupportedFlowerError(
+            f"flwr {version('flwr')} is installed, and the SuperLink's launcher is for "
+            f"{FLOWER_NAMES}: install that, or put a proxy before flower-superlink"
+        )
+    for name in _GRPC_SERVERS:
+        if os.environ.get(name) == "1":
+            raise UnsupportedFlowerError(f"{name}=1 serves an API to everyone: unset it")
+    # Uvicorn would take a client's address from a proxy's header.
+    os.environ["FORWARDED_ALLOW_IPS"] = ""
+    _insert(middleware)
+    _wait_for_the_database()
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    flower_superlink()
+
+
+def _insert(middleware: Middleware) -> None:
+    from flwr.superlink import extensions, main
+
+    of_extension = extensions.get_middleware
+
+    def get_middleware() -> tuple[Middleware, ...]:
+        return (middleware, *of_extension())
+
+    extensions.get_middleware = get_middleware
+    if main._get_middleware()[0] is not middleware:
+        raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")
+
+
+def _wait_for_the_database() -> None:
+    from flwr.supercore import sql_mixin
+
+    pragmas = vars(sql_mixin).get("SQLITE_PRAGMAS", ())
+    if "busy_timeout" not in dict(pragmas):
+        raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
+    patient = {**dict(pragmas), "busy_timeout": str(BUSY_TIMEOUT)}
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())

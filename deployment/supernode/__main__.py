@@ -1,0 +1,170 @@
+"""Start a SuperNode with warm clients: ``python -m deployment.supernode OPTION...``.
+
+The options are those of flower-supernode. With ``--isolation`` or another option about how clients
+are started, and where the installed Flower does not fit, it is flower-supernode that is run; in the
+latter cases a line says so.
+"""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from deployment.supernode import internals
+
+# Options of flower-supernode that say how its clients are started.
+ISOLATION = "--isolation"
+FLOWERS_OWN = (
+    "--host", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile", "--appio-ssl-certfile",
+    "--appio-ssl-keyfile", "--appio-ssl-ca-certfile", "--superexec-auth-secret-file",
+    "--allow-runtime-dependency-installation",
+)  # fmt: skip
+PORT = "--port"
+# Seconds that the SuperExec is given to end.
+PATIENCE = 5
+
+
+def main() -> None:
+    """Run it; the exit status is flower-supernode's, or 1 if the SuperExec ended first."""
+    options = sys.argv[1:]
+    check_home()
+    if value(options, ISOLATION) is not None:
+        run_flowers(options)
+    why = why_not_warm(options)
+    if why is not None:
+        report(f"each message starts a new Python process, as in Flower: {why}")
+        run_flowers(options)
+    run_warm(options)
+
+
+def check_home() -> None:
+    """End with one line where Flower could not write: it would fail with the first message."""
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            return
+    except OSError as error:
+        report(f"cannot write to {home} ({error.strerror}); name another folder by FLWR_HOME")
+        sys.exit(1)
+
+
+def why_not_warm(options: Sequence[str]) -> str | None:
+    """Return why clients cannot be warm, in one line; None if they can."""
+    for option in FLOWERS_OWN:
+        if value(options, option) is not None:
+            return f"the option {option} requires it"
+    return internals.why_unfit()
+
+
+def value(options: Sequence[str], name: str) -> str | None:
+    """Return an option's value, empty where it has none; None where it is not given."""
+    for position, option in enumerate(options):
+        if option == name:
+            return "".join(options[position + 1 : position + 2])
+        if option.startswith(f"{name}="):
+            return option.partition("=")[2]
+    return None
+
+
+def report(line: str) -> None:
+    """Write a line for whoever reads the log."""
+    sys.stderr.write(f"deployment.supernode: {line}\n")
+    sys.stderr.flush()
+
+
+def run_flowers(options: Sequence[str]) -> None:
+    """Become flower-supernode, with a free port unless one is given or others are to know it."""
+    if value(options, PORT) is None and value(options, ISOLATION) != "process":
+        options = [*options, PORT, str(free_port())]
+    os.execvp("flower-supernode", ["flower-supernode", *options])  # noqa: S606, S607
+
+
+def run_warm(options: Sequence[str]) -> None:
+    """Run the SuperNode in this process, with its SuperExec beside it; each ends with the other."""
+    port = value(options, PORT) or str(free_port())
+    secret = secrets.token_bytes(32)
+    superexec = start_superexec(f"127.0.0.1:{port}", secret)
+    watched = WatchedProcess(superexec)
+    try:
+        internals.run_supernode(
+            [*options, PORT, port, ISOLATION, "process",
+             "--superexec-auth-secret-file", readable_once(secret)]
+        )  # fmt: skip
+    finally:
+        watched.end()
+        if watched.ended_first:
+            sys.exit(1)
+
+
+def free_port() -> int:
+    """Return a port of the loopback device on which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def readable_once(secret: bytes) -> str:
+    """Return a path from which this process can read the secret once; no file is written."""
+    read, write = os.pipe()
+    os.write(write, secret)
+    os.close(write)
+    return f"/dev/fd/{read}"
+
+
+def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
+    """Start the SuperExec for the SuperNode at that address."""
+    # -P: not what lies in the directory that this was started in.
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "deployment.supernode.superexec",
+        address,
+        str(os.getpid()),
+    ]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE)  # noqa: S603
+    assert process.stdin is not None
+    process.stdin.write(secret)
+    process.stdin.close()
+    return process
+
+
+class WatchedProcess:
+    """A process at whose end this one is to end.
+
+    Attributes:
+        ended_first: It ended before `end` was called.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.ended_first = False
+        self._process, self._ending = process, False
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        status = self._process.wait()
+        if not self._ending:
+            self.ended_first = True
+            report(f"the SuperExec ended (status {status}), and so does the SuperNode")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def end(self) -> None:
+        """End it."""
+        self._ending = True
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The executor of a SuperExec that forks its clients and ends them at their messages' expiry."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from deployment.supernode import client_process, internals
+from deployment.supernode.client_process import REASON, REPLYING, Received
+
+# The most by which a device's clock may be ahead of the server's, in seconds; Flower refuses more.
+CLOCK_AHEAD = 10.0
+
+# The most seconds that the SuperExec's loop waits for a client, before it looks at the clock.
+CLIENT_WAIT = 1.0
+# What the fork server imports.
+PRELOAD = "deployment.supernode.preload"
+
+_log = logging.getLogger("flwr")
+
+
+def forkserver_context() -> Any:
+    """Return the `multiprocessing` context whose processes are forked with torch imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOAD])
+    return context
+
+
+class ForkingExecutor:
+    """Starts each client by a fork of a process that has the libraries imported.
+
+    It has the methods of Flower's `Executor`, which the SuperExec calls from one thread:
+    `reconcile` before every look for a task. One client runs at a time: the next one would
+    otherwise be given the state that the one before has not handed in yet. Tasks of other types
+    than ClientApps are started by Flower's executor.
+    """
+
+    def __init__(self) -> None:
+        self._context = forkserver_context()
+        self._others = internals.subprocess_executor()
+        self._client: RunningClient | None = None
+        self._pace = internals.Pace(0, internals.FLOWERS_TASK_POLL - internals.TASK_POLL)
+
+    def warm_up(self) -> None:
+        """Start the fork server, and log whether it has the libraries.
+
+        Raises:
+            RuntimeError: It does not start.
+        """
+        started = time.monotonic()
+        receiver, sender = self._context.Pipe(duplex=False)
+        probe = self._context.Process(target=report_preload, args=(sender,))
+        probe.start()
+        sender.close()
+        try:
+            preloaded = receiver.recv()
+        except EOFError:
+            raise RuntimeError("the fork server for clients does not start") from None
+        finally:
+            probe.join()
+            receiver.close()
+        if preloaded:
+            _log.info("Clients start warm, after %.1f s of imports", time.monotonic() - started)
+        else:
+            _log.warning("Clients start cold: an import failed, `python -m %s` shows it", PRELOAD)
+
+    def get_eligible_capacity(
+        self,
+        supported_task_types: set[Any],
+        *,
+        insecure: bool = False,
+        root_certificates_path: str | None = None,
+    ) -> tuple[set[Any], set[str]]:
+        """Return the types of task that can be started now."""
+        del insecure, root_certificates_path
+        if self._client is None:
+            return supported_task_types, set()
+        return supported_task_types - {internals.client_task_type()}, set()
+
+    def wait_for_capacity(self, task_type: Any = None, **_: Any) -> None:
+        """Wait until a task of that type can be started."""
+        del task_type
+        while self._client is not None:
+            self.reconcile()
+
+    def launch(self, spec: Any) -> Any:
+        """Start the process of a task."""
+        if spec.task_type != internals.client_task_type():
+            return self._others.launch(spec)
+        self.wait_for_capacity()
+        self._client = RunningClient(self._context, spec.runtime_api_address, spec.token)
+        return internals.accepted()
+
+    def reconcile(self) -> None:
+        """Wait for the client, end it if its message has expired, forget one that has ended.
+
+        Without a client it waits before the next look for a task.
+        """
+        if self._client is None:
+            time.sleep(self._pace.wait())
+        elif self._client.over(CLIENT_WAIT):
+            self._client = None
+            self._pace.came()
+
+    def close(self) -> None:
+        """End the client that runs."""
+        if self._client is not None:
+            self._client.kill()
+            self._client = None
+
+
+class RunningClient:
+    """The process of one message.
+
+    Args:
+        context: Starts it.
+        address: The SuperNode's.
+        token: The task's.
+    """
+
+    def __init__(self, context: Any, address: str, token: str) -> None:
+        self._address, self._token = address, token
+        self._reports: Connection
+        self._reports, theirs = context.Pipe(duplex=False)
+        self._started = time.monotonic()
+        self._deadline = float("inf")
+        self._received: Received | None = None
+        self._replying = False
+        self._process = context.Process(
+            target=client_process.run, args=(theirs, address, token, os.getpid())
+        )
+        self._process.start()
+        theirs.close()
+
+    def over(self, seconds: float) -> bool:
+        """Return whether it has ended; end it if its message has expired.
+
+        Args:
+            seconds: How long to wait for its end or a report.
+        """
+        wait([self._reports, self._process.sentinel], seconds)
+        self._read_reports()
+        if self._process.is_alive():
+            # A reply on its way is left to arrive: the SuperNode waits for all of one that it has
+            # begun to take.
+            if self._replying or time.monotonic() < self._deadline:
+                return False
+            _log.warning("The client's message has expired: process %d is ended", self._process.pid)
+            self.kill()
+        self._process.join()
+        self._read_reports()
+        self._reports.close()
+        if self._received is not None and not self._replying:
+            self._reply(self._received)
+        return True
+
+    def kill(self) -> None:
+        """End the process, and those that it has started, whatever they do."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has no group of its own yet, or is over
+            self._process.kill()
+        self._process.join()
+
+    def _read_reports(self) -> None:
+        try:
+            while self._reports.poll():
+                report = self._reports.recv_bytes()
+                if report == REPLYING:
+                    self._replying = True
+                else:
+                    self._received = Received.from_bytes(report)
+                    self._deadline = deadline(self._received, self._started)
+        except (EOFError, OSError):  # it has ended
+            return
+
+    def _reply(self, received: Received) -> None:
+        """Reply in the client's place; without this the SuperNode waits a minute."""
+        try:
+            internals.send_failure(
+                self._address, self._token, received.request, received.content, REASON
+            )
+        except Exception as error:  # the task is over already, or the SuperNode is
+            _log.warning("No reply for a client that ended without one: %s", error)
+
+
+def deadline(received: Received, started: float) -> float:
+    """Return when a client is to be ended, by `time.monotonic`; never before its message's expiry.
+
+    The server's clock and this device's may differ. A message was made before its client started,
+    so it expires at the latest ``ttl`` seconds after that, whatever the clocks say. A message that
+    is old when its client starts expires earlier: by this device's clock, and `CLOCK_AHEAD` after.
+    """
+    by_clock = received.created_at + received.ttl + CLOCK_AHEAD - time.time()
+    return min(started + received.ttl, time.monotonic() + by_clock)
+
+
+def report_preload(sender: Connection) -> None:
+    """Send whether the fork server, whose copy this process is, has imported what it is to."""
+    sender.send(PRELOAD in sys.modules)

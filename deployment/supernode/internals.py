@@ -1,0 +1,349 @@
+"""The one place where this package uses what Flower does not document.
+
+* The SuperExec's loop, `run_superexec`, with an executor of ours in place of Flower's.
+* A ClientApp's process, `run_clientapp`, and three of the functions that it calls: to learn when
+  its message expires, to know when its reply is on its way, and for the pause before an array that
+  has not arrived is asked for again.
+* The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
+  between looks for the reply; its function that fetches a message's objects, for the pause of
+  1 s before one that has not arrived is asked for again; and the one that receives a message, which
+  must clean up where the run ends meanwhile.
+* The calls by which a ClientApp's process replies, for one that cannot any more.
+
+`why_unfit` says whether this Flower has all of it; nothing else here is used where it has not, and
+so all of these are imported where they are used.
+"""
+
+import functools
+import inspect
+import os
+import pkgutil
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ParamSpec, TypeVar, cast
+
+import flwr
+
+from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What is used, and the parameters that each must have.
+_USED = {
+    "flwr.supernode.start_client_internal:start_client_internal": ("isolation",),
+    "flwr.supernode.start_client_internal:time.sleep": (),
+    "flwr.supernode.start_client_internal:pull_objects": (
+        "initial_backoff", "backoff_cap", "max_tries_per_object",
+    ),
+    "flwr.supernode.start_client_internal:_pull_and_store_message": (
+        "pull_object", "confirm_message_received",
+    ),
+    "flwr.supercore.run:RunNotRunningException": (),
+    "flwr.supernode.cli.flower_supernode:flower_supernode": (),
+    "flwr.supernode.runtime.run_clientapp:run_clientapp": (
+        "runtime_api_address", "token", "insecure", "certificates", "parent_pid",
+    ),
+    "flwr.supernode.runtime.run_clientapp:pull_task_input": ("client",),
+    "flwr.supernode.runtime.run_clientapp:push_message": ("client", "message", "context"),
+    "flwr.supernode.runtime.run_clientapp:pull_and_inflate_object_from_tree": (
+        "initial_backoff", "backoff_cap", "max_tries_per_object",
+    ),
+    "flwr.supernode.runtime.run_clientapp:push_task_output": (
+        "client", "context", "sub_status", "details",
+    ),
+    "flwr.supercore.superexec.run_superexec:run_superexec": (
+        "runtime_api_address", "insecure", "superexec_auth_secret", "parent_pid",
+    ),
+    "flwr.supercore.superexec.run_superexec:get_executor": ("executor_type",),
+    "flwr.supercore.superexec.executor:ExecutionSpec": (
+        "task_type", "runtime_api_address", "token", "parent_pid",
+    ),
+    "flwr.supercore.superexec.executor:SubprocessExecutor": (),
+    "flwr.supercore.runtime:RuntimeHttpClient.PullMessages": ("request",),
+    "flwr.supercore.interceptors:RuntimeTokenHttpInterceptor": ("token",),
+    "flwr.supercore.interceptors:RuntimeVersionHttpInterceptor": ("component_name",),
+    "flwr.supercore.utils:disable_process_dumping": ("strict",),
+}  # fmt: skip
+
+# Seconds between the looks of a SuperNode for its client's reply (in its own memory), and the
+# fewest between those for a message (a signed request).
+REPLY_POLL = 0.05
+MESSAGE_POLL = 0.3
+# The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
+# the most, which is how often Flower's looks.
+TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
+# Seconds before an object of a message that has not arrived is asked for again, doubled by Flower
+# up to the second number: by a SuperNode, of the SuperLink (a signed request), and by a client, of
+# its SuperNode. Both are there before the objects. The number of tries is not bounded: Flower's is
+# for longer pauses, and so is its time.
+PULL_PAUSES, CLIENT_PULL_PAUSES = (0.2, 0.4), (0.05, 0.2)
+# Seconds after which a client believes that there is no message for it.
+MESSAGE_WAIT = 10.0
+
+_FLOWERS_MESSAGE_PAUSE, _FLOWERS_REPLY_PAUSE = 3, 0.5
+
+
+def why_unfit() -> str | None:
+    """Return why the installed Flower cannot start warm clients, in one line; None if it can."""
+    found = flwr.__version__
+    if not found.startswith(FLOWER_VERSIONS):
+        return f"this needs {FLOWER_NAMES}, and {found} is installed"
+    for name, parameters in _USED.items():
+        try:
+            used = pkgutil.resolve_name(name)
+        except (ImportError, AttributeError) as error:
+            return f"flwr {found} has no {name} ({error})"
+        missing = set(parameters) - set(inspect.signature(used).parameters if parameters else ())
+        if missing:
+            return f"{name} of flwr {found} has no parameter {min(missing)!r}"
+    return None
+
+
+def run_supernode(arguments: list[str]) -> None:
+    """Run Flower's SuperNode with these options in this process; it ends by `SystemExit`."""
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    own = vars(start_client_internal)
+    own["time"] = SimpleNamespace(sleep=Pauses().sleep)
+    own["pull_objects"] = functools.partial(own["pull_objects"], **_pulls(PULL_PAUSES))
+    receive = own["_pull_and_store_message"]
+
+    def receive_or_clean_up(**options: Any) -> int | None:
+        for name in ("pull_object", "confirm_message_received"):
+            options[name] = _with_ordinary_error(options[name])
+        return cast("int | None", receive(**options))
+
+    own["_pull_and_store_message"] = receive_or_clean_up
+    sys.argv = ["flower-supernode", *arguments]
+    flower_supernode()
+
+
+def _with_ordinary_error(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function, with an ordinary error where the message's run has ended.
+
+    Flower's is a `BaseException`, which skips what `_pull_and_store_message` does when it fails:
+    the message and its task would stay, and block the messages of later runs.
+    """
+    from flwr.supercore.run import RunNotRunningException
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except RunNotRunningException as error:
+            raise RuntimeError("the run has ended") from error
+
+    return call
+
+
+def _pulls(pauses: tuple[float, float]) -> dict[str, Any]:
+    """Return the options of Flower's functions that fetch objects."""
+    first, longest = pauses
+    return {"initial_backoff": first, "backoff_cap": longest, "max_tries_per_object": None}
+
+
+class Pace:
+    """How long to wait between looks for something that comes often or not for a long time.
+
+    A tenth of the time since it last came: so looking costs little, and adds at most a tenth.
+
+    Args:
+        shortest: The shortest wait, in seconds.
+        longest: The longest.
+    """
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._shortest, self._longest = shortest, longest
+        self.came()
+
+    def came(self) -> None:
+        """Say that it is there."""
+        self._last = time.monotonic()
+
+    def wait(self) -> float:
+        """Return the seconds to wait now."""
+        idle = time.monotonic() - self._last
+        return min(max(idle / 10, self._shortest), self._longest)
+
+
+class Pauses:
+    """The pauses of a SuperNode's loop, shorter than Flower's where it is in a run."""
+
+    def __init__(self) -> None:
+        self._pace = Pace(MESSAGE_POLL, _FLOWERS_MESSAGE_PAUSE)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for as long as this pause of Flower's is to last."""
+        if seconds == _FLOWERS_REPLY_PAUSE:
+            self._pace.came()
+            seconds = REPLY_POLL
+        elif seconds == _FLOWERS_MESSAGE_PAUSE:
+            seconds = self._pace.wait()
+        time.sleep(seconds)
+
+
+def run_superexec(executor: Any, address: str, secret: bytes, parent_pid: int) -> None:
+    """Run Flower's SuperExec with this executor; it ends by `SystemExit`.
+
+    Args:
+        executor: Has the methods of `flwr.supercore.superexec.executor.types.Executor`.
+        address: The SuperNode's, on the loopback device: there is no TLS.
+        secret: What signs requests for tasks; the SuperNode has the same.
+        parent_pid: The process at whose end this one is to end.
+    """
+    from flwr.supercore.superexec import run_superexec as module
+    from flwr.supercore.utils import disable_process_dumping
+
+    # Flower's variable for the pause between two looks; the executor adds its own.
+    os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(TASK_POLL)
+    # As in Flower's own flower-superexec: the secret is not to be read from this process's memory.
+    disable_process_dumping(strict=False)
+    vars(module)["get_executor"] = lambda *_, **__: executor
+    module.run_superexec(
+        address, insecure=True, superexec_auth_secret=secret, parent_pid=parent_pid
+    )
+
+
+def run_clientapp(
+    address: str,
+    token: str,
+    parent_pid: int,
+    on_message: Callable[[Any], None],
+    on_reply: Callable[[], None],
+) -> None:
+    """Handle one message, as Flower's `flwr-clientapp` does; it ends by `SystemExit`.
+
+    Args:
+        address: The SuperNode's.
+        token: The task's.
+        parent_pid: The process at whose end this one is to end.
+        on_message: Is called with the message when it is there, before the app is loaded.
+        on_reply: Is called before the reply is sent.
+    """
+    from flwr.supernode.runtime import run_clientapp as module
+
+    _wait_for_messages()
+    own = vars(module)
+    pull_task_input, push_message = own["pull_task_input"], own["push_message"]
+    pull_objects = own["pull_and_inflate_object_from_tree"]
+
+    def pull(client: Any) -> Any:
+        found = pull_task_input(client)
+        on_message(found[0])
+        return found
+
+    def push(client: Any, message: Any, context: Any) -> None:
+        on_reply()
+        push_message(client, message, context)
+
+    own["pull_task_input"], own["push_message"] = pull, push
+    own["pull_and_inflate_object_from_tree"] = functools.partial(
+        pull_objects, **_pulls(CLIENT_PULL_PAUSES)
+    )
+    sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
+    module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def _wait_for_messages() -> None:
+    """Have this process ask again for its message where there is none yet.
+
+    A SuperNode makes the task before it stores the message. Flower's clients, which take seconds to
+    start, never come in between; if one does, it fails, and the SuperNode waits for it for ever.
+    """
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    original = RuntimeHttpClient.PullMessages
+
+    def pull_messages(client: Any, request: Any) -> Any:
+        deadline = time.monotonic() + MESSAGE_WAIT
+        while True:
+            response = original(client, request)
+            if response.messages_list or time.monotonic() > deadline:
+                return response
+            time.sleep(CLIENT_PULL_PAUSES[0])
+
+    setattr(RuntimeHttpClient, "PullMessages", pull_messages)  # noqa: B010 - mypy
+
+
+def failure_reply(message: Any, reason: str) -> tuple[bytes, bytes]:
+    """Return the reply to a message whose process ended: the request that sends it, and its object.
+
+    To be made by the process that has the message; `send_failure` sends it.
+    """
+    from flwr.app import Error, Message
+    from flwr.app.message import remove_content_from_message
+    from flwr.common.constant import ErrorCode
+    from flwr.common.serde import message_to_proto
+    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+    reply = Message(Error(ErrorCode.CLIENT_APP_CRASHED, reason), reply_to=message)
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    request = PushAppMessagesRequest(
+        messages_list=[message_to_proto(remove_content_from_message(reply))],
+        message_object_trees=[get_object_tree(reply)],
+    )
+    return request.SerializeToString(), reply.deflate()
+
+
+def send_failure(address: str, token: str, request: bytes, content: bytes, reason: str) -> None:
+    """Send what `failure_reply` made, and say that the task failed.
+
+    Raises:
+        Exception: The SuperNode does not take it, for example because the task is over.
+    """
+    from flwr.common.constant import SubStatus
+    from flwr.proto.message_pb2 import PushObjectRequest
+    from flwr.proto.node_pb2 import Node
+    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+    from flwr.supercore.interceptors import (
+        RuntimeTokenHttpInterceptor,
+        RuntimeVersionHttpInterceptor,
+    )
+    from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.supernode.runtime.run_clientapp import push_task_output
+
+    interceptors: list[Any] = [
+        RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
+        RuntimeTokenHttpInterceptor(token),
+    ]
+    push = PushAppMessagesRequest.FromString(request)
+    metadata = push.messages_list[0].metadata
+    with RuntimeHttpClient.from_server_address(address, True, None, interceptors) as client:
+        response = client.PushMessages(push)
+        for object_id in response.objects_to_push:
+            client.PushObject(
+                PushObjectRequest(
+                    node=Node(node_id=metadata.src_node_id),
+                    run_id=metadata.run_id,
+                    object_id=object_id,
+                    object_content=content,
+                    session_id=response.session_id,
+                )
+            )
+        push_task_output(client, None, SubStatus.FAILED, reason)
+
+
+def subprocess_executor() -> Any:
+    """Return Flower's own executor."""
+    from flwr.supercore.superexec.executor import SubprocessExecutor
+
+    return SubprocessExecutor()
+
+
+def accepted() -> Any:
+    """Return what an executor answers when it has started a process."""
+    from flwr.supercore.superexec.executor import LaunchResult
+
+    return LaunchResult.accepted()
+
+
+def client_task_type() -> Any:
+    """Return the type of task that is a ClientApp's."""
+    from flwr.supercore.constant import TaskType
+
+    return TaskType.CLIENT_APP

@@ -1,1 +1,0 @@
-"""A SuperLink that serves only the fleet API to other machines, for `deploy/superlink.sh`."""

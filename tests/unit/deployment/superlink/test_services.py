@@ -1,0 +1,140 @@
+"""The files that run a deployment as services are valid, and give no process more than it needs."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deployment.superlink.fleet_only import FLEET_PATHS, MAX_BODY_BYTES
+from tests.support.documents import ROOT
+
+FOLDER = ROOT / "deployment"
+UNITS = sorted(FOLDER.glob("*.service"))
+COMPOSE = FOLDER / "compose.yaml"
+
+
+@pytest.fixture(scope="module")
+def compose():
+    return yaml.safe_load(COMPOSE.read_text())
+
+
+def settings(unit):
+    """Return the lines of a unit, without comments."""
+    return {line for line in unit.read_text().splitlines() if line and line[0] not in "#["}
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_unit_is_valid(unit, tmp_path):
+    copy = tmp_path / unit.name.replace("@", "@device-0")
+    copy.write_text(unit.read_text().replace("/opt/fedavg", str(ROOT)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert unit.name.split(".")[0] not in done.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_unit_is_unprivileged_and_restarts_for_ever(unit):
+    expected = {
+        "DynamicUser=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always",
+        "ProtectSystem=strict", "StartLimitIntervalSec=0",
+    }  # fmt: skip
+    assert expected <= settings(unit)
+    assert not {line for line in settings(unit) if line.startswith("User=") or "ca.key" in line}
+
+
+def test_units_start_the_scripts_that_the_document_shows():
+    assert {unit.stem for unit in UNITS} == {"fedavg-superlink", "fedavg-supernode@"}
+    for unit in UNITS:
+        (start,) = (line for line in settings(unit) if line.startswith("ExecStart="))
+        script = Path(start.removeprefix("ExecStart=").split()[0])
+        assert script.is_relative_to("/opt/fedavg")
+        assert (ROOT / script.relative_to("/opt/fedavg")).stat().st_mode & 0o111
+
+
+def test_compose_file_keeps_to_the_specification():
+    schema = ["--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *schema, str(COMPOSE)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_container_is_unprivileged_bounded_and_restarts(compose):
+    assert len(compose["services"]) == 4
+    for name, service in compose["services"].items():
+        assert service["restart"] == "always", name
+        assert service["user"].startswith("${FEDAVG_USER:?"), name
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+        assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
+
+
+def test_containers_get_the_keys_they_need_and_no_others(compose):
+    files = {name: Path(secret["file"]).name for name, secret in compose["secrets"].items()}
+    assert files == {name: name for name in files}
+    assert "ca.key" not in files
+    for name, service in compose["services"].items():
+        own = {"superlink": ["server.pem", "server.key"]}.get(
+            name, [name.replace("supernode", "device")]
+        )
+        assert service["secrets"] == ["ca.crt", *own]
+        for word in service["command"]:
+            if word.startswith("/run/secrets/"):
+                assert Path(word).name in service["secrets"]
+        ((volume, target),) = (mount.split(":") for mount in service["volumes"])
+        assert (volume, target) == (name, "/state")
+        assert volume in compose["volumes"]
+
+
+def test_supernodes_have_partitions_of_their_own(compose):
+    configs = [
+        service["command"][-1]
+        for name, service in compose["services"].items()
+        if name != "superlink"
+    ]
+    assert configs == [f"partition-id={i} num-partitions={len(configs)}" for i in range(3)]
+
+
+def test_only_the_superlink_is_published_and_its_health_is_checked(compose):
+    superlink = compose["services"]["superlink"]
+    assert superlink["ports"] == ["8000:8000"]
+    compile(superlink["healthcheck"]["test"][-1], "healthcheck", "exec")
+    others = [service for name, service in compose["services"].items() if name != "superlink"]
+    assert not [service for service in others if "ports" in service]
+
+
+def test_image_is_made_of_what_its_ignore_file_lets_through():
+    text = (FOLDER / "Dockerfile").read_text()
+    sources = {
+        source
+        for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE)
+        for source in line.split()[:-1]
+    }
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
+    allowed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert sources == allowed
+    assert all((ROOT / source).exists() for source in sources)
+    assert "USER 10001:10001" in text.splitlines()
+
+
+def test_image_installs_the_projects_torch():
+    pins = set(re.findall(r'"(torch(?:vision)?>=[^"]*)"', (ROOT / "pyproject.toml").read_text()))
+    for document in (FOLDER / "Dockerfile", ROOT / "docs" / "deployment.md"):
+        assert set(re.findall(r'"(torch(?:vision)?>=[^"]*)"', document.read_text())) == pins
+
+
+def test_proxy_passes_the_paths_of_the_filter():
+    text = (FOLDER / "nginx.conf").read_text()
+    (names,) = re.findall(r"\^POST /v1/fleet/\(([^)]*)\)\$", text)
+    assert {f"/v1/fleet/{name}" for name in names.split("|")} == set(FLEET_PATHS)
+    assert f"client_max_body_size {MAX_BODY_BYTES // 2**20}m;" in text

@@ -1,0 +1,86 @@
+"""The SuperLink's launcher starts nothing unless its middleware sees every request."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from tests.support.documents import ROOT
+
+LAUNCH = """
+{}
+import runpy
+runpy.run_module("deployment.superlink", run_name="__main__")
+"""
+
+
+def launch(*words, before="pass"):
+    """Run the launcher after some Python; return its exit status and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH.format(before), *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+@pytest.mark.parametrize(
+    "host", ["192.0.2.10", "--host=192.0.2.10", "superlink.example.org", "fe80::1"]
+)
+def test_host_that_the_own_processes_could_not_use_is_one_line(host):
+    status, printed = launch(*([host] if "=" in host else ["--host", host]))
+    assert status == 1
+    assert printed.startswith("superlink: --host ")
+    assert "0.0.0.0" in printed
+    assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("import importlib.metadata as m; m.version = lambda name: '1.43.0'", "flwr 1.43.0 is"),
+        ("import os; os.environ['FLWR_INTERNAL_GRPC_CONTROL_API'] = '1'", "CONTROL_API=1 serves"),
+        ("import os; os.environ['FLWR_INTERNAL_GRPC_FLEET_API'] = '1'", "FLEET_API=1 serves"),
+        pytest.param(
+            "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
+            "does not take the middleware",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "import flwr.supercore.sql_mixin as m; m.SQLITE_PRAGMAS = ()",
+            "has no SQLITE_PRAGMAS with a busy_timeout",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_flower_that_does_not_take_what_the_launcher_gives_it_is_not_started(before, reason):
+    status, printed = launch("--insecure", before=before)
+    assert status == 1
+    assert printed.startswith("superlink: ")
+    assert reason in printed
+    assert "\n" not in printed
+
+
+def test_requests_wait_a_minute_for_the_database(monkeypatch, tmp_path):
+    from flwr.supercore import sql_mixin
+
+    from deployment.superlink.internals import _wait_for_the_database
+
+    pragmas = sql_mixin.SQLITE_PRAGMAS
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", pragmas)
+    _wait_for_the_database()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        sql_mixin._set_sqlite_pragmas(connection, None)
+        found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name, _ in pragmas}
+    assert found["busy_timeout"] == 60_000
+    assert found["journal_mode"] == dict(pragmas)["journal_mode"].lower()
+
+
+def test_options_are_those_of_flower_and_no_torch_is_loaded():
+    modules = "import atexit, sys; atexit.register(lambda: print(*sys.modules))"
+    status, printed = launch("--help", before=modules)
+    assert status == 0
+    assert "--enable-supernode-auth" in printed
+    assert "flwr.superlink.main" in printed.split()
+    assert "torch" not in printed.split()

@@ -1,0 +1,89 @@
+"""The start of a device: when clients are warm, and when Flower's own SuperNode is run instead."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deployment.supernode.__main__ import readable_once, value, why_not_warm
+
+ROOT = Path(__file__).parents[4]
+OPTIONS = ["--superlink", "here:1", "--node-config", "partition-id=0"]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start `deployment.supernode` where flower-supernode is a script that shows its options."""
+    script = tmp_path / "bin" / "flower-supernode"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho "flower-supernode $*"\nexit 7\n')
+    script.chmod(0o755)
+
+    def start(*options, path=()):
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "deployment.supernode", *options],
+            env={
+                **os.environ,
+                "PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])),
+            },
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    return start
+
+
+def test_other_flower_is_said_in_one_line_and_its_supernode_is_run(start, tmp_path):
+    (tmp_path / "other" / "flwr").mkdir(parents=True)
+    (tmp_path / "other" / "flwr" / "__init__.py").write_text("__version__ = '1.99.0'")
+    done = start(*OPTIONS, path=[tmp_path / "other"])
+    assert done.returncode == 7
+    assert re.fullmatch(rf"flower-supernode {' '.join(OPTIONS)} --port \d+\n", done.stdout)
+    (line,) = done.stderr.splitlines()
+    assert "each message starts a new Python process" in line
+    assert "this needs flwr 1.41.* or 1.42.*, and 1.99.0 is installed" in line
+
+
+@pytest.mark.parametrize(
+    "options", [["--isolation", "subprocess", "--port", "9"], ["--isolation=process"]]
+)
+def test_chosen_isolation_runs_flowers_supernode_and_says_nothing(start, options):
+    done = start(*OPTIONS, *options)
+    assert done.returncode == 7
+    assert done.stdout == f"flower-supernode {' '.join([*OPTIONS, *options])}\n"
+    assert done.stderr == ""
+
+
+def test_option_that_only_cold_clients_have_is_named(start):
+    done = start(*OPTIONS, "--allow-runtime-dependency-installation")
+    assert done.returncode == 7
+    assert "--allow-runtime-dependency-installation" in done.stderr
+
+
+def test_options_of_a_device_are_for_warm_clients():
+    assert why_not_warm([*OPTIONS, "--port", "9000", "--max-retries", "1"]) is None
+
+
+def test_value_of_an_option_is_found_in_both_spellings():
+    assert value(["--a", "1", "--b=2"], "--a") == "1"
+    assert value(["--a", "1", "--b=2"], "--b") == "2"
+    assert value(["--a", "1", "--b=2"], "--c") is None
+
+
+def test_secret_can_be_read_once_and_lies_in_no_file():
+    path = readable_once(b"secret")
+    assert Path(path).read_bytes() == b"secret"
+    assert Path(path).read_bytes() == b""
+    assert not Path(path).resolve().exists()
+
+
+def test_folder_of_flower_that_cannot_be_written_is_one_line(start, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", "/proc/nowhere")
+    done = start(*OPTIONS)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("deployment.supernode: cannot write to /proc/nowhere (")
+    assert line.endswith("; name another folder by FLWR_HOME")

@@ -88,13 +88,13 @@ def updates_in(message):
 def head_of(message):
     """Return (accepted round, version's number, fingerprint) of a training message."""
     head = message.content["config"]["head"]
-    assert head[0] == 3
+    assert head[0] == 4
     return tuple(int.from_bytes(head[at : at + 4], "little") for at in (1, 5, 9))
 
 
 def status_reply(node, status, server_round):
     """Return a reply without an update, written by hand."""
-    data = bytes([3, status]) + server_round.to_bytes(4, "little")
+    data = bytes([4, status]) + server_round.to_bytes(4, "little")
     return reply_with(node, RecordDict({"update": ConfigRecord({"payload": data})}))
 
 
@@ -403,8 +403,8 @@ def with_huge_magnitude(reply):
         (lambda reply: change_entry(reply, "update", "num-examples", b"5"), "is of type bytes"),
         (lambda reply: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
         (lambda reply: replace(reply, b""), "its head alone takes 6"),
-        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 3"),
-        (lambda reply: replace(reply, b"\x03\x07" + bytes(20)), "unknown status 7"),
+        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 4"),
+        (lambda reply: replace(reply, b"\x04\x07" + bytes(20)), "unknown status 7"),
         (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
         (lambda reply: replace(reply, encode_reply(0, 0)), "the reply is to round 0, not 1"),
         (lambda reply: replace(reply, encode_reply(0, 1, bytes(9))), "undecodable update"),

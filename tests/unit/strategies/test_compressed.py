@@ -17,8 +17,6 @@ from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
-from strategies.compression.vector_layout import Layout
-from strategies.server_optimizer import Adam
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -46,13 +44,6 @@ class RandomMask(Compressor):
     def _positions(self, seed, layout):
         count = int(layout.size * self.share)
         return np.sort(np.random.default_rng(seed).choice(layout.size, count, replace=False))
-
-
-@dataclass(frozen=True)
-class WithTwoWords(Float32):
-    """A compressor whose argument has an underscore."""
-
-    two_words: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,17 +79,6 @@ def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink
     assert (strategy.feedback, strategy.weights) == (Residual(), "uniform")
 
 
-def test_hyphens_in_a_table_are_underscores_of_the_argument():
-    table = {"name": f"{__name__}:WithTwoWords", "two-words": 5}
-    assert strategies.build("compressed", {"uplink": table}).uplink.two_words == 5
-
-
-def test_table_is_not_changed():
-    table = {"name": "sparse", "sparsity": 0.25}
-    strategies.build("compressed", {"uplink": table, "downlink": table})
-    assert table == {"name": "sparse", "sparsity": 0.25}
-
-
 @pytest.mark.parametrize(
     ("given", "feedback"),
     [
@@ -112,17 +92,6 @@ def test_table_is_not_changed():
 )
 def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
     assert strategies.build("compressed", {"feedback": given}).feedback == feedback
-
-
-def test_weights_warm_up_and_server_optimizer_are_arguments():
-    arguments = {
-        "weights": "samples",
-        "warmup_rounds": 3,
-        "server_optimizer": {"name": "adam", "learning-rate": 0.5},
-    }
-    strategy = strategies.build("compressed", arguments)
-    assert (strategy.weights, strategy.warmup_rounds) == ("samples", 3)
-    assert strategy.server_optimizer == Adam(0.5)
 
 
 @pytest.mark.parametrize(
@@ -238,16 +207,3 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
     assert strategy.theory_bits_up == 2 * 100 * len(SHAPES)
     assert strategy.theory_bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
     assert strategy.max_reply_bytes(network.model) == 2 * 100 * len(SHAPES) / 8
-
-
-def test_formula_of_the_number_of_entries_is_the_one_for_the_shapes_by_default():
-    layout = Layout(("weight", "bias"), ((3, 4), (4,)))
-    assert RandomMask(0.5).expected_bits_of(layout) == RandomMask(0.5).expected_bits(16)
-
-
-def test_full_model_is_sent_with_the_default_downlink():
-    network = Network("compressed", clients=1)
-    for _ in range(3):
-        (message,) = network.configure(0)
-        assert "arrays" in message.content
-        network.aggregate([network.train(message, network.random_change())])

@@ -12,12 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT, commands, examples
-from tests.support.flwr_run import local_superlink, run_app
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
-OWN_TESTS = ["test_float16_fedavg", "test_quantise8"]
 
 # The small runs that are made twice: by simulation.py and by `flwr run`.
 NUM_CLIENTS, NUM_ROUNDS = 4, 3
@@ -112,19 +110,6 @@ def simulated(installed, tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
-def environment(installed, tmp_path_factory):
-    """The environment of `flwr` commands; its SuperLink has the package on its path."""
-    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield environment | {"PYTHONPATH": str(installed)}
-
-
-def check_learning(history):
-    assert [record["round"] for record in history] == [0, 1, 2, 3]
-    assert not any(record["rejected"] for record in history)
-    assert history[-1]["accuracy"] > history[0]["accuracy"] + 0.3
-
-
 def check_float16(history):
     for record in history[1:]:
         assert not record["rejected"]
@@ -141,22 +126,6 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
     assert history[0]["accuracy"] < 0.3
     check_float16(history)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["fedavgm", "quantise8", "float16-fedavg"])
-def test_flwr_run_of_an_installed_package_trains_the_model_of_simulation_py(
-    environment, simulated, tmp_path, name
-):
-    keys = {**SMALL, **RUNS[name], "run-dir": str(tmp_path)}
-    shown, status = run_app(environment, keys, NUM_CLIENTS)
-    assert status["status"] == "finished:completed", shown
-    ours, theirs = read_run(tmp_path), simulated(name)
-    for history, _, _ in (ours, theirs):
-        check_learning(history)
-    assert ours[2].keys() == theirs[2].keys()
-    for layer, array in ours[2].items():
-        assert np.array_equal(array, theirs[2][layer])
 
 
 def test_server_momentum_changes_the_model_from_the_second_round_on(simulated):
@@ -178,13 +147,3 @@ def test_quantised_updates_take_a_byte_for_each_entry(simulated):
         assert 0 < record["bytes_up"] / NUM_CLIENTS - update < 100
     for record in history[2:]:  # the first round sends the full model
         assert 0 < record["bytes_down"] / NUM_CLIENTS - update < 250
-
-
-def test_examples_are_clean(package):
-    files = sorted(package.glob("*.py"))
-    assert {path.stem for path in files} == {*MODULES, *OWN_TESTS}
-    own = f"lint.isort.known-first-party = {sorted(MODULES)}"
-    settings = ["--no-cache", "--config", ROOT / "pyproject.toml", "--config", own]
-    for action in (["check"], ["format", "--check"]):
-        result = python("-m", "ruff", *action, *settings, *files, cwd=ROOT, path="")
-        assert result.returncode == 0, result.stdout + result.stderr

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-import strategies
 from fedavg_app.errors import NoRepliesError
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import train
@@ -14,9 +13,6 @@ from tests.support.rounding import assert_same_change
 
 PATH = "tests.support.normalised_task:TASK"
 BUFFERS = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
-
-# The strategies that the quick tests try; the slow ones try all.
-QUICK = ("compressed", "fedavg", "stc")
 
 
 def run(strategy, **changes):
@@ -35,25 +31,6 @@ def run(strategy, **changes):
         patch.setattr(TaskClient, "fit", recording)
         _, result = train(on_round_end=keep, task=PATH, strategy=strategy, **changes)
     return models, given, result
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in strategies.names()
-        if name != "fedsgd"
-    ],
-)
-def test_clients_train_the_servers_model_buffers_included(strategy):
-    models, given, result = run(strategy, num_server_rounds=3, fraction_train=0.4)
-    assert all(not metrics.rejected for metrics in result.history)
-    assert len(given) == 3 * 8
-    for server_round, arrays in given:
-        for ours, theirs in zip(arrays, models[server_round - 1].values(), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    for name in BUFFERS:
-        assert not np.array_equal(models[0][name], models[3][name])
 
 
 @pytest.mark.parametrize(
@@ -89,17 +66,6 @@ def test_buffers_are_the_mean_of_the_clients(monkeypatch):
     np.testing.assert_array_equal(
         ours[3]["1.num_batches_tracked"], theirs[3]["1.num_batches_tracked"]
     )
-
-
-def test_bytes_of_an_exchange_have_the_buffers_beside_the_update():
-    _, _, result = run("stc", num_server_rounds=3, fraction_train=1.0)
-    _, _, plain = run("fedavg", num_server_rounds=3, fraction_train=1.0)
-    buffers = (4 + 4 + 2) * 32  # two float32 and an int64 counter, as entries of 32 bits: 9
-    per_client = result.history[3].theory_bits_up / 20
-    layout = 4 * 25 + 4 + 4 + 4 + 256 * 10 + 10
-    assert 0 < per_client - 9 * 32 < layout * 32 / 100
-    assert per_client < buffers + layout * 32 / 100
-    assert result.history[3].bytes_up < plain.history[3].bytes_up / 4
 
 
 def far_away(reply):

@@ -51,49 +51,6 @@ def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
     ]
 
 
-def test_mods_run_around_the_gradient_handler_too():
-    train(strategy="fedsgd", client_mods=f"{HERE}:inner", num_server_rounds=1, fraction_train=0.0)
-    assert calls == [("train.gradient", "arrays", "config"), ("metrics", "arrays")]
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam"])
-def test_flowers_size_mods_log_what_travels_and_change_no_bit(strategy, monkeypatch):
-    lines = []
-    note = lambda level, text, *values: lines.append((text, values))  # noqa: E731
-    monkeypatch.setattr("flwr.clientapp.mod.comms_mods.log", note)
-    names = f"{FLOWERS}:message_size_mod,{FLOWERS}:arrays_size_mod"
-    changes = {"strategy": strategy, "num_server_rounds": 2, "fraction_evaluate": 0.1}
-    _, plain = train(**changes)
-    assert lines == []
-    _, modded = train(client_mods=names, **changes)
-    assert same_model(plain, modded)
-    assert not any(metrics.rejected for metrics in modded.history)
-    sizes = [text["arrays"] for text, _ in lines if isinstance(text, dict) and text]
-    # A round: 5 clients train, each with a model in and one out, and 2 test the model they get.
-    assert len(sizes) == 2 * (2 * 5 + 2)
-    assert all(size["elements"] == 7850 for size in sizes)
-
-
-def test_run_with_local_differential_privacy_moves_by_at_most_the_norm_a_round():
-    _, clipped = train(client_mods=f"{HERE}:clipping", num_server_rounds=3)
-    _, plain = train(num_server_rounds=3)
-    assert not any(metrics.rejected for metrics in clipped.history)
-    assert 0 < distance(clipped) <= 3 * CLIPPING_NORM * 1.001
-    assert not same_model(clipped, plain)
-
-
-def test_error_reply_of_a_mod_is_a_rejected_reply_with_its_reason():
-    """Flower's clipping without the server's side that sends the norm."""
-    reasons = []
-    with pytest.raises(NoRepliesError, match="no usable reply"):
-        train(
-            client_mods=f"{FLOWERS}:fixedclipping_mod",
-            on_round_end=lambda metrics, model: reasons.extend(metrics.rejected.values()),
-        )
-    assert len(reasons) == 3 * 5
-    assert all("requires the key 'clipping_norm'" in reason for reason in reasons)
-
-
 def test_error_of_a_mod_names_its_own_line_not_the_librarys():
     reasons = []
     with pytest.raises(NoRepliesError, match=r"JSONDecodeError: .*client_mods.py, line \d+"):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import Residual
 from strategies.compression.update_sum import EstimateSum
 from tests.support.disturbed import compare
@@ -30,11 +29,6 @@ def test_update_that_stays_in_the_residual_is_seen(monkeypatch):
     monkeypatch.setattr(Residual, "accepted", lambda self, memory, sent: memory)
     model, clients = errors("topk")
     assert model < EXACT < clients
-
-
-def test_estimate_that_forgets_an_accepted_update_is_seen(monkeypatch):
-    monkeypatch.setattr(EF21, "accepted", lambda self, memory, sent: memory)
-    assert errors("ef21")[1] > EXACT
 
 
 def test_update_that_the_server_counts_twice_is_seen(monkeypatch):

@@ -22,9 +22,3 @@ def hold_round(message, context, call_next):
     while server_round == HELD_ROUND and not (folder / "released").exists():
         time.sleep(0.05)
     return call_next(message, context)
-
-
-def rounds_seen(folder):
-    """Return the rounds whose messages have come to a client, in that order."""
-    path = folder / "rounds"
-    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, Error, Message
+from flwr.app import Array
 from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
@@ -45,10 +45,6 @@ def dying(message, context, call_next):
 def reading(message, context, call_next):
     """Fail in a library's function."""
     return call_next(message, context, json.loads("{"))
-
-
-def refusing(message, context, call_next):
-    return Message(Error(42, "not today"), reply_to=message)
 
 
 def signs_of_life(message, context, call_next):

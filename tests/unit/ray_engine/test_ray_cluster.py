@@ -77,14 +77,3 @@ def test_start_that_ray_gives_up_is_one_line(monkeypatch):
         ray_cluster.ray_cluster("", 1, 0.0, "cpu") as started,
     ):
         started()
-
-
-def test_ray_is_told_how_many_cpus_may_be_used(monkeypatch):
-    """In a container with half a CPU it would find none, and place no worker."""
-    found = []
-    monkeypatch.setattr(ray_cluster, "usable_cpus", lambda: (1, "half a CPU"))
-    monkeypatch.setattr(ray, "init", lambda **options: found.append(options["num_cpus"]))
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
-    with ray_cluster.ray_cluster("", 0, 0.0, "cpu") as started:
-        assert started().workers == 1
-    assert found == [1]

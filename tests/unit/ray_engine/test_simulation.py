@@ -74,8 +74,3 @@ def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_workers_s
     (folder,) = tmp_path.iterdir()
     resumed = config.model_copy(update={"resume": str(folder), "num_server_rounds": 1})
     assert refusal(resumed) == "num-server-rounds = 1: the run has completed 2 rounds; give more"
-
-
-def test_config_that_can_be_used_starts_workers(refusal):
-    with pytest.raises(WorkersStartedError):
-        simulation.simulate(CONFIG)

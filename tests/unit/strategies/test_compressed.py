@@ -14,7 +14,6 @@ from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.momentum_correction import MomentumCorrection
-from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
@@ -58,14 +57,11 @@ OTHER = f"{__name__}:RandomMask"
     ("arguments", "uplink", "downlink"),
     [
         ({}, Sparse(), Float32()),
-        ({"uplink": "ternary", "downlink": "sign"}, Ternary(), Sign()),
-        ({"uplink": {"name": "sparse", "sparsity": 0.25}}, Sparse(0.25), Float32()),
         (
             {"downlink": {"name": "ternary", "sparsity": 0.5, "scope": "model"}},
             Sparse(),
             Ternary(0.5, "model"),
         ),
-        ({"uplink": {"name": "float32"}}, Float32(), Float32()),
         (
             {"uplink": OTHER, "downlink": {"name": OTHER, "share": 0.5}},
             RandomMask(),
@@ -98,27 +94,20 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
     ("arguments", "reason"),
     [
         ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, low-r"),
-        ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
         (
             {"uplink": {"sparsity": 0.1}},
             "uplink = .*: give a name, or a table such as {n",
         ),
-        ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),
         (
             {"uplink": {"name": "sparse", "sparsty": 1}},
             "compressor 'sparse' does not take sparsty; it takes: sparsity",
         ),
-        ({"uplink": {"name": "sparse", "sparsity": 0}}, "sparsity = 0: give a share above 0"),
-        ({"uplink": {"name": "sign", "step": -1}}, "step = -1: give a positive number"),
         ({"weights": "none"}, "weights = 'none'"),
         (
             {"feedback": "residuals"},
             "error feedback 'residuals': known are ef21, momentum, ",
         ),
-        ({"feedback": "strategies.stc:STC"}, "is not a subclass of ErrorFeedback"),
-        ({"feedback": {"momentum": 1}}, "feedback = .*: give a name, or a table"),
         ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: give a number from 0"),
-        ({"feedback": {"name": "momentum", "clip-norm": 0}}, "clip-norm = 0: give a number above"),
         ({"warmup_rounds": -1}, "warmup-rounds = -1: give a whole number"),
         ({"warmup_rounds": 2, "uplink": "sign"}, "warmup-rounds = 2: Sign has no argument 'spars"),
         ({"feedback": "momentum", "uplink": "rotated"}, "Rotated sends all entries, and only"),
@@ -130,8 +119,6 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
             {"server_optimizer": "sdg"},
             "server optimizer 'sdg': known are adam, none, sgd, yogi; or",
         ),
-        ({"server_optimizer": {"name": "sgd", "momentum": 1}}, "momentum = 1: give a number"),
-        ({"server_optimizer": {"name": "adam", "tau": 0}}, "tau = 0: give a number above 0"),
         ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],
 )

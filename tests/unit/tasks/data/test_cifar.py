@@ -100,12 +100,6 @@ def damage(folder, kind):
         path.write_bytes(b"\x0a" + whole[1:])
 
 
-def test_batch_with_fewer_images_than_others_is_rejected(folder):
-    damage(folder, "short")
-    with pytest.raises(DataError, match=r"has batches of \{3, 7\} images, not of one size"):
-        load(folder)
-
-
 @pytest.mark.parametrize("kind", ["missing", "truncated", "empty", "label"])
 def test_damaged_binary_file_is_named(folder, kind):
     damage(folder, kind)

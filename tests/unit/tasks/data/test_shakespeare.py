@@ -183,11 +183,6 @@ def test_fingerprint_of_embedded_plays_is_pinned():
     )
 
 
-def test_source_that_does_not_exist_is_rejected():
-    with pytest.raises(DataError, match="data-source = 'mirror': Shakespeare's plays has none"):
-        SHAKESPEARE.load(DataOptions("mirror"))
-
-
 def test_saved_partition_keeps_the_part_for_testing(cache, tmp_path):
     """`flwr-datasets create` saves a client's windows; of its text a fifth is for testing."""
     text = "To be, or not to be, that is the question: " * 40

@@ -33,30 +33,6 @@ def run(strategy, **changes):
     return models, given, result
 
 
-@pytest.mark.parametrize(
-    ("strategy", "arguments", "accuracy"),
-    [
-        ("compressed", "", 0.5),
-        pytest.param("dgc", "sparsity-up = 0.05, momentum = 0.5", 0.5, marks=pytest.mark.slow),
-        pytest.param("eden", "", 0.5, marks=pytest.mark.slow),
-        pytest.param("ef21", "sparsity-up = 0.2", 0.5, marks=pytest.mark.slow),
-        ("fedavg", "", 0.7),
-        ("fedsgd", "", 0.4),
-        pytest.param("qsgd", "bits = 3", 0.5, marks=pytest.mark.slow),
-        pytest.param("signsgd", "step-size = 0.005", 0.5, marks=pytest.mark.slow),
-        ("stc", "sparsity-up = 0.05, sparsity-down = 0.05", 0.5),
-        pytest.param("topk", "sparsity-up = 0.05", 0.5, marks=pytest.mark.slow),
-    ],
-)
-def test_model_learns_and_keeps_its_types(strategy, arguments, accuracy):
-    changes = {"num_server_rounds": 8, "partition": "iid", "learning_rate": 0.1}
-    models, _, result = run(strategy, strategy_args=arguments, **changes)
-    assert max(metrics.accuracy for metrics in result.history) > accuracy
-    for name, array in models[8].items():
-        assert array.dtype == models[0][name].dtype
-        assert array.shape == models[0][name].shape
-
-
 def test_buffers_are_the_mean_of_the_clients(monkeypatch):
     """Without compression either way, the compressed strategy is FedAvg, buffers included."""
     arguments = "uplink = 'float32', downlink = 'float32', weights = 'samples'"

@@ -4,12 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
 
-from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
+from fedavg_app.client.local_arrays import LOCAL
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.run_components import resolve
-from strategies.flower_arrays import from_record, to_record
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 
@@ -70,19 +68,6 @@ def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
         for name, array in zip(result.model, arrays, strict=True):
             own = contexts[client].state[LOCAL] if name in LAYER else result.model
             np.testing.assert_array_equal(array, own[name].numpy())
-
-
-def test_arrays_that_diverged_are_not_kept_and_the_reply_has_those_that_were_sent():
-    context = Context(1, 1, {}, RecordDict(), {"local-arrays": "own"})
-    model = {"own": np.array([1.0]), "shared": np.array([2.0])}
-    message = Message(RecordDict({"arrays": to_record(model)}), dst_node_id=1, message_type="train")
-    for own in (5.0, np.nan):
-        trained = to_record({"own": np.array([own]), "shared": np.array([3.0])})
-        reply = keep_local_arrays(
-            message, context, lambda m, _, t=trained: Message(RecordDict({"arrays": t}), reply_to=m)
-        )
-        assert from_record(reply.content["arrays"]) == {"own": 1.0, "shared": 3.0}
-        assert from_record(context.state[LOCAL]) == {"own": 5.0}
 
 
 @pytest.mark.parametrize(

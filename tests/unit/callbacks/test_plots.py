@@ -15,24 +15,6 @@ CURVES = {"accuracy.png", "accuracy-bits.png", "loss.png"}
 ROUNDS = history([0.1, 0.4, None, 0.6])
 
 
-@pytest.fixture
-def figures(monkeypatch):
-    """Return the figures that are drawn, by file name, instead of writing them."""
-    drawn = {}
-    monkeypatch.setattr(
-        plots, "save_figure", lambda figure, path: drawn.update({path.name: figure})
-    )
-    return drawn
-
-
-def lines(figure):
-    """Return the lines of a figure's only axes: their points by label."""
-    (axes,) = figure.axes
-    return {
-        line.get_label(): list(zip(*map(list, line.get_data()), strict=True)) for line in axes.lines
-    }
-
-
 def train(folder, rounds=ROUNDS, **changes):
     """Tell all callbacks of a simulation of a training; return its folder."""
     run = training_run(folder, **changes)

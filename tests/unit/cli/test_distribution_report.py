@@ -5,7 +5,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 
 EMBEDDED = RunConfig(
-    task="mnist-logistic", data_source="embedded", partition="dirichlet", num_clients=100
+    task="mnist-logistic", data_source="embedded", partition="dirichlet", num_clients=20
 )
 
 
@@ -14,7 +14,7 @@ def test_distribution_is_printed_and_drawn(tmp_path, capsys):
     assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
     assert "embedded MNIST subset" in shown
-    assert "100 clients have 4,000 of 4,000 training examples" in shown
+    assert "20 clients have 4,000 of 4,000 training examples" in shown
     assert str(tmp_path / "clients.png") in shown
 
 

@@ -13,11 +13,6 @@ def sources(replies):
     return [reply.metadata.src_node_id for reply in replies]
 
 
-def test_reply_is_fetched_soon_after_it_comes(clock):
-    send_and_receive(ScriptedGrid(clock, [0.0, 0.05, 0.1]), training_messages([10, 11, 12]))
-    assert clock.now < 0.1 + 0.05
-
-
 def test_deadline_ends_the_wait_for_nodes_that_never_answer(clock):
     grid = ScriptedGrid(clock, [0.0, None, 0.05])
     replies = send_and_receive(grid, training_messages([10, 11, 12]), timeout=0.4)
@@ -30,19 +25,6 @@ def test_pauses_grow_while_no_reply_comes(clock):
     send_and_receive(grid, training_messages([10]))
     # At the shortest pause it would be 500 polls; growing by half each time it is about 15.
     assert 10 < grid.num_polls < 20
-
-
-def test_grid_that_can_wait_is_waited_on(clock):
-    class WaitingGrid(ScriptedGrid):
-        waited = 0
-
-        def wait(self, seconds):
-            self.waited += 1
-            self.clock.now += 1.0
-
-    grid = WaitingGrid(clock, [1.0])
-    assert sources(send_and_receive(grid, training_messages([10]))) == [10]
-    assert grid.waited == 1
 
 
 def test_message_that_could_not_be_sent_is_not_waited_for(clock):

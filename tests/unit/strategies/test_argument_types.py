@@ -1,27 +1,8 @@
 """Arguments of a strategy against the hints of its constructor."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import pytest
 
 import strategies
-
-if TYPE_CHECKING:
-    pass
-
-
-class Hinted:
-    def __init__(
-        self,
-        rate: float = 1.0,
-        count: int = 1,
-        name: str | None = None,
-        layers: tuple[int, ...] = (),
-        fn: Callable[[int], int] | None = None,
-        anything=None,
-        own: "Hinted | None" = None,
-    ) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -443,48 +443,6 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
 
 # The aggregation.
 
-draws = {"up": [], "down": []}
-
-
-class Drawing(Float32):
-    """Notes the first random number of every call, by the direction of the compressor."""
-
-    direction = ""
-
-    def encode(self, vector, layout, rng):
-        draws[self.direction].append(rng.random())
-        return super().encode(vector, layout, rng)
-
-
-class DrawingUp(Drawing):
-    direction = "up"
-
-
-class DrawingDown(Drawing):
-    direction = "down"
-
-
-def test_random_numbers_come_from_seed_round_and_client():
-    for direction in draws.values():
-        direction.clear()
-    network = Network(
-        "compressed",
-        clients=3,
-        settings=RunSettings(seed=5),
-        uplink=f"{__name__}:DrawingUp",
-        downlink=f"{__name__}:DrawingDown",
-    )
-    cohorts = [(0, 2), (1, 2)]
-    for clients in cohorts:
-        messages = network.configure(*clients, seed=7)
-        network.aggregate([network.train(message, zeros) for message in messages])
-    assert draws["up"] == [
-        np.random.default_rng([7, server_round, client]).random()
-        for server_round, clients in enumerate(cohorts, 1)
-        for client in clients
-    ]
-    assert draws["down"] == [np.random.default_rng([5, n, 0, 1]).random() for n in (1, 2)]
-
 
 @no_deadline
 @given(
@@ -533,23 +491,6 @@ def test_combined_update_by_hand():
     update = DenseUpdate(float32([1, 1, 1]))
     strategy.accumulate(ClientUpdate(ClientReport(0, 1.0), content(update)))
     assert strategy.finalize(model)["w"].tolist() == [11, 21, 31]
-
-
-@pytest.mark.parametrize(("weights", "expected"), [("uniform", 2.0), ("samples", 2.5)])
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("stc", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
-        ("topk", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
-        ("compressed", {"uplink": "float32", "downlink": "float32"}),
-    ],
-)
-def test_clients_are_weighted_uniformly_or_by_their_examples(name, arguments, weights, expected):
-    network = Network(name, weights=weights, **arguments)
-    before = flatten(network.model)
-    ones = np.ones(SIZE, np.float32)
-    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
-    np.testing.assert_allclose(flatten(network.model) - before, expected, rtol=1e-5)
 
 
 # Theory, and what cannot be used.

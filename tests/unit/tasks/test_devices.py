@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tasks
-from tasks.training import local_training, random_streams
+from tasks.training import local_training
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
@@ -87,27 +87,3 @@ def test_work_of_a_client_is_on_one_device(name, method):
     momentum = [] if method == "evaluate" else [momentum_of(client)]
     with OneDevice():
         getattr(client, method)(arrays, CONFIG, *momentum)
-
-
-@pytest.fixture
-def generators(monkeypatch):
-    """Two CUDA devices' generators, which are generators of the CPU; device 1 is current."""
-    made = tuple(torch.Generator().manual_seed(number) for number in (1, 2))
-    monkeypatch.setattr(torch.cuda, "default_generators", made)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    return made
-
-
-@pytest.mark.parametrize(("device", "used"), [("cuda:0", 0), ("cuda:1", 1), ("cuda", 1)])
-def test_generator_of_the_device_that_computes_is_seeded_and_restored(generators, device, used):
-    def draw(generator):
-        return torch.rand(3, generator=generator)
-
-    before = [generator.get_state() for generator in (*generators, torch.default_generator)]
-    with random_streams.seeded(5, torch.device(device)):
-        expected = draw(torch.Generator().manual_seed(5))
-        assert torch.equal(draw(generators[used]), expected)
-        assert torch.equal(draw(torch.default_generator), expected)
-        assert torch.equal(generators[1 - used].get_state(), before[1 - used])
-    after = [generator.get_state() for generator in (*generators, torch.default_generator)]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))

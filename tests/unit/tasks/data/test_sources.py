@@ -10,9 +10,8 @@ import datasets
 import numpy as np
 import pytest
 
-from tasks.data import sources
 from tasks.data.dataset import DataError, DataOptions, Split
-from tasks.data.mnist import FASHION_MNIST, MNIST
+from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
 from tests.support import idx_files
 from tests.support.idx_files import NAMES
@@ -22,10 +21,6 @@ UNREACHABLE = "http://127.0.0.1:9/"
 
 def splits(label=0):
     return (Split(np.zeros((3, 28, 28), np.uint8), np.full(3, label)),) * 2
-
-
-# MNIST with an embedded part that costs nothing to parse.
-SMALL = replace(MNIST, embedded=splits, mirrors=(UNREACHABLE,))
 
 
 @pytest.fixture
@@ -140,24 +135,6 @@ def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
     assert "\n" not in message
 
 
-def test_auto_prefers_debian_package_to_download(cache, mnist_files):
-    folder, _ = mnist_files
-    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
-    packaged = replace(unserved, package=(folder, "dataset-fashion-mnist"))
-    data = packaged.load(DataOptions("auto"))
-    assert data.options == DataOptions(directory=str(folder))  # clients load the same
-    assert packaged.load(data.options).fingerprint == data.fingerprint
-
-
-def test_auto_without_any_source_names_reason_and_ways_to_get_data(cache, tmp_path):
-    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
-    absent = replace(unserved, package=(tmp_path / "none", "dataset-fashion-mnist"))
-    with pytest.raises(DataError, match="install the Debian package dataset-fashion-mnist") as got:
-        absent.load(DataOptions("auto"))
-    assert "no mirror gave Fashion-MNIST" in str(got.value)
-    assert "data-dir" in str(got.value)
-
-
 def test_changed_files_are_parsed_again(cache, mnist_files):
     folder, contents = mnist_files
     before = MNIST.load(DataOptions(directory=str(folder)))
@@ -199,13 +176,3 @@ def test_missing_package_of_embedded_part_names_package_and_extra(
         "install it with: pip install 'fedavg-app[simulation]'"
     )
     assert cached(cache) == []
-
-
-def test_versions_of_parser_packages_are_part_of_cache_name(cache, monkeypatch):
-    parsed = replace(SMALL, parser_packages=("numpy", "tokenizers"))
-    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.0"}.__getitem__)
-    parsed.load(DataOptions("embedded"))
-    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.1"}.__getitem__)
-    changed = replace(parsed, embedded=lambda: splits(label=1))
-    assert changed.load(DataOptions("embedded")).train.targets.tolist() == [1, 1, 1]
-    assert cached(cache) == ["mnist/embedded-v1-1.0-2.0", "mnist/embedded-v1-1.0-2.1"]

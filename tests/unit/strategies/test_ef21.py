@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import strategies
+from strategies.base import RunSettings
 from strategies.compression.ef21 import EF21 as Estimates
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
+from strategies.reply_validation import ReplyBounds
 from tests.support.compressed_network import FIRST_NODE, SIZE, Network, flatten, payload
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -128,3 +130,40 @@ def test_both_ends_have_the_same_estimates_through_lost_replies_and_lost_states(
             assert np.array_equal(server_estimate(network, client), estimate(network, client))
     assert lost > 50
     assert restarted > 20
+
+
+def test_estimates_weigh_by_examples_where_asked():
+    network = ef21(sparsity_up=1.0, weights="samples")
+    ones = np.ones(SIZE, np.float32)
+    before = flatten(network.model)
+    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
+    np.testing.assert_allclose(flatten(network.model) - before, 2.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_round_with_too_few_replies_changes_no_estimate(fails):
+    network = ef21(clients=3, settings=RunSettings(min_replies=2))
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    before = [server_estimate(network, client).copy() for client in range(2)]
+    network.run_round({0: network.random_change()} if fails else dict.fromkeys(range(2), 1.0))
+    for client in range(2):
+        assert np.array_equal(server_estimate(network, client), before[client]) == fails
+        if not fails:
+            assert np.array_equal(server_estimate(network, client), estimate(network, client))
+    changes = {client: network.random_change() for client in range(2)}
+    network.run_round(changes)
+    assert not network.strategy.rejected
+    for client in range(2):
+        assert np.array_equal(server_estimate(network, client), estimate(network, client))
+
+
+def test_norm_bound_is_that_of_the_estimate():
+    network = ef21(clients=2, sparsity_up=1.0)
+    network.strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=np.sqrt(SIZE) * 1.1))
+    ones = np.ones(SIZE, np.float32)
+    network.run_round({0: ones, 1: ones})
+    network.run_round({0: 2 * ones, 1: -ones})  # the second's change is twice as long as allowed
+    assert list(network.strategy.rejected) == [FIRST_NODE]
+    assert "max-update-norm" in str(network.strategy.rejected[FIRST_NODE])
+    np.testing.assert_allclose(server_estimate(network, 0), 1, rtol=1e-5)
+    np.testing.assert_allclose(server_estimate(network, 1), -1, rtol=1e-5)

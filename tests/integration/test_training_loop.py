@@ -116,16 +116,6 @@ def fill(value):
     return tamper
 
 
-def without(record):
-    """Return what removes a record of a reply."""
-
-    def tamper(reply):
-        del reply.content[record]
-        return reply
-
-    return tamper
-
-
 def stating(count):
     """Return what sets the number of examples of a reply."""
 
@@ -162,12 +152,8 @@ fail = failing_with("Traceback\nKeyError: 'x'")
 BAD_REPLIES = {
     "error": (fail, "KeyError: 'x'"),
     "nan": (fill(np.nan), "NaN"),
-    "inf": (fill(np.inf), "infinite"),
     "shape": (reshape, "expected"),
-    "no arrays": (without("arrays"), "no ArrayRecord"),
-    "no metrics": (without("metrics"), "no MetricRecord"),
     "no examples": (stating(0), "at least 1"),
-    "negative examples": (stating(-5), "at least 1"),
     "no reply": (no_reply, "no reply in time"),
 }
 

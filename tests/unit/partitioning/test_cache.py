@@ -1,5 +1,3 @@
-import builtins
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from fedavg_app.partitioning.cache import PARTITIONERS, partition, split_labels
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.iid import Iid
 from tasks.data.cache import CACHE_VARIABLE
-from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import mnist_labels
 
 LABELS = np.arange(1000) % 10
@@ -64,33 +62,6 @@ def test_partition_of_other_settings_has_a_file_of_its_own(folder, change):
     assert len(list(folder.iterdir())) == 1
     split_labels(LABELS, **(settings | change))
     assert len(list(folder.iterdir())) == 2
-
-
-@pytest.mark.parametrize("package", ["flwr_datasets", "datasets"])
-@pytest.mark.parametrize("name", ["shards", "dirichlet"])
-def test_partitioner_whose_library_is_missing_is_refused_in_one_line(
-    name, package, folder, monkeypatch
-):
-    original = builtins.__import__
-
-    def without_package(module, *arguments, **keywords):
-        if module.partition(".")[0] == package:
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-        return original(module, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_package)
-    with pytest.raises(ConfigError) as caught:
-        split_labels(LABELS, "data", name, {}, 7, 1)
-    fix = f"the package {package} is missing; pip install 'fedavg-app[simulation]'"
-    assert str(caught.value) == f"partition = {name!r}: {fix}"
-    assert not folder.exists()
-
-
-def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(DataError, match="cannot write the data cache"):
-        split_labels(LABELS, "data", "iid", {}, 7, 1)
 
 
 def dataset(train, test, owners=(None, None)):

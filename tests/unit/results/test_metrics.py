@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult, read_history
+from fedavg_app.results.metrics import RoundMetrics, read_history
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
@@ -11,23 +10,6 @@ def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
     text = json.dumps(metrics.as_json(), allow_nan=False)
     assert json.loads(text)["test_loss"] is None
     assert json.loads(text)["rejected"] == {"7": "NaN"}
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (None, "finished"),
-        (DivergedError("NaN"), "diverged"),
-        (NoRepliesError("none"), "no-replies"),
-        (RunError("no SuperNode"), "failed"),
-        (ConfigError("seed", 1, "no"), "failed"),
-        (ZeroDivisionError("a bug"), "failed"),
-        (KeyboardInterrupt(), "interrupted"),
-        (SystemExit(143), "interrupted"),
-    ],
-)
-def test_status_follows_from_the_error(error, status):
-    assert TrainingResult([], error=error).status == status
 
 
 def write_history(path, rounds):

@@ -98,7 +98,7 @@ NOT_RUN = {
         "echo quit | nvidia-cuda-mps-control",
         "make gpu-check",
     ],
-    "It needs a second machine; test_ray_relay.py has two Ray nodes.": [
+    "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
         "ray start --head --port=6379",
         "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",

@@ -93,9 +93,6 @@ NOT_RUN = {
         '"num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
     "It needs a GPU.": [
-        "nvidia-cuda-mps-control -d",
-        "python simulation.py run --num-workers 4 --gpus-per-worker 0.25",
-        "echo quit | nvidia-cuda-mps-control",
         "make gpu-check",
     ],
     "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [

@@ -1,8 +1,8 @@
 """Every command of README.md and docs/: run as it is written, or listed here with the reason.
 
 Each runs in a new process, in a copy of the project, with the documents' own files on Python's
-path. What is changed: the data are the embedded ones, the rounds are two, and placeholders name
-what they stand for.
+path. What is changed: the data are the embedded ones, the rounds are two, the clients ten and their
+steps one unless the command says how many, and placeholders name what they stand for.
 """
 
 import json
@@ -25,6 +25,7 @@ PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
 COMMANDS = list(dict.fromkeys(line for page in PAGES for line in shell_commands(page.read_text())))
 EXAMPLE_RUN = "runs/20261121-123456-mnist-2nn-fedavg-3571"
 SHORT = {"num-server-rounds": "2", "data-source": "embedded"}
+SMALL = {"num-clients": "10", "local-steps": "1"}
 
 NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
@@ -96,7 +97,7 @@ NOT_RUN = {
     "It needs a GPU.": [
         "make gpu-check",
     ],
-    "It needs a second machine; test_ray_relay.py has two Ray nodes.": [
+    "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
         "ray start --head --port=6379",
         "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
@@ -193,24 +194,39 @@ def finished(project):
 
 
 def shortened(command):
-    """Return the command with few rounds and the embedded data, where it trains."""
+    """Return the command with few rounds, small work and the embedded data, where it trains."""
+    if not TRAINS.match(command) and not UNDER_FLWR.match(command):
+        return command
+    keys = added_keys(command)
     if UNDER_FLWR.match(command):
-        keys = " ".join(f"{key}={value!r}" for key, value in SHORT.items() if key not in command)
-        keys = keys.replace("'2'", "2")
+        command = command.replace("num-supernodes=100", "num-supernodes=10")
+        pairs = " ".join(f"{key}={value}" for key, value in keys.items())
+        pairs = pairs.replace("=embedded", "='embedded'")
         for option in ('-c "', 'ARGS="'):
             if option in command:
-                return command.replace(option, f"{option}{keys} ")
-        return f'{command} {"ARGS=" if command.startswith("make") else "-c "}"{keys}"'
+                return command.replace(option, f"{option}{pairs} ")
+        return f'{command} {"ARGS=" if command.startswith("make") else "-c "}"{pairs}"'
+    options = " ".join(f"--{key} {value}" for key, value in keys.items())
     if command.startswith("make run"):
-        return f'{command} ARGS="{" ".join(f"--{key} {value}" for key, value in SHORT.items())}"'
-    if not TRAINS.match(command):
-        return command
-    command = re.sub(r"--num-server-rounds \d+", "", command)
-    options = {} if "resume" in command else SHORT
+        return f'{command} ARGS="{options}"'
+    return f"{re.sub(r'--num-server-rounds [0-9]+', '', command)} {options}"
+
+
+def added_keys(command):
+    """Return the keys that shorten a command, with their values; what it says itself stays."""
+    keys = dict(SHORT)
+    if " central" not in command:
+        keys |= SMALL
     if "digits_task" in command or "my_task" in command:  # their data come with a library
-        options = {"num-server-rounds": "2"}
-    given = [f"--{key} {value}" for key, value in options.items() if f"--{key}" not in command]
-    return " ".join([command, *given])
+        del keys["data-source"]
+    if "local-epochs" in command:
+        del keys["local-steps"]
+    if "num-sampled-clients" in command:  # as many as a round has of a hundred
+        del keys["num-clients"]
+    if "resume" in command:
+        return {}
+    given = re.sub(r"--num-server-rounds [0-9]+", "", command)
+    return {key: value for key, value in keys.items() if key not in given}
 
 
 def case(command):

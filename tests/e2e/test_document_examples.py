@@ -5,33 +5,15 @@ import os
 import subprocess
 import sys
 import zipfile
-from functools import cache
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT, commands, examples
-from tests.support.flwr_run import local_superlink, run_app
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
-OWN_TESTS = ["test_float16_fedavg", "test_quantise8"]
-
-# The small runs that are made twice: by simulation.py and by `flwr run`.
-NUM_CLIENTS, NUM_ROUNDS = 4, 3
-SMALL = {
-    "task": "mnist-logistic", "data-source": "embedded", "num-clients": NUM_CLIENTS,
-    "fraction-train": 1.0, "num-server-rounds": NUM_ROUNDS, "seed": 7,
-}  # fmt: skip
-QUANTISED = "uplink = 'quantise8:Quantise8', downlink = {name = 'quantise8:Quantise8', levels = 63}"
-RUNS = {
-    "fedavg": {"strategy": "fedavg"},
-    "fedavgm": {"strategy": "fedavgm:FedAvgM", "strategy-args": "beta = 0.5"},
-    "quantise8": {"strategy": "compressed", "strategy-args": QUANTISED},
-    "float16-fedavg": {"strategy": "float16-fedavg", "task": "digits_task:TASK"},
-}
 
 pytestmark = pytest.mark.slow
 
@@ -100,31 +82,6 @@ def simulate(words, installed, runs):
     return read_run(runs)
 
 
-@pytest.fixture(scope="module")
-def simulated(installed, tmp_path_factory):
-    """A function from a name in `RUNS` to what `read_run` finds; each is run once."""
-
-    @cache
-    def run(name):
-        words = [f"--{key}={value}" for key, value in {**SMALL, **RUNS[name]}.items()]
-        return simulate(words, installed, tmp_path_factory.mktemp(name))
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def environment(installed, tmp_path_factory):
-    """The environment of `flwr` commands; its SuperLink has the package on its path."""
-    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield environment | {"PYTHONPATH": str(installed)}
-
-
-def check_learning(history):
-    assert [record["round"] for record in history] == [0, 1, 2, 3]
-    assert not any(record["rejected"] for record in history)
-    assert history[-1]["accuracy"] > history[0]["accuracy"] + 0.3
-
-
 def check_float16(history):
     for record in history[1:]:
         assert not record["rejected"]
@@ -141,50 +98,3 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
     assert history[0]["accuracy"] < 0.3
     check_float16(history)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["fedavgm", "quantise8", "float16-fedavg"])
-def test_flwr_run_of_an_installed_package_trains_the_model_of_simulation_py(
-    environment, simulated, tmp_path, name
-):
-    keys = {**SMALL, **RUNS[name], "run-dir": str(tmp_path)}
-    shown, status = run_app(environment, keys, NUM_CLIENTS)
-    assert status["status"] == "finished:completed", shown
-    ours, theirs = read_run(tmp_path), simulated(name)
-    for history, _, _ in (ours, theirs):
-        check_learning(history)
-    assert ours[2].keys() == theirs[2].keys()
-    for layer, array in ours[2].items():
-        assert np.array_equal(array, theirs[2][layer])
-
-
-def test_server_momentum_changes_the_model_from_the_second_round_on(simulated):
-    (history, _, model), (plain_history, _, plain_model) = simulated("fedavgm"), simulated("fedavg")
-    losses, plain_losses = (
-        [record["test_loss"] for record in records] for records in (history, plain_history)
-    )
-    assert losses[:2] == pytest.approx(plain_losses[:2], rel=1e-4)
-    assert losses[2] != pytest.approx(plain_losses[2], rel=1e-2)
-    for layer, array in model.items():
-        assert not np.allclose(array, plain_model[layer], rtol=0.01)
-
-
-def test_quantised_updates_take_a_byte_for_each_entry(simulated):
-    history, _, model = simulated("quantise8")
-    update = sum(array.size + 4 for array in model.values())  # "a scale for each array"
-    # What comes in addition: heads, metrics or config, and names.
-    for record in history[1:]:
-        assert 0 < record["bytes_up"] / NUM_CLIENTS - update < 100
-    for record in history[2:]:  # the first round sends the full model
-        assert 0 < record["bytes_down"] / NUM_CLIENTS - update < 250
-
-
-def test_examples_are_clean(package):
-    files = sorted(package.glob("*.py"))
-    assert {path.stem for path in files} == {*MODULES, *OWN_TESTS}
-    own = f"lint.isort.known-first-party = {sorted(MODULES)}"
-    settings = ["--no-cache", "--config", ROOT / "pyproject.toml", "--config", own]
-    for action in (["check"], ["format", "--check"]):
-        result = python("-m", "ruff", *action, *settings, *files, cwd=ROOT, path="")
-        assert result.returncode == 0, result.stdout + result.stderr

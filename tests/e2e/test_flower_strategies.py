@@ -1,13 +1,10 @@
-"""One strategy of each of Flower's kinds, in a new process, by simulation.py and `flwr run`.
+"""One strategy of each of Flower's kinds, under `flwr run`.
 
-FedAdam and the differential privacy of the document itself are in test_document_commands.py.
+Two more, by simulation.py, are in test_document_commands.py.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -27,7 +24,6 @@ STRATEGIES = {
     "DifferentialPrivacyServerSideFixedClipping": PRIVACY,
     "QFedAvg": "client-learning-rate = 0.04",
 }
-QUICK = ("Krum",)  # and the two of the document
 KEYS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
     "num-server-rounds": 2,
@@ -45,20 +41,6 @@ def check_run(runs):
     assert [record["round"] for record in history] == [0, 1, 2]
     assert not any(record["rejected"] for record in history)
     assert history[2]["test_loss"] < history[0]["test_loss"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STRATEGIES],
-)
-def test_simulation_trains_with_it(name, tmp_path):
-    words = [f"--{key}={value}" for key, value in config(name, tmp_path / "runs").items()]
-    done = subprocess.run(
-        [sys.executable, "simulation.py", "run", *words, "--num-workers", "1"],
-        cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    check_run(tmp_path / "runs")
 
 
 @pytest.fixture(scope="module")

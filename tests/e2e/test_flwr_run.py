@@ -9,11 +9,9 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink, run_app
@@ -22,8 +20,6 @@ pytestmark = pytest.mark.slow
 
 # 100 clients, but few rounds and small work: the engine's own costs dominate.
 KEYS = {"data-source": "embedded", "num-server-rounds": 3, "evaluate-every": 3, "seed": 7}
-# Enough rounds that clients come back: their residuals and their copies of the model then matter.
-STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20, "fraction-train": 0.3}
 PACKAGES = ("fedavg_app", "strategies", "tasks")
 # What only simulation.py uses, and what only tests use.
 NOT_BUNDLED = (
@@ -48,31 +44,6 @@ NOT_BUNDLED = (
 def environment(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
         yield environment
-
-
-@pytest.mark.long
-def test_flwr_run_trains_the_model_of_simulation_py_with_stc(environment, tmp_path):
-    keys = {**KEYS, **STC, "num-server-rounds": 8, "evaluate-every": 8}
-    shown, status = run_app(environment, {**keys, "run-dir": str(tmp_path / "flwr")}, 100)
-    assert status["status"] == "finished:completed", shown
-    (folder,) = (tmp_path / "flwr").iterdir()
-    assert f"results: {folder}" in shown
-    assert "embedded MNIST subset" in shown
-    assert {path.name for path in folder.iterdir()} == {
-        "best.safetensors", "run.log",
-        "config.json", "history.jsonl", "summary.json", "model.safetensors",
-    }  # fmt: skip
-
-    flags = [f"--{key}={value}" for key, value in keys.items()]
-    subprocess.run(
-        [sys.executable, "simulation.py", "run", *flags, f"--run-dir={tmp_path / 'ray'}"],
-        cwd=ROOT, env=environment, check=True, timeout=300, capture_output=True,
-    )  # fmt: skip
-    (other,) = (tmp_path / "ray").iterdir()
-    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, other))
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        assert np.array_equal(array, theirs[name])
 
 
 @pytest.mark.long
@@ -156,33 +127,3 @@ def test_bundle_declares_what_flower_hub_shows_and_checks(bundle):
     readme = (unpacked / "README.md").read_text()
     assert "num-supernodes=100" in readme
     assert "flwr-datasets create ylecun/mnist --num-partitions 3" in readme
-
-
-def test_files_keep_to_the_limits_of_flower_hub(app, bundle):
-    """Of the folder, `flwr app publish` takes what `.gitignore` and the types leave."""
-    _, unpacked = bundle
-    types = {".py", ".toml", ".md", ".yaml", ".yml", ".json", ".jsonl"}
-    bundled = {name: path for name, path in files_in(unpacked).items() if name != ".info/CONTENT"}
-    for name, path in bundled.items():
-        assert path.suffix in types or name == "LICENSE", name
-    published = {name: p for name, p in files_in(app).items() if p.suffix in types} | bundled
-    assert len(published) <= 1000
-    assert sum(path.stat().st_size for path in published.values()) <= 10 * 2**20
-    for name, path in published.items():
-        assert path.stat().st_size < 10**6, name
-        assert len(Path(name).parts) <= 10, name
-        path.read_text(encoding="utf-8")
-
-
-def test_bundle_can_be_installed_as_a_package(bundle, tmp_path):
-    """As `pip install .` does in the folder that `flwr new` makes of it."""
-    _, unpacked = bundle
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=unpacked, check=True, capture_output=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        names = packed.namelist()
-    assert "fedavg_app/server_app.py" in names
-    assert any(name.endswith("licenses/LICENSE") for name in names)

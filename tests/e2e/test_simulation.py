@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import data_slices
 from tests.support.documents import examples
 
 ROOT = Path(__file__).parents[2]
@@ -48,22 +47,3 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "summary.json").read_text())["rejected-replies"] == 0
-
-
-def test_central_and_partition_take_the_tasks_and_data_of_run(tmp_path):
-    folder = data_slices.write("cifar10-cnn", tmp_path / "cifar")
-    done = run(
-        "central", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-server-rounds", "4",
-        "--evaluate-every", "2", "--batch-size", "20", "--run-dir", str(tmp_path / "runs"),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "central on cifar10-cnn: all data in one place, B = 20" in done.stdout
-    assert "round 4/4" in done.stdout
-    picture = tmp_path / "clients.png"
-    done = run(
-        "partition", "--task", "cifar10-cnn", "--data-dir", str(folder), "--num-clients", "5",
-        "--partition", "classes", "--plot", str(picture),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "5 clients have 100 of 100 training examples" in done.stdout
-    assert picture.is_file()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-import strategies
 from fedavg_app.errors import NoRepliesError
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import train
@@ -14,9 +13,6 @@ from tests.support.rounding import assert_same_change
 
 PATH = "tests.support.normalised_task:TASK"
 BUFFERS = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
-
-# The strategies that the quick tests try; the slow ones try all.
-QUICK = ("compressed", "fedavg", "stc")
 
 
 def run(strategy, **changes):
@@ -37,49 +33,6 @@ def run(strategy, **changes):
     return models, given, result
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in strategies.names()
-        if name != "fedsgd"
-    ],
-)
-def test_clients_train_the_servers_model_buffers_included(strategy):
-    models, given, result = run(strategy, num_server_rounds=3, fraction_train=0.4)
-    assert all(not metrics.rejected for metrics in result.history)
-    assert len(given) == 3 * 8
-    for server_round, arrays in given:
-        for ours, theirs in zip(arrays, models[server_round - 1].values(), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    for name in BUFFERS:
-        assert not np.array_equal(models[0][name], models[3][name])
-
-
-@pytest.mark.parametrize(
-    ("strategy", "arguments", "accuracy"),
-    [
-        ("compressed", "", 0.5),
-        pytest.param("dgc", "sparsity-up = 0.05, momentum = 0.5", 0.5, marks=pytest.mark.slow),
-        pytest.param("eden", "", 0.5, marks=pytest.mark.slow),
-        pytest.param("ef21", "sparsity-up = 0.2", 0.5, marks=pytest.mark.slow),
-        ("fedavg", "", 0.7),
-        ("fedsgd", "", 0.4),
-        pytest.param("qsgd", "bits = 3", 0.5, marks=pytest.mark.slow),
-        pytest.param("signsgd", "step-size = 0.005", 0.5, marks=pytest.mark.slow),
-        ("stc", "sparsity-up = 0.05, sparsity-down = 0.05", 0.5),
-        pytest.param("topk", "sparsity-up = 0.05", 0.5, marks=pytest.mark.slow),
-    ],
-)
-def test_model_learns_and_keeps_its_types(strategy, arguments, accuracy):
-    changes = {"num_server_rounds": 8, "partition": "iid", "learning_rate": 0.1}
-    models, _, result = run(strategy, strategy_args=arguments, **changes)
-    assert max(metrics.accuracy for metrics in result.history) > accuracy
-    for name, array in models[8].items():
-        assert array.dtype == models[0][name].dtype
-        assert array.shape == models[0][name].shape
-
-
 def test_buffers_are_the_mean_of_the_clients(monkeypatch):
     """Without compression either way, the compressed strategy is FedAvg, buffers included."""
     arguments = "uplink = 'float32', downlink = 'float32', weights = 'samples'"
@@ -89,17 +42,6 @@ def test_buffers_are_the_mean_of_the_clients(monkeypatch):
     np.testing.assert_array_equal(
         ours[3]["1.num_batches_tracked"], theirs[3]["1.num_batches_tracked"]
     )
-
-
-def test_bytes_of_an_exchange_have_the_buffers_beside_the_update():
-    _, _, result = run("stc", num_server_rounds=3, fraction_train=1.0)
-    _, _, plain = run("fedavg", num_server_rounds=3, fraction_train=1.0)
-    buffers = (4 + 4 + 2) * 32  # two float32 and an int64 counter, as entries of 32 bits: 9
-    per_client = result.history[3].theory_bits_up / 20
-    layout = 4 * 25 + 4 + 4 + 4 + 256 * 10 + 10
-    assert 0 < per_client - 9 * 32 < layout * 32 / 100
-    assert per_client < buffers + layout * 32 / 100
-    assert result.history[3].bytes_up < plain.history[3].bytes_up / 4
 
 
 def far_away(reply):

@@ -4,12 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
 
-from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays, matching
+from fedavg_app.client.local_arrays import LOCAL
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.run_components import resolve
-from strategies.flower_arrays import from_record, to_record
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 
@@ -54,18 +52,6 @@ def test_each_client_trains_with_arrays_of_its_own(strategy):
             assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "ef21", "eden", "compressed"])
-def test_global_model_keeps_its_initial_values_of_them(strategy):
-    arguments = "downlink = 'rotated'" if strategy == "compressed" else ""
-    _, result, given = run(
-        strategy, num_server_rounds=3, fraction_train=0.4, strategy_args=arguments
-    )
-    first = dict(zip(result.model, next(iter(given.values()))[0], strict=True))
-    for name, array in result.model.items():
-        same = np.array_equal(array.numpy(), first[name])
-        assert same == (name in LAYER), name
-
-
 def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
     evaluated = {}
     evaluate = TaskClient.evaluate
@@ -82,31 +68,6 @@ def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
         for name, array in zip(result.model, arrays, strict=True):
             own = contexts[client].state[LOCAL] if name in LAYER else result.model
             np.testing.assert_array_equal(array, own[name].numpy())
-
-
-def test_without_patterns_nothing_is_kept():
-    grid, _ = train(task=PATH, num_server_rounds=2)
-    assert not any(LOCAL in context.state for context in grid.contexts.values())
-
-
-def test_arrays_that_diverged_are_not_kept_and_the_reply_has_those_that_were_sent():
-    context = Context(1, 1, {}, RecordDict(), {"local-arrays": "own"})
-    model = {"own": np.array([1.0]), "shared": np.array([2.0])}
-    message = Message(RecordDict({"arrays": to_record(model)}), dst_node_id=1, message_type="train")
-    for own in (5.0, np.nan):
-        trained = to_record({"own": np.array([own]), "shared": np.array([3.0])})
-        reply = keep_local_arrays(
-            message, context, lambda m, _, t=trained: Message(RecordDict({"arrays": t}), reply_to=m)
-        )
-        assert from_record(reply.content["arrays"]) == {"own": 1.0, "shared": 3.0}
-        assert from_record(context.state[LOCAL]) == {"own": 5.0}
-
-
-def test_names_match_any_of_the_patterns():
-    names = ["bn1.weight", "conv.weight", "head.bias"]
-    assert matching(names, "bn*, head.?ias") == ["bn1.weight", "head.bias"]
-    assert matching(names, "weight") == []
-    assert matching(names, "") == []
 
 
 @pytest.mark.parametrize(

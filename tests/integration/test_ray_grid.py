@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 from textwrap import indent
 
-import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app import server_app
 from fedavg_app.config import RunConfig
@@ -19,7 +17,6 @@ from fedavg_app.errors import RunError
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.evaluation import CentralEvaluation
-from fedavg_app.server.polling import send_and_receive
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
 from strategies.reply_validation import MAX_FILE
@@ -170,22 +167,6 @@ def test_mod_that_overwrites_what_a_client_is_given_reaches_no_other_client(
     ]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_local_arrays_do_not_reach_other_clients_under_a_strategy_of_flower(
-    make_config, num_workers
-):
-    strategy = {"strategy": "flwr.serverapp.strategy:FedAvg", "local-arrays": "*.bias"}
-    config = make_config(**strategy)
-    result = run_on_ray(config, num_workers)
-    assert not any(metrics.rejected for metrics in result.history)
-    start = prepare(config).model
-    for name, array in result.model.items():
-        # Means of equal values may differ from them by rounding.
-        same = np.allclose(array.numpy(), start[name].numpy(), rtol=0, atol=1e-6)
-        assert same == name.endswith(".bias"), name
-    assert same_model(result, run_on_ray(make_config(**strategy), 3 - num_workers))
-
-
 def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     make_config, flag, monkeypatch, caplog
 ):
@@ -268,29 +249,6 @@ def test_killed_worker_loses_only_the_replies_it_was_working_on(make_config, fla
     assert result.history[-1].accuracy > result.history[0].accuracy
 
 
-@pytest.mark.long
-def test_worker_killed_between_rounds_changes_nothing_for_stateless_clients(make_config):
-    config = make_config()
-    with ray_grid(config, 2) as grid:
-
-        def evaluation(*arguments):
-            evaluate = CentralEvaluation(*arguments)
-
-            def evaluate_and_kill(arrays):
-                pids.append(grid.worker_process_ids()[0])
-                os.kill(pids[-1], signal.SIGKILL)
-                assert all_ended(pids)
-                return evaluate(arrays)
-
-            return evaluate_and_kill
-
-        pids = []
-        disturbed = run(grid, config, evaluation)
-    assert len(set(pids)) == 6
-    assert not any(metrics.rejected for metrics in disturbed.history)
-    assert same_model(disturbed, run_in_process(config))
-
-
 def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):
     config = make_config(**FAULTY)
     with ray_grid(config, 2) as grid:
@@ -355,22 +313,3 @@ def test_worker_that_hangs_in_c_code_is_replaced_after_the_deadline(make_config,
     assert "no reply in time" not in reasons
     assert result.history[-1].round == 5
     assert result.history[-1].accuracy > result.history[0].accuracy
-
-
-def test_workers_end_with_the_grid(make_config):
-    with ray_grid(make_config(), 2) as grid:
-        pids = grid.worker_process_ids()
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert all_ended(pids)
-
-
-def test_malformed_message_is_answered_with_an_error(make_config):
-    with ray_grid(make_config(), 1) as grid:
-        node = list(grid.get_node_ids())[3]
-        content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord()})
-        malformed = Message(content, dst_node_id=node, message_type="train")
-        unknown = Message(RecordDict(), dst_node_id=node, message_type="train.unknown")
-        replies = send_and_receive(grid, [malformed, unknown])
-    assert len(replies) == 2
-    assert all(reply.has_error() for reply in replies)
-    assert {reply.metadata.src_node_id for reply in replies} == {node}

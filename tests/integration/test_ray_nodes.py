@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from ray._private import state as ray_state
 
 from fedavg_app import server_app
 from fedavg_app.config import RunConfig
@@ -14,7 +13,7 @@ from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
 from tests.support.in_process import same_model
 from tests.support.local_grid import LocalGrid
-from tests.support.processes import Processes, listening, parent, until
+from tests.support.processes import Processes, parent
 
 pytestmark = pytest.mark.slow
 
@@ -111,18 +110,3 @@ def test_killed_worker_of_the_second_node_is_replaced(make_config, processes, fl
     assert re.match(r"worker \d died: its process crashed or was killed \(", reasons.pop())
     assert len(result.history) == 6
     assert result.history[-1].accuracy > result.history[0].accuracy
-
-
-def test_no_process_is_left_when_the_grid_is_closed(make_config, processes):
-    with ray_grid(make_config()) as grid:
-        workers = grid.worker_process_ids()
-    assert until(lambda: not set(processes.living()) & set(workers), 30)
-
-
-def test_only_ray_listens_on_the_network(make_config):
-    with ray_grid(make_config()) as grid:
-        workers = grid.worker_process_ids()
-        actors = ray_state.actors().values()
-        of_ray = {(actor["Pid"], actor["Address"]["Port"]) for actor in actors}
-        ends = {(pid, *end) for pid in workers for end in listening(pid)}
-    assert {(pid, port) for pid, address, port in ends if address != "127.0.0.1"} <= of_ray

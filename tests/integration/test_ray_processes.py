@@ -4,20 +4,15 @@ import json
 import os
 import re
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import ray
-from safetensors.numpy import load_file
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import Processes, listening, until
+from tests.support.processes import Processes, until
 
 pytestmark = pytest.mark.slow
 
@@ -59,56 +54,6 @@ def finish(run):
 def history(run_dir):
     files = list(Path(run_dir).glob("*/history.jsonl"))
     return [json.loads(line) for line in files[0].read_text().splitlines()] if files else []
-
-
-def final_model(run_dir):
-    (path,) = Path(run_dir).glob("*/model.safetensors")
-    return load_file(path)
-
-
-@pytest.mark.long
-def test_two_ray_nodes_train_the_same_model_as_one(processes, tmp_path):
-    address = processes.ray_head(cpus=1)
-    processes.ray(f"--address={address}", "--num-cpus=1")
-    finish(simulate(processes, tmp_path / "two", "--ray-address", address, rounds=10))
-    finish(simulate(processes, tmp_path / "one", rounds=10))
-    one, two = final_model(tmp_path / "one"), final_model(tmp_path / "two")
-    assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
-@pytest.mark.long
-def test_ray_encrypts_what_goes_between_nodes(processes, tmp_path):
-    """With the variables of docs/engine.md; the processes that exchange messages speak TLS only."""
-    host = ray.util.get_node_ip_address()
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    words = [
-        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=ray",
-        "-addext", f"subjectAltName=IP:127.0.0.1,IP:{host}", "-keyout", key, "-out", certificate,
-    ]  # fmt: skip
-    subprocess.run(words, check=True, capture_output=True)
-    processes.environment |= {
-        "RAY_USE_TLS": "1", "RAY_TLS_SERVER_KEY": str(key), "RAY_TLS_SERVER_CERT": str(certificate),
-        "RAY_TLS_CA_CERT": str(certificate),
-    }  # fmt: skip
-    client = ssl.create_default_context(cafile=certificate)
-    client.load_cert_chain(certificate, key)
-    client.set_alpn_protocols(["h2"])
-
-    address = processes.ray_head(cpus=1)
-    processes.ray(f"--address={address}", "--num-cpus=1")
-    run = simulate(processes, tmp_path / "two", "--ray-address", address, rounds=300)
-    assert until(lambda: len(history(tmp_path / "two")) > 5, 120)
-    ends = [end for pid in processes.living("ray::Worker") for end in listening(pid)]
-    ports = [port for listener, port in ends if listener != "127.0.0.1"]
-    assert len(ports) == 2
-    for port in ports:
-        with (
-            socket.create_connection((host, port), 10) as connection,
-            client.wrap_socket(connection, server_hostname=host) as encrypted,
-        ):
-            assert encrypted.version() == "TLSv1.3"
-    finish(run)
-    assert not any(record["rejected"] for record in history(tmp_path / "two"))
 
 
 @pytest.mark.long

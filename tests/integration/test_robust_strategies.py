@@ -12,7 +12,6 @@ from flwr.clientapp.mod import LocalDpMod
 
 import tasks
 from fedavg_app.config import parse_config
-from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
@@ -209,46 +208,3 @@ def assert_normal(noise, deviation):
     share = math.erf(math.sqrt(0.5))
     error = math.sqrt(share * (1 - share) / count)
     assert np.mean(np.abs(scaled) < 1) == pytest.approx(share, abs=5 * error)
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        (
-            {"arguments": "strategy = 'stc', noise-multiplier = 0.1, clipping-norm = 1.0"},
-            "strategy = 'stc': give one whose clients send models, as fedavg's do",
-        ),
-        (
-            {
-                "min-replies": 8,
-                "arguments": "strategy = 'fedavg', noise-multiplier = 0.1, clipping-norm = 1.0, "
-                "num-sampled-clients = 7",
-            },
-            "min-replies = 8: a round has 7 clients; give at most 7, or a larger fraction-train",
-        ),
-    ],
-)
-def test_impossible_settings_are_refused_before_the_run(tmp_path, changes, line):
-    name = f"{FLOWERS}:DifferentialPrivacyServerSideFixedClipping"
-    with pytest.raises(ConfigError) as caught:
-        train(tmp_path / "runs", name, **changes)
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_round_with_too_few_valid_replies_keeps_the_model(tmp_path):
-    limits = {"max-update-norm": 10.0, "min-replies": CLIENTS}
-    mods = f"{HERE}:scale_model_in_round_1"
-    result = train(tmp_path, "fedavg", "", mods, rounds=2, **limits)
-    first, second = result.history[1:]
-    assert len(first.rejected) == CLIENTS
-    assert sorted(first.rejected.values())[1] == "too few usable replies: 6, min-replies is 7"
-    assert first.accuracy == result.history[0].accuracy
-    assert second.rejected == {}
-    assert second.accuracy > first.accuracy
-
-
-def scale_model_in_round_1(message, context, call_next):
-    first_round = message.content["config"]["server-round"] == 1
-    return (scale_model if first_round else record_sent)(message, context, call_next)

@@ -1,8 +1,5 @@
 """The training loop with the real ClientApp on real data, in one process."""
 
-import json
-from textwrap import indent
-
 import numpy as np
 import pytest
 import torch
@@ -66,13 +63,6 @@ def test_fedavg_is_algorithm_1_of_the_paper():
     assert_same_change(model_arrays(result), weights, initial_arrays())
 
 
-def test_only_the_sampled_cohort_is_sent_messages():
-    grid, _ = train()
-    trained = [number for kind, number in grid.log if kind == "train"]
-    expected = [k for t in range(1, 5) for k in cohort(t)]
-    assert trained == expected
-
-
 def test_fedsgd_equals_fedavg_with_one_full_batch_step():
     """Both are a step of gradient descent on the participants' data (C = 1, E = 1, B = all)."""
     rounds = {"fraction_train": 1.0, "num_server_rounds": 20}
@@ -126,16 +116,6 @@ def fill(value):
     return tamper
 
 
-def without(record):
-    """Return what removes a record of a reply."""
-
-    def tamper(reply):
-        del reply.content[record]
-        return reply
-
-    return tamper
-
-
 def stating(count):
     """Return what sets the number of examples of a reply."""
 
@@ -172,12 +152,8 @@ fail = failing_with("Traceback\nKeyError: 'x'")
 BAD_REPLIES = {
     "error": (fail, "KeyError: 'x'"),
     "nan": (fill(np.nan), "NaN"),
-    "inf": (fill(np.inf), "infinite"),
     "shape": (reshape, "expected"),
-    "no arrays": (without("arrays"), "no ArrayRecord"),
-    "no metrics": (without("metrics"), "no MetricRecord"),
     "no examples": (stating(0), "at least 1"),
-    "negative examples": (stating(-5), "at least 1"),
     "no reply": (no_reply, "no reply in time"),
 }
 
@@ -204,15 +180,6 @@ def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
     assert all(np.isfinite(array).all() for array in model_arrays(result))
     if kind != "no reply":
         assert f"reply of node {node} rejected" in caplog.text
-
-
-def test_mean_is_that_of_the_accepted_replies():
-    client = cohort(1)[0]
-    _, with_nan = train({client: fill(np.nan)}, num_server_rounds=1)
-    _, with_error = train({client: fail}, num_server_rounds=1)
-    _, clean = train(num_server_rounds=1)
-    assert same_model(with_nan, with_error)
-    assert not same_model(with_nan, clean)
 
 
 def train_in_vain(tamper, error, **changes):
@@ -263,40 +230,6 @@ def test_one_reply_that_is_invalid_otherwise_makes_it_no_divergence():
     train_in_vain(diverging | {cohort(3)[0]: fail}, NoRepliesError)
 
 
-def test_clients_that_do_not_answer_do_not_hide_that_the_others_diverged(clock):
-    diverging = everyone(fill(np.nan))
-    train_in_vain(diverging | {cohort(3)[0]: no_reply}, DivergedError, round_timeout=5.0)
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "error"),
-    [(fail, fill(np.nan), DivergedError), (fill(np.nan), fail, NoRepliesError)],
-    ids=["diverged", "no replies"],
-)
-def test_replies_of_the_last_round_decide_how_the_run_ended(first, last, error):
-    replies = []
-
-    def tamper(reply):
-        replies.append(reply)
-        return (first if len(replies) <= 2 * 5 else last)(reply)
-
-    train_in_vain(everyone(tamper), error)
-
-
-def test_too_few_replies_are_no_divergence():
-    """Four of five clients diverge, and the fifth alone is not enough."""
-    tamper = {client: fill(np.nan) for t in (1, 2, 3) for client in cohort(t)[1:]}
-    tamper = {client: tamper.get(client, lambda reply: reply) for client in range(20)}
-    error, _ = train_in_vain(tamper, NoRepliesError, min_replies=5)
-    assert "too few usable replies: " in error
-
-
-def test_round_with_a_valid_reply_resets_the_count_of_empty_rounds():
-    """Rounds 1, 2, 4 and 5 are empty, rounds 3 and 6 are not."""
-    _, result = train(losing([5, 5, 0, 5, 5, 0]), num_server_rounds=6)
-    assert [len(metrics.rejected) for metrics in result.history] == [0, 5, 5, 0, 5, 5, 0]
-
-
 def losing(numbers):
     """Return what makes so many of the five replies of each round an error."""
     replies = []
@@ -336,26 +269,6 @@ def test_run_that_lost_clients_for_a_while_or_a_few_succeeds(numbers):
     assert [len(metrics.rejected) for metrics in result.history] == [0, *numbers]
 
 
-def test_traceback_of_a_client_is_logged_once_however_often_it_fails(caplog):
-    caplog.set_level("DEBUG", "fedavg_app.strategies")
-    first, second = (f"Traceback\n  in {name}\nKeyError: '{name}'" for name in "xy")
-    tamper = everyone(failing_with(first)) | {cohort(1)[0]: failing_with(second)}
-    with pytest.raises(NoRepliesError):
-        train(tamper)
-    logged = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
-    expected = [indent(traceback, "    ") for traceback in (first, second)]
-    assert sorted(text.partition(":\n")[2] for text in logged) == expected
-    assert caplog.text.count("rejected: KeyError") == 3 * 5
-
-
-@pytest.mark.parametrize("rounds", [1, 2])
-def test_short_run_without_any_usable_reply_fails(rounds):
-    tamper = everyone(failing_with("KeyError: 'x'"))
-    where = "round 1" if rounds == 1 else "2 rounds in a row"
-    with pytest.raises(NoRepliesError, match=f"no usable reply in {where}: KeyError"):
-        train(tamper, num_server_rounds=rounds)
-
-
 def test_training_stops_at_the_target():
     _, result = train(num_server_rounds=50, fraction_train=1.0, target_accuracy=0.6)
     accuracies = [metrics.accuracy for metrics in result.history]
@@ -384,14 +297,6 @@ def test_clients_evaluate_on_their_own_test_data():
     assert set(metrics) == {"loss", "accuracy", "accuracy-mean", "accuracy-p10"}
     assert metrics["accuracy-p10"] < metrics["accuracy-mean"]
     assert 0 <= metrics["accuracy"] <= 1
-
-
-def test_evaluation_of_all_clients_is_that_of_the_test_set():
-    """All clients together have the test set: the weighted mean is the accuracy on it."""
-    _, result = train(fraction_evaluate=1.0, num_server_rounds=2)
-    last = result.history[-1]
-    assert last.client_metrics["accuracy"] == pytest.approx(last.accuracy, abs=1e-6)
-    assert last.client_metrics["loss"] == pytest.approx(last.test_loss, rel=1e-5)
 
 
 def test_local_steps_and_epochs_are_the_same_work():
@@ -423,30 +328,6 @@ def test_weight_decay_reaches_the_clients(strategy):
     assert norm(weight_decay=1.0) < 0.9 * norm()
 
 
-@pytest.mark.parametrize("partition_args", ["", "classes-per-client = 10, balancedness = 0.9"])
-def test_run_on_the_stc_papers_split_learns(partition_args):
-    _, result = train(
-        partition="classes", partition_args=partition_args, strategy_args="weights = 'uniform'"
-    )
-    assert not any(metrics.rejected for metrics in result.history)
-    assert result.history[-1].test_loss < result.history[0].test_loss
-
-
-def test_bytes_of_a_round_are_those_of_five_models_each_way():
-    _, result = train(num_server_rounds=1)
-    metrics = result.history[1]
-    model_bytes = sum(len(array.data) for array in result.model.values())
-    assert model_bytes == 4 * 7850 + 2 * 128
-    for counted in (metrics.bytes_down, metrics.bytes_up):
-        assert 5 * model_bytes < counted < 5 * (model_bytes + 400)
-
-
-def test_metrics_of_a_run_are_strict_json():
-    _, result = train(num_server_rounds=1)
-    for metrics in result.history:
-        assert json.loads(json.dumps(metrics.as_json(), allow_nan=False))["round"] == metrics.round
-
-
 def test_over_selection_takes_the_first_replies_that_are_enough():
     """C = 0.25 of 20 are 5; with half as many again 8 are sent messages, and answer one by one."""
     grid, result = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
@@ -463,27 +344,6 @@ def test_over_selection_takes_the_first_replies_that_are_enough():
     assert dense < result.history[1].bytes_up < dense * 1.1
     # The next round fetches what came too late, and drops it.
     assert len(grid._replies) == 3
-
-
-def test_error_replies_do_not_count_among_the_replies_that_are_enough(clock):
-    sampled = cohort(1, 8)
-    failing = dict.fromkeys(sampled[-2:], fail)
-    _, result = train(failing, over_selection=0.5, num_server_rounds=1)
-    assert list(result.history[1].rejected.values()) == ["KeyError: 'x'"] * 2
-    silent = dict.fromkeys([sampled[0], *sampled[-2:]], no_reply)
-    _, expected = train(silent, over_selection=0.5, num_server_rounds=1, round_timeout=5.0)
-    assert same_model(result, expected)
-
-
-def test_rejected_replies_do_not_count_among_the_replies_that_are_enough(clock):
-    """The two that answer first send NaN."""
-    sampled = cohort(1, 8)
-    tamper = dict.fromkeys(sampled[-2:], fill(np.nan))
-    _, result = train(tamper, over_selection=0.5, num_server_rounds=1)
-    assert len(result.history[1].rejected) == 2
-    silent = dict.fromkeys([sampled[0], *sampled[-2:]], no_reply)
-    _, expected = train(silent, over_selection=0.5, num_server_rounds=1, round_timeout=5.0)
-    assert same_model(result, expected)
 
 
 class UnreachableNodesGrid(LocalGrid):
@@ -519,41 +379,6 @@ def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
     }
 
 
-def test_client_whose_message_could_not_be_sent_is_no_participant_and_has_no_bytes():
-    _, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
-    _, reachable = train(**ALL_OF_FIVE)
-    assert result.history[1].participants == 4
-    assert reachable.history[1].participants == 5
-    assert result.history[1].bytes_down * 5 == reachable.history[1].bytes_down * 4
-    assert result.history[1].bytes_up * 5 == reachable.history[1].bytes_up * 3
-
-
-class FailingEvaluationGrid(LocalGrid):
-    """Clients 1 and 2 reply to evaluation messages with an error."""
-
-    def push_messages(self, messages):
-        messages = list(messages)
-        ids = super().push_messages(messages)
-        for message, message_id in zip(messages, ids, strict=True):
-            client = self.partition(message.metadata.dst_node_id)
-            if message.metadata.message_type == "evaluate" and client in (1, 2):
-                self._replies[message_id] = error_reply(message, "ValueError: no test examples")
-        return ids
-
-
-def test_node_rejected_in_training_and_in_evaluation_keeps_both_reasons():
-    grid, result = train(
-        {0: fail, 1: fail}, FailingEvaluationGrid, **ALL_OF_FIVE, fraction_evaluate=1.0
-    )
-    training, evaluation = "KeyError: 'x'", "ValueError: no test examples"
-    assert result.history[1].rejected == {
-        grid.node(0): training,
-        grid.node(1): f"{training}; evaluation: {evaluation}",
-        grid.node(2): evaluation,
-    }
-    assert result.history[1].client_metrics["accuracy"] > 0
-
-
 class ReplacedNodeGrid(LocalGrid):
     """From round 3 on the node of client 0 has gone, and a new one has its partition."""
 
@@ -587,18 +412,3 @@ def test_strategy_forgets_the_node_that_a_client_was_before():
     estimates = components.strategy.update_sum
     assert grid.SECOND in estimates
     assert grid.FIRST not in estimates
-
-
-def test_messages_expire_soon_after_their_round():
-    lifetimes = []
-
-    class RecordingGrid(LocalGrid):
-        def push_messages(self, messages):
-            sent = list(messages)
-            lifetimes.extend(m.metadata.ttl for m in sent if m.metadata.message_type == "train")
-            return super().push_messages(sent)
-
-    train(grid_type=RecordingGrid, num_server_rounds=1, round_timeout=7.5)
-    assert lifetimes == [8.5] * 5
-    train(grid_type=RecordingGrid, num_server_rounds=1)
-    assert min(lifetimes[5:]) > 3600

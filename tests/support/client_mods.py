@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, Error, Message
+from flwr.app import Array
 from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
@@ -17,7 +17,6 @@ CLIPPING_NORM = 0.01
 # Without noise, so that what the clipping does can be compared; and with.
 clipping = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.0, epsilon=1.0, delta=0.1)
 noisy = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.1, epsilon=1.0, delta=0.1)
-not_a_mod = 3
 # What the mods below have seen, in the order of their calls.
 calls: list = []
 
@@ -45,10 +44,6 @@ def dying(message, context, call_next):
 def reading(message, context, call_next):
     """Fail in a library's function."""
     return call_next(message, context, json.loads("{"))
-
-
-def refusing(message, context, call_next):
-    return Message(Error(42, "not today"), reply_to=message)
 
 
 def signs_of_life(message, context, call_next):

@@ -1,10 +1,8 @@
 """Examples of every task's stored form, of noise: for what does not depend on the values."""
 
 import numpy as np
-import torch
 
 from tasks.data.dataset import Split
-from tasks.training.examples import Examples
 
 
 def noise(task, count, seed=0):
@@ -21,11 +19,3 @@ def noise(task, count, seed=0):
     }.get(family, ((28, 28), np.uint8, 256, 10))
     inputs = rng.integers(0, most, (count, *shape)).astype(kind)
     return Split(inputs, rng.integers(0, classes, count))
-
-
-def clients_of(task, sizes, device="cpu"):
-    """Return the training examples of clients with so many examples each."""
-    split = noise(task, sum(sizes))
-    examples = Examples.stored(task, split, torch.device(device), training=True)
-    rows = torch.arange(sum(sizes), device=device).split(list(sizes))
-    return [Examples(examples.inputs, examples.targets, examples.prepare, own) for own in rows]

@@ -1,6 +1,5 @@
 """A folder of results with one experiment of two rows and two columns, for tests of the report."""
 
-from paper.cell_text import show
 from paper.experiments import load
 from paper.records import by_run, read_all, read_run, write
 from paper.tables import fill
@@ -34,17 +33,13 @@ class MadeUpResults:
     Args:
         folder: The folder.
         measure: What the experiment measures.
-        within: The rounds that count in its first column; None for all.
     """
 
-    def __init__(self, folder, measure="rounds-to-target", within=None):
+    def __init__(self, folder, measure="rounds-to-target"):
         self.folder = folder
         (folder / "experiments").mkdir(parents=True)
-        table = TABLE.format(measure=measure)
-        if within:
-            table = table.replace('name = "IID"', f'name = "IID", within = {within}')
         self.path = folder / "experiments" / "made-up.toml"
-        self.path.write_text(table)
+        self.path.write_text(TABLE.format(measure=measure))
         self.experiment = load(self.path)
         self.records = folder / "records" / "made-up"
         self.records.mkdir(parents=True)
@@ -70,6 +65,3 @@ class MadeUpResults:
 
     def table(self):
         return fill(self.experiment, by_run(read_all(self.records)))
-
-    def shown(self, row, column):
-        return show(self.experiment, self.table()[row][column])

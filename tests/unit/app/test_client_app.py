@@ -66,23 +66,6 @@ def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
             assert same(stored.to_numpy_ndarrays(), buffers[number].values())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_client_without_momentum_keeps_no_state(kind):
-    client = context()
-    first = request(client, kind, momentum=0.0)
-    assert same(first, request(client, kind, momentum=0.0))
-    assert dict(client.state) == {}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_client_that_lost_its_state_starts_with_zero_momentum(kind):
-    client = context()
-    first = request(client, kind)
-    assert not same(first, request(client, kind))
-    client.state = RecordDict()
-    assert same(first, request(client, kind))
-
-
 def test_training_that_fails_leaves_the_state_unchanged():
     client = context()
     request(client)
@@ -107,11 +90,6 @@ def query(**node_config):
     message = Message(RecordDict(), dst_node_id=1000, message_type="query")
     assign_message_id(message)
     return app(message, Context(1, 1000, node_config, RecordDict(), {}))
-
-
-def test_query_is_answered_with_the_nodes_partition():
-    reply = query(**{"partition-id": 5})
-    assert dict(reply.content["node"]) == {"partition-id": 5}
 
 
 @pytest.mark.parametrize("number", [None, "5", True])

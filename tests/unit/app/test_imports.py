@@ -32,19 +32,6 @@ assign_message_id(message)
 assert not app(message, context).has_error()
 print(*sys.modules)
 """
-MISSPELT_NAME = """
-import sys
-from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
-from fedavg_app.server.preparation import prepare
-
-key, name = sys.argv[1:]
-try:
-    prepare(RunConfig(**{key: name}))
-except ConfigError as error:
-    assert str(error).startswith(f"{key} = {name!r}"), error
-    print(*sys.modules)
-"""
 SERVER = """
 import sys
 from fedavg_app.config import RunConfig
@@ -88,13 +75,6 @@ def test_training_on_cached_data_imports_torch_but_nothing_that_parses_or_draws(
     found = packages(modules_after(CLIENT, "train"))
     assert "torch" in found
     assert not HEAVY & found
-
-
-@pytest.mark.parametrize("key", ["task", "strategy", "partition"])
-def test_misspelt_name_is_refused_without_torch(key):
-    found = packages(modules_after(MISSPELT_NAME, key, "nonsense"))
-    assert "fedavg_app" in found
-    assert not {"torch", *HEAVY} & found
 
 
 def test_server_imports_nothing_that_the_flower_app_bundle_leaves_out():

@@ -11,8 +11,6 @@ from tests.support.documents import ROOT
 
 pytestmark = pytest.mark.slow
 
-FIND = "import strategies.fedavg, tasks.base; print(strategies.__file__, tasks.__file__)"
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -32,34 +30,6 @@ def python(folder, *arguments):
         cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
         timeout=300,
     )  # fmt: skip
-
-
-def test_foreign_folders_would_be_imported_without_the_app(folder):
-    assert "the foreign tasks" in python(folder, "-c", "import tasks").stdout
-
-
-@pytest.mark.parametrize(
-    "code", [f"import fedavg_app; {FIND}", f"from fedavg_app import RunConfig, simulate; {FIND}"]
-)
-def test_packages_are_those_beside_the_app(folder, code):
-    done = python(folder, "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"{ROOT}/strategies/__init__.py", f"{ROOT}/tasks/__init__.py"]
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        [str(Path(ROOT) / "simulation.py")],
-        ["-m", "fedavg_app.cli.main"],
-        ["-c", "from fedavg_app.cli.main import main; main()"],
-    ],
-)
-def test_program_lists_our_tasks(folder, program):
-    done = python(folder, *program, "list")
-    assert done.returncode == 0, done.stderr
-    assert "mnist-2nn" in done.stdout
-    assert "foreign" not in done.stdout
 
 
 @pytest.mark.parametrize("program", [[str(Path(ROOT) / "simulation.py"), "run"], ["-c"]])

@@ -7,10 +7,8 @@ import pytest
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
-from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.plugins import load_component
-from fedavg_app.server.run_components import resolve
 
 
 @pytest.fixture
@@ -57,18 +55,6 @@ def test_missing_module_is_named_with_what_to_do(key):
 
 
 @pytest.mark.parametrize("key", LOADERS)
-def test_missing_module_of_a_package_is_named(key, write_module):
-    write_module("plugins.__init__", "")
-    assert "there is no module 'plugins.other'" in refusal(key, "plugins.other:THING")
-
-
-@pytest.mark.parametrize("key", LOADERS)
-def test_missing_attribute_is_named(key, write_module):
-    write_module("plugin", "")
-    assert refusal(key, "plugin:THING") == "module 'plugin' has no attribute 'THING'"
-
-
-@pytest.mark.parametrize("key", LOADERS)
 def test_misspelt_attribute_gets_a_suggestion(key, write_module):
     write_module("plugin", "THINGS = 1")
     reason = "module 'plugin' has no attribute 'THING'; did you mean THINGS?"
@@ -101,28 +87,14 @@ def test_module_with_a_syntax_error_is_shown_with_its_file_and_line(key, write_m
     assert shown == f"its module raised SyntaxError: invalid syntax ({path}, line 2)"
 
 
-@pytest.mark.parametrize("key", LOADERS)
-def test_error_in_a_module_that_the_named_one_imports_is_shown_at_its_place(key, write_module):
-    path = write_module("plugins.inner", "\nraise RuntimeError('two\\nlines')\n")
-    write_module("plugins.outer", "from plugins import inner\n")
-    shown = refusal(key, "plugins.outer:THING")
-    assert shown == f"its module raised RuntimeError: two lines ({path}, line 2)"
-
-
 @pytest.mark.parametrize(
     ("key", "name", "expected"),
     [
         ("client-mods", "json:JSONDecoder", "a class; name an instance of it, made in a module"),
-        ("client-mods", "json:__name__", "not a function (message, context, call_next)"),
         (
             "strategy",
             "json:JSONDecoder",
             "'json:JSONDecoder' is not a subclass of flwr.serverapp.strategy.Strategy",
-        ),
-        (
-            "strategy",
-            "json:dumps",
-            "'json:dumps' is not a subclass of flwr.serverapp.strategy.Strategy",
         ),
         ("strategy", "fedfoo", "known strategies: compressed, dgc, eden, ef21, fedavg, fedsgd"),
         ("task", "json:JSONDecoder", "'json:JSONDecoder' is not a tasks.base.Task"),
@@ -131,10 +103,3 @@ def test_error_in_a_module_that_the_named_one_imports_is_shown_at_its_place(key,
 )
 def test_what_is_no_component_is_refused(key, name, expected):
     assert refusal(key, name).startswith(expected)
-
-
-def test_names_of_a_config_are_checked_under_their_keys():
-    with pytest.raises(ConfigError, match="task = 'mnits': known tasks"):
-        resolve(RunConfig(task="mnits"))
-    with pytest.raises(ConfigError, match="strategy = 'nowhere:X': there is no module 'nowhere'"):
-        resolve(RunConfig(strategy="nowhere:X"))

@@ -59,29 +59,6 @@ def test_resumed_training_knows_the_best_of_before(tmp_path):
     assert saved(tmp_path)[0] == 4
 
 
-@pytest.mark.parametrize("again", [[0.3, 0.4], [0.3, 0.9]])
-def test_best_of_rounds_that_are_done_again_is_forgotten(tmp_path, again):
-    """Interrupted after round 3, the best; the checkpoint is of round 2, whose best is round 1.
-
-    The rounds that are done again need not give the same: a GPU or a timeout may change them.
-    """
-    (tmp_path / "checkpoint").mkdir()
-    run = training_run(tmp_path, checkpoint_every=2)
-    first = BestModel(run)
-    rounds = history([0.1, 0.7, 0.6, 0.8])
-    for metrics in rounds:
-        first.on_round_end(metrics, model(metrics.round))
-    first.on_train_end(TrainingResult([]))
-    assert saved(tmp_path) == (3, {"round": "3", "accuracy": "0.8"})
-    resumed = BestModel(replace(run, completed=rounds[:3]))
-    assert resumed.model["1.bias"].numpy()[0] == 1
-    assert saved(tmp_path) == (1, {"round": "1", "accuracy": "0.7"})
-    for metrics in history([0.1, 0.7, 0.6, *again])[3:]:
-        resumed.on_round_end(metrics, model(10 * metrics.round))
-    resumed.on_train_end(TrainingResult([]))
-    assert saved(tmp_path)[0] == (40 if 0.9 in again else 1)
-
-
 def test_best_of_the_last_checkpoint_is_kept_until_the_next_is_complete(tmp_path):
     """The run ends in round 4, whose checkpoint fails after the best model was written."""
     (tmp_path / "checkpoint").mkdir()
@@ -95,22 +72,3 @@ def test_best_of_the_last_checkpoint_is_kept_until_the_next_is_complete(tmp_path
     resumed = BestModel(replace(run, completed=rounds[:3]))
     assert resumed.model["1.bias"].numpy()[0] == 1
     assert saved(tmp_path)[0] == 1
-
-
-def test_best_of_a_later_round_without_an_earlier_one_is_deleted(tmp_path):
-    run = training_run(tmp_path)
-    first = BestModel(run)
-    for metrics in history([0.1, 0.7, 0.8]):
-        first.on_round_end(metrics, model(metrics.round))
-    first.on_train_end(TrainingResult([]))
-    resumed = BestModel(replace(run, completed=tuple(history([0.1, 0.7]))))
-    assert resumed.model is None
-    assert not list(tmp_path.iterdir())
-
-
-def test_damaged_file_of_before_does_not_stop_a_resumed_training(tmp_path):
-    (tmp_path / "best.safetensors").write_bytes(b"damaged")
-    callback = BestModel(training_run(tmp_path, completed=tuple(history([0.1, 0.9]))))
-    callback.on_round_end(history([0.1, 0.9, 0.5])[2], model(2))
-    callback.on_train_end(TrainingResult([]))
-    assert saved(tmp_path)[0] == 2

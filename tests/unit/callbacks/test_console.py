@@ -5,7 +5,6 @@ import rich.console
 
 from fedavg_app.callbacks import console
 from fedavg_app.callbacks.console import Console
-from fedavg_app.config import CentralConfig
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, training_run
 
@@ -53,15 +52,6 @@ def test_setting_is_printed_first(tmp_path):
     ]
 
 
-def test_setting_of_central_training_names_no_clients(tmp_path):
-    config = CentralConfig(task="mnist-logistic", batch_size=0, target_accuracy=0.8)
-    first = printed(training_run(tmp_path, config=config), HISTORY).splitlines()[0]
-    assert first == (
-        "central on mnist-logistic: all data in one place, B = all, learning rate 0.04, "
-        "target 0.8, seed 1"
-    )
-
-
 def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY)
     lines = rounds_printed(text)
@@ -75,26 +65,11 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
     assert "\x1b" not in text
 
 
-def test_clients_accuracies_are_printed_with_their_spread(every_round):
-    metrics = {"accuracy": 0.75, "accuracy-p10": 0.5}
-    (line,) = rounds_printed(
-        printed(training_run(), [RoundMetrics(0, client_metrics=metrics, accuracy=0.1)])
-    )
-    assert "on clients 0.7500 (a tenth below 0.5000)" in line
-
-
 def test_terminal_gets_one_live_line(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
     assert "\x1b" in text
     assert "round 2/10" in text
     assert "accuracy 0.4000  loss 1.1000  traffic 3.0 MB  rejected 1 ETA" in text
-
-
-def test_plain_lines_are_rationed_but_the_last_round_is_printed():
-    history = [RoundMetrics(number, accuracy=0.5) for number in range(101)]
-    lines = rounds_printed(printed(training_run(num_server_rounds=100), history))
-    assert len(lines) < 10
-    assert lines[-1].startswith("round 100/100")
 
 
 def test_resumed_training_counts_the_traffic_of_the_completed_rounds(every_round):
@@ -120,8 +95,3 @@ def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_af
         f"done: best accuracy 0.5000 in round 1; {expected}",
         f"results: {tmp_path}",
     ]
-
-
-def test_no_result_is_printed_of_a_training_that_failed():
-    result = TrainingResult(HISTORY, error=KeyboardInterrupt())
-    assert "done:" not in printed(training_run(), HISTORY, result)

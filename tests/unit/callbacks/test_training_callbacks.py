@@ -6,7 +6,6 @@ import pytest
 
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
-from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
@@ -102,13 +101,6 @@ def test_user_error_of_a_callback_ends_the_training(tmp_path, made, error):
     assert (found["status"], found["reason"]) == ("failed", str(error))
 
 
-def test_user_error_of_a_callback_at_the_end_is_raised_after_the_others_were_told(tmp_path, made):
-    error = RunError("disk full")
-    with pytest.raises(RunError, match="disk full"):
-        train(tmp_path, [make(made, error, "on_train_end"), make(made)])
-    assert made[1].result.error is None
-
-
 def test_error_of_the_training_is_not_replaced_by_one_of_a_callback(tmp_path, made):
     with pytest.raises(KeyError, match="the first"):
         train(
@@ -132,29 +124,6 @@ def test_callbacks_get_the_error_that_ended_the_training_and_its_rounds(
     assert made[0].result.history == ROUNDS
     assert made[0].result.model is MODEL
     assert summary(tmp_path)["status"] == status
-
-
-def test_history_of_a_resumed_training_that_fails_begins_with_the_completed_rounds(tmp_path, made):
-    run = training_run(tmp_path, tuple(ROUNDS[:1]), resume=str(tmp_path))
-    training = TrainingCallbacks(run, [make(made)])
-    training.on_round_end(ROUNDS[1], MODEL)
-    training.__exit__(KeyError, KeyError(), None)
-    assert made[0].result.history == ROUNDS
-
-
-def test_callback_that_cannot_be_made_ends_the_training_before_it_begins(tmp_path):
-    def refuse(run):
-        raise ConfigError("tensorboard", True, "not installed")
-
-    with pytest.raises(ConfigError, match="not installed"):
-        train(tmp_path, [refuse])
-
-
-def test_unwritable_run_dir_is_refused_before_the_training(tmp_path):
-    (tmp_path / "file").write_text("")
-    config = RunConfig(run_dir=str(tmp_path / "file" / "runs"))
-    with pytest.raises(ConfigError, match=r"run-dir = .*: cannot write there"):
-        TrainingCallbacks(training_run(config=config))
 
 
 @pytest.mark.parametrize("completed", [(), tuple(ROUNDS)])

@@ -28,12 +28,6 @@ def test_what_is_there_is_named_with_its_version(shown):
     assert any("MNIST" in line for line in lines)
 
 
-def test_lines_keep_to_the_width_of_the_terminal(shown, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    lines, _ = shown()
-    assert max(map(len, lines)) <= 60
-
-
 def test_missing_package_is_named_with_its_fix(shown, monkeypatch):
     monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package",))
     lines, status = shown()

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from fedavg_app.cli.main import main
-from fedavg_app.cli.options import GROUPS, read_config
-from fedavg_app.config import CentralConfig, RunConfig, kebab, parse_arguments
+from fedavg_app.cli.options import read_config
+from fedavg_app.config import CentralConfig, RunConfig, parse_arguments
 from fedavg_app.errors import ConfigError
 
 
@@ -30,24 +30,12 @@ def configs(monkeypatch):
     return run
 
 
-def test_every_key_is_in_one_group():
-    grouped = [key for keys in GROUPS.values() for key in keys]
-    fields = {*RunConfig.model_fields, *CentralConfig.model_fields}
-    assert sorted(grouped) == sorted(map(kebab, fields))
-
-
 def test_option_goes_before_the_file_and_the_file_before_the_default(configs, tmp_path):
     file = tmp_path / "job.toml"
     file.write_text('task = "mnist-cnn"\nbatch-size = 50\nlearning-rate = 0.2\n')
     config = configs("run", "--config", str(file), "--batch-size", "20")
     expected = {"task": "mnist-cnn", "batch_size": 20, "learning_rate": 0.2}
     assert config == RunConfig(**expected)
-
-
-def test_config_of_a_run_is_given_back(configs, tmp_path):
-    config = RunConfig(strategy="stc", strategy_args="sparsity-up = 0.01", num_clients=7, seed=3)
-    (tmp_path / "config.json").write_text(json.dumps(config.model_dump(by_alias=True)))
-    assert configs("run", "--config", str(tmp_path / "config.json")) == config
 
 
 def test_tables_of_arguments_are_those_of_their_text(configs, tmp_path):
@@ -67,14 +55,6 @@ weights = "samples"
         "weights": "samples",
         "odd key": [True, -1, 'a "b" \\c', 0.5],
     }
-
-
-@pytest.mark.parametrize("content", ["[]", "[1]", "3", "null"])
-def test_config_that_is_no_table_is_one_line(tmp_path, content):
-    path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=r"^config = '.*config\.json': holds no table; give"):
-        read_config(path, RunConfig)
 
 
 def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedavg_app.cli.compare import labels
 from fedavg_app.cli.main import main
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import RunConfig
 from tests.support import fake_runs
 
 TRAINING = (
@@ -66,22 +65,6 @@ def test_evaluation_on_other_data_than_the_runs_says_so(monkeypatch, capsys, fol
     assert "test accuracy" in command_line(monkeypatch, capsys, *words)
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [({"batch-size": -1}, "batch-size = -1: "), ({"bach-size": 1}, "bach-size = 1: unknown key")],
-)
-def test_evaluate_names_the_key_of_a_config_that_it_cannot_use(
-    monkeypatch, capsys, folders, tmp_path, changes, why
-):
-    config = json.loads((folders[0] / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
-    monkeypatch.setattr(sys, "argv", ["fedavg", "evaluate", str(tmp_path)])
-    assert main() == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: RUN = '{tmp_path}': its config cannot be used: {why}")
-    assert len(error.splitlines()) == 1
-
-
 def test_confusion_table_counts_every_test_example_once(monkeypatch, capsys, folders):
     shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
@@ -125,36 +108,7 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, c
     assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
 
 
-def test_comparison_counts_seconds_of_a_training_that_is_not_tested_every_round(
-    monkeypatch, capsys, tmp_path
-):
-    """Central training has a line for every test: here of steps 0, 100 and 200, 30 s each."""
-    lines = [{**entry, "round": 100 * entry["round"], "seconds": 30} for entry in fake_runs.HISTORY]
-    fake_runs.write(tmp_path / "a", CentralConfig(task="mnist-logistic"), lines)
-    words = ["compare", tmp_path / "a", "--target"]
-    # 0.95 is that of the last test exactly, where interpolation may err beyond its step.
-    for target, expected in (
-        ("0.9", ["150.0", "90"]), ("0.85", ["100.0", "60"]), ("0.95", ["200.0", "90"]),
-    ):  # fmt: skip
-        shown = cells(command_line(monkeypatch, capsys, *words, target))[1]
-        assert [shown[1], shown[-1]] == expected
-
-
 def cells(shown):
     """Return the cells of all tables' rows."""
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
     return [[cell.strip() for cell in row] for row in rows]
-
-
-def test_comparison_writes_no_file_unasked(monkeypatch, capsys, folders, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert "figure" not in command_line(monkeypatch, capsys, "compare", *folders)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_labels_of_equal_configs_are_numbered():
-    assert labels([{"strategy": "stc"}, {"strategy": "stc"}]) == ["stc (1)", "stc (2)"]
-    assert labels([{"strategy": "stc", "seed": 1}, {"strategy": "fedavg", "seed": 1}]) == [
-        "stc",
-        "fedavg",
-    ]

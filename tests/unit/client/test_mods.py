@@ -5,19 +5,16 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 import tasks
-from fedavg_app.client.mods import chain, load_mods
+from fedavg_app.client.mods import chain
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import assign_message_id
-from fedavg_app.server.run_components import resolve
-from tests.support.client_mods import CLIPPING_NORM, FLOWERS, HERE, calls, clipping, inner, outer
+from tests.support.client_mods import FLOWERS, calls
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 MODEL = ArrayRecord(tasks.load("mnist-logistic").initial_model(1).state_dict())
 RUN = {"task": "mnist-logistic", "data-source": "embedded", "num-clients": 20}
-PACKING = "tests.support.packing_strategy:PackingFedAvg"
 
 
 @pytest.fixture(autouse=True)
@@ -49,36 +46,6 @@ def update(reply):
     return np.concatenate([(new.numpy() - old.numpy()).ravel() for new, old in pairs])
 
 
-def test_names_are_separated_by_commas():
-    assert load_mods("") == load_mods(" , ") == []
-    assert load_mods(f"{HERE}:outer") == [outer]
-    assert load_mods(f" {HERE}:outer,{HERE}:clipping ,{HERE}:inner,") == [outer, clipping, inner]
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("no_such_package:mod", "there is no module 'no_such_package'; install it"),
-        (f"{FLOWERS}:no_such_mod", f"module '{FLOWERS}' has no attribute 'no_such_mod'"),
-        (FLOWERS, "not a function (message, context, call_next)"),
-        (":mod", "invalid format: ':mod'"),
-        (f"{HERE}:not_a_mod", "not a function (message, context, call_next)"),
-        (f"{FLOWERS}:LocalDpMod", "a class; name an instance of it"),
-    ],
-)
-def test_what_is_no_mod_is_refused_by_name_on_server_and_client(name, reason):
-    names = f"{HERE}:outer, {name}"
-    for use in (
-        load_mods,
-        reply_with,
-        lambda names: resolve(RunConfig(**RUN, **{"client-mods": names})),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            use(names)
-        assert str(caught.value).startswith(f"client-mods = {name!r}: {reason}")
-        assert "\n" not in str(caught.value)
-
-
 def test_first_mod_is_the_outermost():
     def mod_named(name):
         def mod(message, context, call_next):
@@ -95,28 +62,6 @@ def test_first_mod_is_the_outermost():
     assert order == ["a", "b", "c", "C", "B", "A"]
 
 
-def test_error_reply_of_a_mod_goes_past_the_strategys_mod():
-    context = client(**{"strategy": PACKING, "client-mods": f"{HERE}:refusing"})
-    reply = reply_with(context=context)
-    assert (reply.error.code, reply.error.reason) == (42, "not today")
-    assert calls == ["strategy"]
-    assert dict(context.state) == {}, "the strategy's mod went no further than its call"
-
-
-def test_local_differential_privacy_clips_the_update():
-    plain, clipped = update(reply_with()), update(reply_with(f"{HERE}:clipping"))
-    assert np.linalg.norm(plain) > 10 * CLIPPING_NORM
-    expected = plain * (CLIPPING_NORM / np.linalg.norm(plain))
-    np.testing.assert_allclose(clipped, expected, atol=1e-7)
-
-
-def test_local_differential_privacy_adds_its_noise():
-    noise = update(reply_with(f"{HERE}:noisy")) - update(reply_with(f"{HERE}:clipping"))
-    deviation = 0.1 * np.sqrt(2 * np.log(1.25 / 0.1)) / 1.0
-    assert noise.std() == pytest.approx(deviation, rel=0.05)
-    assert abs(noise.mean()) < 5 * deviation / np.sqrt(len(noise))
-
-
 @pytest.mark.parametrize("name", ["fixedclipping_mod", "adaptiveclipping_mod"])
 @pytest.mark.parametrize("norm", [0.01, 1000.0])
 def test_flowers_clipping_mods_clip_the_update(name, norm):
@@ -126,8 +71,3 @@ def test_flowers_clipping_mods_clip_the_update(name, norm):
     np.testing.assert_allclose(update(reply), expected, atol=1e-6)
     if name == "adaptiveclipping_mod":
         assert reply.content["metrics"]["norm_bit"] == (norm < 1)
-
-
-def test_privacy_mod_refuses_evaluation_replies_which_have_no_arrays():
-    reply = reply_with(f"{HERE}:clipping", kind="evaluate")
-    assert "exactly one ArrayRecord" in reply.error.reason

@@ -59,26 +59,6 @@ def run_config_keys(command):
     return keys
 
 
-def test_paths_and_keys_are_found_in_a_document():
-    text = """
-`strategies/base.py` and `no/path`, `tasks/`, `--flag`, `flwr run . -c "seed=2"`.
-```sh
-python simulation.py run --seed 3 \\
-    --strategy-args "eta = 0.1"  # a comment --that does not count
-flwr run . --stream -c "task='a.b:C' learning-rate = 0.1" --federation-config "num-supernodes=10"
-```
-"""
-    assert [span for span in spans(text) if looks_like_a_path(span)] == [
-        "strategies/base.py",
-        "tasks/",
-    ]
-    assert [run_config_keys(command) for command in commands(text)] == [
-        ["seed", "strategy-args"],
-        ["task", "learning-rate"],
-        ["seed"],
-    ]
-
-
 @documents
 def test_named_paths_exist(document):
     # A file that the document's own example creates may be named before it exists.
@@ -109,8 +89,3 @@ def test_configuration_page_is_generated_from_the_config():
 def test_readme_shows_the_example_of_the_guide():
     guide = examples(ROOT / "docs" / "writing-a-strategy.md")
     assert examples(ROOT / "README.md")["fedavgm.py"] == guide["fedavgm.py"]
-
-
-def test_commands_are_found():
-    shown = {document.name for document in DOCUMENTS if commands(document.read_text())}
-    assert {"writing-a-task.md", "writing-a-strategy.md"} <= shown

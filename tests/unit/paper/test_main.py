@@ -48,30 +48,3 @@ def test_invalid_argument_of_sweep_is_reported_in_one_line(
     error = capsys.readouterr().err
     assert fragment in error
     assert len(error.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fragment"),
-    [
-        (["--experiments=/none"], "error: experiments = '/none': has no experiments; give"),
-        (["--output=/dev/null/page.html"], "error: output = '/dev/null/page.html': cannot write"),
-        (["--data-dir=/none"], "error: data-dir = '/none' is not a directory"),
-    ],
-)
-def test_invalid_argument_of_report_is_reported_in_one_line(
-    results, monkeypatch, capsys, arguments, fragment
-):
-    folders = [f"--experiments={results.folder / 'experiments'}", f"--results={results.folder}"]
-    assert main(monkeypatch, "report", *folders, *arguments) == 1
-    error = capsys.readouterr().err
-    assert fragment in error
-    assert len(error.strip().splitlines()) == 1
-
-
-def test_path_of_written_report_is_printed(results, monkeypatch, capsys):
-    written = []
-    monkeypatch.setattr("paper.report.write_report", lambda *arguments: written.append(arguments))
-    assert main(monkeypatch, "report", f"--results={results.folder}", "--data-dir=/some") == 0
-    page = results.folder / "report.html"
-    assert written == [(Path("paper/experiments"), results.folder, page, "/some", "")]
-    assert capsys.readouterr().out == f"report: {page}\n"

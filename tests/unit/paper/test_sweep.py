@@ -1,8 +1,6 @@
-from contextlib import suppress
-
 import pytest
 
-from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.errors import RunError
 from paper import sweep as sweep_module
 from paper.experiments import in_order
 from paper.records import by_run, identity, read_all, read_run
@@ -46,16 +44,6 @@ def test_each_run_is_done_once_and_in_order(tmp_path, capsys):
     ]
 
 
-def test_run_is_missing_only_if_no_record_has_its_identity(tmp_path):
-    sweep(experiment(), tmp_path, FakeRuns(), jobs=8)
-    table = experiment()
-    table.rows[0].run["seed"] = 1  # other file names and fewer runs, but no new run
-    table.rows[1].run["learning-rate"] = 0.2
-    again = FakeRuns()
-    sweep(table, tmp_path, again, jobs=8)
-    assert [config.learning_rate for config in again.started] == [0.2] * 4
-
-
 def test_record_of_run_that_reached_target_in_fewer_rounds_is_taken(tmp_path):
     given = CONFIGS[0].model_copy(update={"num_server_rounds": 50})
     lines = [line(0, 0.1), line(18, 0.95)]
@@ -88,27 +76,6 @@ def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys)
     assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
 
 
-@pytest.mark.parametrize("status", ["failed", "no-replies", "interrupted"])
-def test_unsuccessful_run_leaves_no_record(tmp_path, status):
-    runs = FakeRuns(lambda config: (files(config, HISTORY, status=status), 1))
-    with pytest.raises(RunError, match="8 of the runs failed"):
-        sweep(experiment(), tmp_path, runs, jobs=8)
-    assert not records(tmp_path)
-
-
-def test_run_that_leaves_no_files_failed(tmp_path):
-    with pytest.raises(RunError, match="8 of the runs failed"):
-        sweep(experiment(), tmp_path, FakeRuns(lambda config: (None, 1)), jobs=8)
-    assert not records(tmp_path)
-
-
-def test_no_run_is_started_after_the_budget(tmp_path, capsys):
-    runs = FakeRuns()
-    sweep(experiment(), tmp_path, runs, jobs=2, budget_seconds=0)
-    assert runs.started == []
-    assert "the time is over: 8 not run" in capsys.readouterr().out
-
-
 def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):
     other = experiment(data="0" * 64)
     with pytest.raises(RunError, match="8 of the runs failed"):
@@ -117,22 +84,3 @@ def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):
     assert not records(tmp_path)
     sweep(experiment(data=FINGERPRINT), tmp_path, FakeRuns(), jobs=2)
     assert len(records(tmp_path)) == 8
-
-
-def test_run_that_another_experiment_has_on_the_same_data_is_not_done_again(tmp_path):
-    sweep(experiment(name="first"), tmp_path, FakeRuns(), jobs=8)
-    for data, missing in ((FINGERPRINT, 4), ("0" * 64, 12)):
-        more = experiment(name="second", data=data)
-        more.rows[0].run["local-epochs"] = [1, 3]
-        runs = FakeRuns()
-        with suppress(RunError):  # the runs on other data
-            sweep(more, tmp_path, runs, jobs=8)
-        assert len(runs.started) == missing
-
-
-def test_damaged_record_is_reported_with_what_to_do(tmp_path):
-    folder = tmp_path / "records" / "made-up"
-    folder.mkdir(parents=True)
-    (folder / "half.json").write_text('{"status": "finished", ')
-    with pytest.raises(ConfigError, match=r"half.json': is not the record of a run .*delete it"):
-        sweep(experiment(), tmp_path, FakeRuns(), jobs=1)

@@ -3,10 +3,8 @@ from pathlib import Path
 import pytest
 
 from paper.experiments import load
-from paper.records import by_run, read_all, read_run, write
+from paper.records import by_run, read_all
 from paper.tables import fill
-from tests.support import fake_runs
-from tests.support.fake_runs import experiment, line
 from tests.support.made_up_results import MadeUpResults
 
 ROOT = Path(__file__).parents[3]
@@ -31,26 +29,11 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(results):
     assert (len(result.best), len(result.done)) == (3, 4)
 
 
-def test_rate_that_reaches_target_with_all_seeds_is_better_than_faster_one_that_does_not(results):
-    results.add(1, 0, {0: 0.1, 10: 0.9}, 1, 0.1)
-    results.add(1, 0, {0: 0.1, 10: 0.8}, 2, 0.1)
-    assert results.table()[1][0].value == 10
-    results.add(1, 0, {0: 0.1, 20: 0.9}, 1, 0.2)
-    assert results.table()[1][0].value == 20
-
-
 def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(results):
     results.add(0, 0, {0: 0.1, 100: 0.8})
     results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
     fast = results.table()[1][0]
     assert (fast.speedup, fast.speedup_above) == (None, 6.25)
-
-
-def test_first_row_that_diverged_gives_no_bound(results):
-    results.add(0, 0, {0: 0.1, 100: 0.8}, status="diverged", reason="the loss is not finite")
-    results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
-    fast = results.table()[1][0]
-    assert (fast.value, fast.speedup, fast.speedup_above) == (16, None, None)
 
 
 @pytest.mark.parametrize(
@@ -71,33 +54,6 @@ def test_column_counts_only_the_rounds_within_its_limit(tmp_path):
     )
     results.add(0, 0, {0: 0.1, 10: 0.6, 20: 0.7, 30: 0.9})
     assert [results.table()[0][column].value for column in (0, 1)] == [0.9, 0.7]
-
-
-def test_rounds_beyond_limit_of_column_do_not_raise_the_speedup_bound(tmp_path):
-    results = MadeUpResults(tmp_path, within=20)
-    results.add(0, 0, {0: 0.1, 20: 0.7, 100: 0.8})
-    results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
-    assert results.table()[1][0].speedup_above == 1.25
-
-
-def test_of_rates_that_miss_target_the_better_within_limit_of_column_is_taken(tmp_path):
-    results = MadeUpResults(tmp_path, within=20)
-    results.add(1, 0, {0: 0.1, 20: 0.8, 100: 0.81}, rate=0.1)
-    results.add(1, 0, {0: 0.1, 20: 0.7, 100: 0.89}, rate=0.2)
-    (best,) = results.table()[1][0].best
-    assert best.run.chosen["learning-rate"] == 0.1
-
-
-def test_record_of_run_that_reached_target_in_fewer_rounds_fills_a_cell(tmp_path):
-    config = experiment().cells()[0][0].runs[0].config
-    shorter = config.model_copy(update={"num_server_rounds": 50})
-    lines = [line(0, 0.1), line(18, 0.95)]
-    run = fake_runs.write(tmp_path / "run", shorter, lines, **{"rounds-to-target": 17.5})
-    path = tmp_path / "records" / "another" / "shorter.json"
-    path.parent.mkdir(parents=True)
-    write(read_run(run), path)
-    (filled, _), *_ = fill(experiment(), by_run(read_all(tmp_path / "records")))
-    assert [done.path for done in filled.done] == [path]
 
 
 def test_each_record_of_the_project_is_in_a_table_of_an_experiment():

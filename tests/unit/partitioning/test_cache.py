@@ -1,5 +1,3 @@
-import builtins
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from fedavg_app.partitioning.cache import PARTITIONERS, partition, split_labels
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.iid import Iid
 from tasks.data.cache import CACHE_VARIABLE
-from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import mnist_labels
 
 LABELS = np.arange(1000) % 10
@@ -29,11 +27,9 @@ def same(a, b):
 
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_partition_is_fixed_by_the_seed(name):
-    labels = mnist_labels()
-    if name == "dirichlet":
-        labels = labels[:3000]  # flwr_datasets draws slowly
+    labels = mnist_labels()[:3000]  # flwr_datasets draws slowly
     if name == "natural":
-        labels = np.random.default_rng(1).integers(0, 100, 60_000)  # 100 owners
+        labels = np.random.default_rng(1).integers(0, 100, 3000)  # 100 owners
     stored = split_labels(labels, "seeded", name, {}, 20, 1)
     partitioner = PARTITIONERS[name]()
     computed = partitioner.split(labels, 20, partitioner.resolve_seed(labels, 20, 1))
@@ -52,9 +48,7 @@ def test_partition_is_computed_once_for_all_processes(monkeypatch):
     "change",
     [
         {"fingerprint": "other data"},
-        {"name": "shards"},
         {"arguments": {"shards_per_client": 3}, "name": "shards"},
-        {"num_clients": 8},
         {"seed": 2},
     ],
     ids=str,
@@ -68,43 +62,6 @@ def test_partition_of_other_settings_has_a_file_of_its_own(folder, change):
     assert len(list(folder.iterdir())) == 1
     split_labels(LABELS, **(settings | change))
     assert len(list(folder.iterdir())) == 2
-
-
-def test_partition_of_another_version_of_the_partitioner_is_computed_again(folder, monkeypatch):
-    first = split_labels(LABELS, "data", "iid", {}, 7, 1)
-    monkeypatch.setattr(Iid, "version", Iid.version + 1)
-    monkeypatch.setattr(Iid, "split", lambda *_: [np.arange(3), np.arange(3, 5)])
-    assert same(split_labels(LABELS, "data", "iid", {}, 7, 1), [[0, 1, 2], [3, 4]])
-    assert len(list(folder.iterdir())) == 2
-    monkeypatch.setattr(Iid, "version", Iid.version - 1)
-    assert same(split_labels(LABELS, "data", "iid", {}, 7, 1), first)
-
-
-@pytest.mark.parametrize("package", ["flwr_datasets", "datasets"])
-@pytest.mark.parametrize("name", ["shards", "dirichlet"])
-def test_partitioner_whose_library_is_missing_is_refused_in_one_line(
-    name, package, folder, monkeypatch
-):
-    original = builtins.__import__
-
-    def without_package(module, *arguments, **keywords):
-        if module.partition(".")[0] == package:
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-        return original(module, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_package)
-    with pytest.raises(ConfigError) as caught:
-        split_labels(LABELS, "data", name, {}, 7, 1)
-    fix = f"the package {package} is missing; pip install 'fedavg-app[simulation]'"
-    assert str(caught.value) == f"partition = {name!r}: {fix}"
-    assert not folder.exists()
-
-
-def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(DataError, match="cannot write the data cache"):
-        split_labels(LABELS, "data", "iid", {}, 7, 1)
 
 
 def dataset(train, test, owners=(None, None)):
@@ -129,30 +86,16 @@ def test_test_set_follows_the_draw_that_suits_the_training_set():
         assert np.abs(np.bincount(test[test_part], minlength=10) / 200 - shares).max() < 0.02
 
 
-def test_owners_that_only_one_split_has_are_refused():
-    zeros = np.zeros(3, int)
-    data = dataset(zeros, zeros, (np.array([1, 1, 2]), np.array([1, 1, 1])))
-    with pytest.raises(ConfigError, match="the test set has other owners"):
-        partition(data, "train", RunConfig(num_clients=1, partition="natural"))
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "clients", "fragment"),
     [
         ("random", {}, 10, "partition = 'random': known partitions: iid, shards, classes, "),
         ("iid", {"alpha": 1}, 10, "partition-args = 'alpha = 1': iid takes nothing"),
-        ("shards", {"alpha": 1}, 10, "shards takes balancedness, minimum-share, shards-per-client"),
         ("shards", {"shards_per_client": 0}, 10, "'shards-per-client = 0': should be greater"),
-        ("shards", {"shards_per_client": 2.5}, 10, "should be a valid integer"),
-        ("shards", {"shards_per_client": True}, 10, "should be a valid integer"),
         ("classes", {"gamma": 1}, 10, "takes balancedness, minimum-share, classes-per-client"),
         ("classes", {"classes_per_client": 2}, 10, "there are only 1 classes"),
         ("classes", {"balancedness": 0}, 10, "'balancedness = 0': should be greater than 0"),
-        ("classes", {"balancedness": 1.1}, 10, "should be less than or equal to 1"),
-        ("classes", {"balancedness": float("nan")}, 10, "should be a finite number"),
-        ("classes", {"balancedness": True}, 10, "should be a valid number"),
         ("classes", {"minimum_share": -0.1}, 10, "'minimum-share = -0.1': should be greater"),
-        ("classes", {"minimum_share": "a"}, 10, "should be a valid number"),
         ("classes", {"classes_per_client": 1}, 101, "more clients than the 100 examples"),
         (
             "classes",
@@ -166,12 +109,6 @@ def test_owners_that_only_one_split_has_are_refused():
             {"alpha": 0.01},
             50,
             "'alpha = 0.01, minimum-examples = 1': any draw leaves some of the 50 clients",
-        ),
-        (
-            "shards",
-            {"balancedness": 0.5},
-            20,
-            "'balancedness = 0.5': some of the 20 clients would have none of the 100 examples",
         ),
         ("natural", {}, 2, "num-clients = 2: the data have only 1 owners; give fewer"),
         ("iid", {}, 101, "num-clients = 101: more clients than the 100 examples"),

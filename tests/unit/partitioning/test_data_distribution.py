@@ -18,14 +18,6 @@ def test_counts_are_those_of_the_clients_examples():
     ]  # fmt: skip
 
 
-def test_owners_have_sizes_but_no_classes():
-    owners = np.array([5, 5, 6, 7, 7, 7])
-    data = labelled_dataset(np.zeros((6, 80), dtype=np.int64), owners)
-    distribution = data_distribution(data, RunConfig(num_clients=3, partition="natural"))
-    assert distribution.sizes.tolist() == [2, 1, 3]
-    assert distribution.classes is None
-
-
 def test_deviations_are_from_the_shares_of_all_clients_examples():
     classes = np.array([[3, 1], [2, 2], [0, 1]])  # together 5 and 4
     expected = [[3 / 4 - 5 / 9, 1 / 4 - 4 / 9], [1 / 2 - 5 / 9, 1 / 2 - 4 / 9], [-5 / 9, 5 / 9]]

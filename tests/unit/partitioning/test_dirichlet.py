@@ -47,13 +47,6 @@ def test_minimum_examples_is_kept_or_refused():
         split(Dirichlet(minimum_examples=99), labels, 20, 1)
 
 
-def test_hopeless_split_is_refused_before_it_is_drawn(monkeypatch):
-    """The library's ten draws would take 40 seconds."""
-    monkeypatch.setattr(Dirichlet, "_draw", None)
-    with pytest.raises(ConfigError, match=r"alpha = 0.01, .*: any draw leaves some of the 1000 cl"):
-        Dirichlet(alpha=0.01).resolve_seed(mnist_labels()[:4000], 1000, 1)
-
-
 def test_split_that_leaves_a_client_without_examples_is_refused():
     """The test set can be too small for proportions that suit the training set."""
     dirichlet = Dirichlet(alpha=0.3)

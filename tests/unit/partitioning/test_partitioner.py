@@ -37,9 +37,3 @@ def test_sizes_by_hand():
     assert Classes(balancedness=0.5, minimum_share=0.3).sizes(700, 3) == [140, 210, 350]
     assert Classes(balancedness=0.5, minimum_share=0.0).sizes(700, 3) == [100, 200, 400]
     assert Classes(balancedness=0.5, minimum_share=1.0).sizes(700, 3) == [233, 233, 233]
-
-
-@given(n=st.integers(1, 10**6), clients=st.integers(1, 1000), alpha=st.floats(0, 1))
-@settings(deadline=None)
-def test_balanced_parts_have_equal_sizes(n, clients, alpha):
-    assert Classes(minimum_share=alpha).sizes(n, clients) == [n // clients] * clients

@@ -33,11 +33,6 @@ def test_equal_shards_are_the_papers_pathological_split(labels):
     assert len(differences) > 30
 
 
-def test_shards_per_client_is_an_argument(labels):
-    parts = Shards(shards_per_client=1).split(labels, 10, 1)
-    assert all(len(np.unique(labels[part])) <= 3 for part in parts)
-
-
 def test_unequal_shards_are_runs_of_the_sorted_examples_in_the_papers_sizes(labels):
     parts = Shards(balancedness=0.8).split(labels, 10, 1)
     places = sorted_places(labels)

@@ -26,11 +26,6 @@ def machine(monkeypatch, tmp_path):
     return make
 
 
-def test_all_cores_without_a_limit(machine):
-    found = machine("0::/user\n", user__cpu_DOT_max="max 100000\n")
-    assert found == (8, "this machine has 8 cores")
-
-
 def test_affinity_is_followed(machine):
     assert machine("", affinity=1) == (1, "this process may run on 1 of 8 cores")
 
@@ -40,11 +35,6 @@ def test_quota_of_version_2_is_followed_with_at_least_one_worker(machine, quota,
     found, why = machine("0::/a/b\n", a__cpu_DOT_max=f"{quota} 100000\n")
     assert found == workers
     assert ("quota" in why) == (workers < 8)
-
-
-def test_container_whose_group_is_the_root_follows_its_quota(machine):
-    found = machine("0::/../../docker/x\n", cpu_DOT_max="50000 100000\n")
-    assert found == (1, "the control group's quota is 0.5 CPUs")
 
 
 def test_quota_of_version_1_is_followed(machine):

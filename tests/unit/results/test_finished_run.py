@@ -53,20 +53,6 @@ def test_damaged_file_is_named(folder, name, text, why):
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["config.json", "history.jsonl", "summary.json"])
-def test_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(ConfigError, match=rf"has ended \(it has no {name}\)"):
-        read_run(folder)
-
-
-def test_unreadable_file_is_named(folder):
-    (folder / "config.json").unlink()
-    (folder / "config.json").mkdir()
-    with pytest.raises(ConfigError, match=r"a run \(config.json cannot be read: Is a directory\)"):
-        read_config(folder)
-
-
 def test_path_that_is_no_folder_is_told_from_one_that_does_not_exist(folder):
     with pytest.raises(ConfigError, match=r"\(it is a file\)"):
         read_config(folder / "config.json")

@@ -1,10 +1,8 @@
 import json
-from dataclasses import replace
 
 import pytest
 
-from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError, RunError
-from fedavg_app.results.metrics import TRAFFIC, RoundMetrics, TrainingResult, read_history
+from fedavg_app.results.metrics import RoundMetrics, read_history
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
@@ -14,33 +12,6 @@ def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
     assert json.loads(text)["rejected"] == {"7": "NaN"}
 
 
-def test_totals_are_the_sums_over_all_rounds_so_far():
-    first = RoundMetrics(0, bytes_up=1, bytes_down=2, theory_bits_up=3, theory_bits_down=4)
-    first = first.with_totals(None)
-    assert first.total == {key: getattr(first, key) for key in TRAFFIC}
-    second = replace(first, round=1, bytes_up=10, total={}).with_totals(first)
-    assert second.total == {
-        "bytes_up": 11, "bytes_down": 4, "theory_bits_up": 6, "theory_bits_down": 8,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (None, "finished"),
-        (DivergedError("NaN"), "diverged"),
-        (NoRepliesError("none"), "no-replies"),
-        (RunError("no SuperNode"), "failed"),
-        (ConfigError("seed", 1, "no"), "failed"),
-        (ZeroDivisionError("a bug"), "failed"),
-        (KeyboardInterrupt(), "interrupted"),
-        (SystemExit(143), "interrupted"),
-    ],
-)
-def test_status_follows_from_the_error(error, status):
-    assert TrainingResult([], error=error).status == status
-
-
 def write_history(path, rounds):
     history = [
         RoundMetrics(number, accuracy=number / 10, rejected={5: "NaN"}).with_totals(None)
@@ -48,13 +19,6 @@ def write_history(path, rounds):
     ]
     path.write_text("".join(json.dumps(metrics.as_json()) + "\n" for metrics in history))
     return history
-
-
-def test_history_is_read_as_it_was_written(tmp_path):
-    path = tmp_path / "history.jsonl"
-    history = write_history(path, range(4))
-    assert read_history(path) == history
-    assert read_history(path, 2) == history[:3]
 
 
 def test_line_that_was_cut_off_after_the_last_round_to_read_is_ignored(tmp_path):

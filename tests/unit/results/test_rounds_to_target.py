@@ -1,9 +1,6 @@
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from fedavg_app.results.metrics import RoundMetrics
-from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
+from fedavg_app.results.rounds_to_target import rounds_to_target
 
 
 @pytest.mark.parametrize(
@@ -26,20 +23,3 @@ from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 def test_rounds_to_target_by_hand(curve, target, expected):
     found = rounds_to_target(curve, target)
     assert found == (None if expected is None else pytest.approx(expected))
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.01, 1))
-@example([0.001, 0.25], 0.25)  # in floats 5 * 0.249 / 0.249 is more than 5
-def test_rounds_to_target_lies_in_the_interval_of_the_first_crossing(accuracies, target):
-    curve = [(5 * index, accuracy) for index, accuracy in enumerate(accuracies)]
-    found = rounds_to_target(curve, target)
-    first = next((i for i, accuracy in enumerate(accuracies) if accuracy >= target), None)
-    if first is None:
-        assert found is None
-    else:
-        assert 5 * max(first - 1, 0) <= found <= 5 * first
-
-
-def test_accuracy_curve_leaves_out_rounds_that_were_not_tested():
-    history = [RoundMetrics(0, accuracy=0.1), RoundMetrics(1), RoundMetrics(2, accuracy=0.0)]
-    assert accuracy_curve(history) == [(0, 0.1), (2, 0.0)]

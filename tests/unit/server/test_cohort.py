@@ -1,11 +1,7 @@
-import time
-
 import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
 
-from fedavg_app.flower_internals import NodeInfo
-from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
+from fedavg_app.server.cohort import cohort_size, sample_clients
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -41,55 +37,8 @@ def test_participation_is_uniform_over_rounds():
     assert np.all(np.abs(counts - rounds / 4) < 5 * np.sqrt(rounds * 0.25 * 0.75))
 
 
-def test_all_clients_are_sampled_when_the_size_is_their_number():
-    assert sample_clients(1, 1, "train", 17, range(17)) == list(range(17))
-
-
 def test_only_connected_clients_are_sampled():
     connected = [0, 3, 4, 8]
     drawn = {client for n in range(50) for client in sample_clients(1, n, "train", 2, connected)}
     assert drawn == set(connected)
     assert sample_clients(1, 1, "train", 9, connected) == connected
-
-
-class PollingGrid:
-    def get_node_ids(self):
-        return [1, 2, 3]
-
-    def get_nodes(self):
-        return [NodeInfo(node_id=node) for node in (1, 2, 3)]
-
-    def push_messages(self, messages):
-        return [message.metadata.dst_node_id for message in messages]
-
-    def pull_messages(self, message_ids):
-        return list(message_ids)
-
-
-class RecordingGrid(PollingGrid):
-    def __init__(self):
-        self.waited = []
-
-    def wait(self, seconds):
-        self.waited.append(seconds)
-
-
-def test_cohort_grid_names_only_its_nodes_in_the_given_order():
-    grid = CohortGrid(RecordingGrid(), [3, 1])
-    assert list(grid.get_node_ids()) == [3, 1]
-    assert sorted(node.node_id for node in grid.get_nodes()) == [1, 3]
-
-
-def test_cohort_grid_sends_fetches_and_waits_through_the_grid():
-    inner = RecordingGrid()
-    grid = CohortGrid(inner, [3])
-    assert grid.push_messages([Message(RecordDict(), 3, "train")]) == [3]
-    assert grid.pull_messages(["id"]) == ["id"]
-    grid.wait(0.5)
-    assert inner.waited == [0.5]
-
-
-def test_cohort_of_a_grid_that_cannot_wait_sleeps():
-    started = time.monotonic()
-    CohortGrid(PollingGrid(), [1]).wait(0.05)
-    assert time.monotonic() - started >= 0.05

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedavg_app.flower_internals import error_reply
 from fedavg_app.server.message_size import message_bytes
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -26,7 +25,3 @@ def test_bytes_of_values_and_names_are_counted_by_hand():
     metrics = (1 + 8) + (4 + 16)
     config = (4 + 3) + (5 + 0) + (2 + 1) + (3 + 3) + (4 + 0)
     assert counted == arrays + metrics + config
-
-
-def test_error_reply_has_no_bytes():
-    assert message_bytes(error_reply(message(), "it broke")) == 0

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.server import messaging
-from fedavg_app.server.cohort import CohortGrid, sample_clients
+from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
@@ -53,12 +53,6 @@ def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(
     assert sent.unanswered == {}
 
 
-def test_reply_is_yielded_once_those_before_it_have_come(clock):
-    _, sent = sent_messages(AnsweringGrid(clock, [0.1, 50.0, 0.2]))
-    assert next(sent.replies()).metadata.src_node_id == 10
-    assert clock.now < 1
-
-
 def test_bytes_are_those_of_the_messages_sent_and_of_the_replies_yielded(clock):
     messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 0.0, None]), timeout=1.0)
     assert sent.bytes_down == sum(map(message_bytes, messages))
@@ -66,29 +60,6 @@ def test_bytes_are_those_of_the_messages_sent_and_of_the_replies_yielded(clock):
     replies = list(sent.replies())
     assert sources(replies) == [10, 11]
     assert sent.bytes_up == sum(map(message_bytes, replies)) == 2 * (1 + 128) + 4 * (10 + 11)
-
-
-def refuse_one(grid, messages):
-    first, _, last = messages
-    ids = grid.push_messages([first, last])
-    return [ids[0], None, ids[1]]
-
-
-def test_message_that_could_not_be_sent_is_not_counted_and_not_waited_for(clock):
-    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 0.0, 0.0]), refuse_one)
-    assert sent.num_sent == 2
-    assert sent.bytes_down == message_bytes(messages[0]) + message_bytes(messages[2])
-    assert sources(sent.replies()) == [10, 12]
-    assert sent.unanswered == {11: "it could not be sent a message"}
-
-
-def test_messages_that_a_grid_refuses_all_at_once_are_all_unanswered(clock):
-    late = {}
-    _, sent = sent_messages(AnsweringGrid(clock, [0.0] * 3), lambda *_: [None] * 3, late=late)
-    assert list(sent.replies()) == []
-    assert sent.unanswered == dict.fromkeys(NODES, "it could not be sent a message")
-    assert (sent.num_sent, sent.bytes_down, sent.bytes_up) == (0, 0, 0)
-    assert late == {}
 
 
 def test_node_that_does_not_reply_in_time_is_unanswered_and_its_message_late(clock):
@@ -107,17 +78,6 @@ def test_nodes_beyond_the_replies_that_are_enough_are_not_waited_for(clock):
     assert clock.now < 1
     assert sent.unanswered == {}, "a reply that was not needed is no failure"
     assert list(late) == [messages[1].metadata.message_id]
-
-
-class FailingGrid(AnsweringGrid):
-    def reply(self, message):
-        failed = message.metadata.dst_node_id == 10
-        return error_reply(message, "it broke") if failed else super().reply(message)
-
-
-def test_error_reply_does_not_count_among_the_replies_that_are_enough(clock):
-    _, sent = sent_messages(FailingGrid(clock, [0.0, 1.0, 2.0]), enough=2)
-    assert sources(sent.replies()) == NODES
 
 
 def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
@@ -150,12 +110,6 @@ class ServersReplyGrid(AnsweringGrid):
         return reply
 
 
-def test_error_that_the_server_replies_for_a_node_is_that_nodes_reason(clock):
-    _, sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
-    assert sources(sent.replies()) == [10, 12]
-    assert sent.unanswered == {11: "Error: Node Unavailable"}
-
-
 def test_reply_of_another_node_is_not_used(clock):
     grid = ServersReplyGrid(clock, [0.0] * 3)
     grid.error = False
@@ -177,24 +131,6 @@ def messenger(grid, plan=PLAN, num_clients=10):
     return RoundMessenger(grid, nodes, plan, tuple)
 
 
-def cohort_of(plan, purpose="train"):
-    return messenger(None, plan).cohort(7, purpose).get_node_ids()
-
-
-def test_cohort_is_the_sampled_share_of_all_clients():
-    train, evaluate = (
-        sample_clients(3, 7, *draw, range(10)) for draw in (("train", 3), ("evaluate", 2))
-    )
-    assert cohort_of(PLAN) == [10 + client for client in train]
-    assert cohort_of(PLAN, "evaluate") == [10 + client for client in evaluate]
-
-
-def test_over_selection_adds_its_share_to_the_training_cohort_only():
-    over = replace(PLAN, over_selection=0.5)
-    assert len(cohort_of(over)) == 5  # ceil(3 * 1.5)
-    assert len(cohort_of(over, "evaluate")) == 2
-
-
 @pytest.mark.parametrize(
     ("fraction", "share", "expected"), [(0.5, 0.14, 57), (0.25, 0.28, 32), (0.5, 0.1, 55)]
 )
@@ -203,17 +139,6 @@ def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share,
     plan = replace(PLAN, fraction_train=fraction, over_selection=share)
     sent = messenger(None, plan, num_clients=100).cohort(1, "train")
     assert len(sent.get_node_ids()) == expected
-
-
-def test_messages_expire_soon_after_the_rounds_deadline(clock):
-    grid = AnsweringGrid(clock, [0.0] * 3)
-    for timeout, expected in ((7.5, 7.5 + EXPIRY_SECONDS), (None, None)):
-        messages = training_messages(NODES)
-        default = messages[0].metadata.ttl
-        plan = replace(PLAN, round_timeout=timeout)
-        messenger(grid, plan).send(CohortGrid(grid, NODES), messages, "train")
-        assert {message.metadata.ttl for message in messages} == {expected or default}
-        assert default > 3600
 
 
 def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):

@@ -3,7 +3,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
-from fedavg_app.server.node_registry import QUERY_TIMEOUT, NodeRegistry
+from fedavg_app.server.node_registry import NodeRegistry
 from tests.support.scripted_grid import Clock
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -64,10 +64,6 @@ def find_nodes(*arguments, **keywords):
     return [nodes.by_client[client] for client in nodes.clients]
 
 
-def test_nodes_are_listed_by_their_partition():
-    assert find_nodes(QueryGrid(partitions(2, 0, 1)), 3) == [101, 102, 100]
-
-
 def test_queries_that_the_grid_refuses_end_in_one_line(monkeypatch):
     grid = QueryGrid(partitions(0, 1))
     monkeypatch.setattr(grid, "push_messages", lambda messages: [])
@@ -80,13 +76,6 @@ def test_nodes_that_connect_within_the_quiet_time_count():
     assert find_nodes(QueryGrid(partitions(0, 1, 2), joining=2), 3) == [100, 101, 102]
 
 
-def test_quiet_time_begins_anew_with_every_node_that_connects(clock):
-    grid = QueryGrid(partitions(0, 1, 2))
-    grid.get_node_ids = lambda: [100, 101, 102][: 1 + int(clock.now // 2.5)]
-    assert find_nodes(grid, 3, quiet_seconds=3.0) == [100, 101, 102]
-    assert clock.now == pytest.approx(5.0, abs=0.1)
-
-
 def test_too_few_nodes_name_the_exact_flag_to_add(clock):
     with pytest.raises(ConfigError) as caught:
         find_nodes(QueryGrid(partitions(0, 1)), 100, quiet_seconds=3.0)
@@ -95,11 +84,6 @@ def test_too_few_nodes_name_the_exact_flag_to_add(clock):
     flag = '--federation-config "num-supernodes=100 client-resources-num-cpus=1"'
     assert flag in text
     assert clock.now == pytest.approx(3.0, abs=0.1)
-
-
-def test_nodes_beyond_num_clients_are_not_used(caplog):
-    assert find_nodes(QueryGrid(partitions(0, 1, 2)), 2) == [100, 101]
-    assert "1 of 3 nodes take no part" in caplog.text
 
 
 def test_node_with_a_partition_in_use_is_refused_and_the_run_begins_with_the_others(caplog):
@@ -117,11 +101,6 @@ def test_node_with_a_partition_in_use_is_refused_and_the_run_begins_with_the_oth
     assert caplog.text.count("takes no part: node") == 1
 
 
-def test_partition_that_only_a_refused_node_could_have_had_is_named_with_the_refusal():
-    with pytest.raises(RunError, match=r"no node has partition-id=1 .*node 100 has partition-id=0"):
-        find_nodes(QueryGrid(partitions(0, 0)), 2)
-
-
 @pytest.mark.parametrize(
     "answer", [{}, {"partition-id": "1"}, {"partition-id": True}, {"partition-id": -1},
                ValueError("no partition")]
@@ -129,12 +108,6 @@ def test_partition_that_only_a_refused_node_could_have_had_is_named_with_the_ref
 def test_partition_that_no_node_has_is_named(answer):
     with pytest.raises(RunError, match="no node has partition-id=1"):
         find_nodes(QueryGrid([{"partition-id": 0}, answer]), 2)
-
-
-def test_error_of_a_query_is_part_of_the_message():
-    grid = QueryGrid([{"partition-id": 0}, ValueError("no partition")])
-    with pytest.raises(RunError, match="node 101: ValueError: no partition"):
-        find_nodes(grid, 2)
 
 
 def test_run_can_start_with_min_nodes_and_the_others_connect_later():
@@ -146,20 +119,6 @@ def test_run_can_start_with_min_nodes_and_the_others_connect_later():
     nodes.update()
     assert nodes.by_client == {2: 100, 0: 101, 1: 102}
     assert nodes.clients == [0, 1, 2]
-
-
-def test_fewer_nodes_than_min_nodes_are_refused():
-    with pytest.raises(ConfigError, match="min-nodes = 2: there are only 1 SuperNodes"):
-        started(QueryGrid(partitions(0)), 3, min_nodes=2)
-
-
-def test_node_that_never_answers_is_waited_for_only_if_it_is_required(clock):
-    answers = [*partitions(0, 1), None]
-    assert started(QueryGrid(answers), 3, min_nodes=2).clients == [0, 1]
-    assert clock.now == pytest.approx(3.0, abs=0.1)
-    with pytest.raises(RunError, match="no node has partition-id=2"):
-        started(QueryGrid(answers), 3)
-    assert clock.now >= QUERY_TIMEOUT
 
 
 def test_node_that_disconnects_can_come_back_under_another_id(caplog):
@@ -197,16 +156,6 @@ def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_ov
     assert set(nodes.take_refusals()) == {101}
 
 
-def test_refused_node_that_has_gone_takes_nothing_over():
-    grid = QueryGrid(partitions(0, 0))
-    nodes = started(grid, 1)
-    grid.get_node_ids = lambda: [100]
-    nodes.update()
-    grid.get_node_ids = list
-    nodes.update()
-    assert nodes.by_client == {}
-
-
 def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
     grid = QueryGrid(partitions(0))
     nodes = started(grid, 1)
@@ -217,12 +166,3 @@ def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
     del grid.get_node_ids
     nodes.wait_for_any(5)
     assert nodes.clients == [0]
-
-
-def test_wait_for_any_ends_as_soon_as_a_node_connects(clock):
-    grid = QueryGrid(partitions(0))
-    nodes = started(grid, 1)
-    grid.get_node_ids = lambda: [100] if clock.now >= 2 else []
-    nodes.wait_for_any(60)
-    assert nodes.clients == [0]
-    assert clock.now == pytest.approx(2.0, abs=0.1)

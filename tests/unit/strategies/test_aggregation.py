@@ -9,7 +9,6 @@ from hypothesis.extra import numpy as hnp
 
 import strategies
 from strategies.aggregation import (
-    WeightedMean,
     check_weights,
     gradient_step,
     l2_norm,
@@ -157,14 +156,6 @@ def test_gradient_step_is_computed_in_float64():
     assert stepped["w"][0] == np.float32(exact)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_gradient_step_of_0d_arrays_is_a_0d_array(dtype):
-    arrays, zero = {"n": np.array(3, dtype)}, {"n": np.array(0, dtype)}
-    stepped = gradient_step(arrays, zero, 0.1)["n"]
-    assert isinstance(stepped, np.ndarray)
-    assert (stepped.dtype, stepped.shape, stepped.item()) == (dtype, (), 3)
-
-
 @settings(deadline=None)
 @given(clients())
 def test_norm_is_that_of_all_arrays_as_one_vector(drawn):
@@ -188,29 +179,6 @@ def test_norm_by_hand():
 def test_norm_that_overflows_is_infinite_without_a_warning(recwarn):
     assert l2_norm({"w": np.full(2, 1.7e308)}, {"w": np.full(2, -1.7e308)}) == np.inf
     assert not recwarn
-
-
-def test_running_mean_has_a_result_after_every_addition():
-    mean = WeightedMean()
-    with pytest.raises(ValueError, match="no arrays were added"):
-        mean.result()
-    for added, expected in (((1.0, 1), 1.0), ((5.0, 3), 4.0), ((16.0, 4), 10.0)):
-        mean.add({"w": np.array([added[0]], np.float32)}, added[1])
-        assert mean.result()["w"].tolist() == [expected]
-        assert mean.result()["w"].dtype == np.float32
-
-
-def test_running_mean_does_not_share_the_arrays_added():
-    mean, added = WeightedMean(), np.ones(2)
-    mean.add({"w": added}, 2)
-    added[:] = 7
-    assert mean.result()["w"].tolist() == [1, 1]
-    assert added.tolist() == [7, 7]
-
-
-@pytest.mark.parametrize("weights", ["samples", "uniform"])
-def test_valid_weights_are_returned(weights):
-    assert check_weights(weights) == weights
 
 
 @pytest.mark.parametrize("weights", ["sample", "", "Uniform", None, 1, ["samples"]])

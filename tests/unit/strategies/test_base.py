@@ -10,7 +10,6 @@ from flwr.app import ConfigRecord, Error, RecordDict
 import strategies
 from strategies.base import (
     MAX_LOGGED_TRACEBACKS,
-    MAX_TRACEBACK,
     FederatedStrategy,
     RunSettings,
     model_bits,
@@ -132,35 +131,6 @@ def test_round_with_fewer_than_min_replies_is_reset_and_not_finalized():
     assert reasons(strategy)[10] == "too few usable replies: 2, min-replies is 3"
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_round_with_min_replies_is_finalized(count):
-    strategy = recorder(min_replies=2)
-    arrays, _ = strategy.aggregate_train(1, [reply(node, VALID) for node in range(1, count + 1)])
-    assert arrays is not None
-    assert ("finalize", {"w": [0.0]}) in strategy.steps
-
-
-def test_round_without_replies_is_not_finalized():
-    strategy = recorder()
-    assert strategy.aggregate_train(1, []) == (None, None)
-    assert strategy.steps == ["reset", "reset"]
-
-
-def test_finalize_may_leave_the_model_as_it_is():
-    strategy = recorder()
-    strategy.result = None
-    assert strategy.aggregate_train(1, [reply(10, VALID)]) == (None, None)
-    assert strategy.steps[-1] == "reset"
-    assert strategy.rejected == {}
-
-
-def test_client_error_is_neither_validated_nor_accumulated():
-    strategy = recorder()
-    assert strategy.aggregate_train(1, [failed(10), reply(20, VALID)])[0] is not None
-    assert ("validate", 10) not in strategy.steps
-    assert reasons(strategy) == {10: "ZeroDivisionError: division by zero"}
-
-
 def test_second_reply_of_a_node_is_rejected():
     strategy = recorder()
     replies = [reply(7, VALID, 1), reply(7, VALID, 100), reply(8, VALID, 10)]
@@ -168,24 +138,6 @@ def test_second_reply_of_a_node_is_rejected():
     accumulated = [step for step in strategy.steps if step[0] == "accumulate"]
     assert accumulated == [("accumulate", 7, 1.0), ("accumulate", 8, 10.0)]
     assert reasons(strategy) == {7: "a second reply from the same node"}
-
-
-@pytest.mark.parametrize("has_error", [True, False])
-def test_second_reply_after_an_invalid_first_one_is_rejected(has_error):
-    strategy, first = recorder(), failed(7) if has_error else evaluated(7, 1)
-    assert strategy.aggregate_train(1, [first, reply(7, VALID)]) == (None, None)
-    assert list(strategy.rejected) == [7]
-    assert not [step for step in strategy.steps if step[0] == "accumulate"]
-
-
-def test_too_few_valid_replies_are_all_rejected():
-    strategy = recorder(min_replies=3)
-    strategy.aggregate_train(1, [reply(1, VALID), failed(2), reply(3, VALID)])
-    too_few = "too few usable replies: 2, min-replies is 3"
-    assert reasons(strategy)[1] == reasons(strategy)[3] == too_few
-    assert "ZeroDivisionError" in reasons(strategy)[2]
-    strategy.aggregate_train(1, [])
-    assert strategy.rejected == {}
 
 
 def test_error_that_is_not_a_reply_error_is_raised():
@@ -301,33 +253,6 @@ def test_train_messages_go_to_every_node_of_the_cohort():
             np.testing.assert_array_equal(array, model(0)[name], strict=True)
 
 
-def test_messages_do_not_share_their_record_dict():
-    strategy = FedAvg()
-    one, other = strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20))
-    del one.content["config"]
-    assert set(other.content) == {"arrays", "config"}
-
-
-def test_evaluate_messages_go_to_every_node_of_the_cohort():
-    arrays, config = record(model(0)), ConfigRecord()
-    messages = list(FedAvg().configure_evaluate(7, arrays, config, cohort(10, 20)))
-    assert [message.metadata.dst_node_id for message in messages] == [10, 20]
-    assert {message.metadata.message_type for message in messages} == {"evaluate"}
-    assert {message.metadata.group_id for message in messages} == {"7"}
-    assert messages[0].content["config"]["server-round"] == 7
-    assert list(messages[0].content["arrays"]) == list(SHAPES)
-
-
-def test_empty_cohort_gets_no_messages():
-    assert list(FedAvg().configure_train(1, record(model(0)), ConfigRecord(), cohort())) == []
-
-
-def test_configure_train_keeps_what_the_messages_carry():
-    strategy, arrays, config = FedAvg(), record(model(0)), ConfigRecord({"learning-rate": 0.1})
-    strategy.configure_train(3, arrays, config, cohort(10))
-    assert (strategy.server_round, strategy.model, strategy.config) == (3, arrays, config)
-
-
 def test_uncompressed_traffic_counts_32_bits_an_entry():
     strategy = FedAvg()
     assert model_bits(record(model(0))) == 32 * SIZE
@@ -365,39 +290,7 @@ def test_evaluation_has_the_bound_of_examples_but_needs_one_reply_only():
     assert reasons(strategy) == {20: "num-examples is 101, max-examples is 100"}
 
 
-@pytest.mark.parametrize(
-    "accuracies", [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (0.5, 1.5), (0.5, -0.1)]
-)
-def test_impossible_accuracy_gives_no_spread(accuracies):
-    replies = [evaluated(node, 1, accuracy=value) for node, value in enumerate(accuracies, 1)]
-    metrics = FedAvg().aggregate_evaluate(1, replies)
-    assert "accuracy-p10" not in metrics
-    assert "accuracy-mean" not in metrics
-
-
 # The client's end, and logging.
-
-
-def test_default_client_mod_calls_the_clients_handler():
-    sent, answered = reply(10, model(0)), reply(10, model(1))
-    calls = []
-
-    def handler(message, context):
-        calls.append((message, context))
-        return answered
-
-    assert FedAvg().client_mod(sent, None, handler) is answered
-    assert calls == [(sent, None)]
-
-
-def test_summary_is_the_first_line_of_the_docstring(caplog):
-    with caplog.at_level(logging.INFO, logger="fedavg_app.strategies"):
-        Recorder().summary()
-        FedAvg().summary()
-    ours, fedavg = (entry.getMessage() for entry in caplog.records)
-    assert ours == "Recorder: adds up the replies' numbers of examples, and notes its steps."
-    assert "FedAvg" in fedavg
-    assert "\n" not in fedavg
 
 
 def tracebacks(caplog, *errors, strategy=None):
@@ -436,22 +329,11 @@ def test_lines_of_a_traceback_are_indented_so_that_none_is_a_log_line(caplog, li
     ]  # fmt: skip
 
 
-def test_characters_of_a_traceback_that_are_not_printable_are_replaced(caplog):
-    (logged,) = tracebacks(caplog, "Traceback\n\x1b[2Jé\x00\tx")
-    assert logged == "node 1 failed:\n    Traceback\n    ?[2Jé??x"
-
-
 def test_same_traceback_is_logged_once(caplog):
     strategy = FedAvg()
     assert len(tracebacks(caplog, TRACEBACK, TRACEBACK + "\n", strategy=strategy)) == 1
     assert tracebacks(caplog, TRACEBACK, strategy=strategy) == []
     assert len(tracebacks(caplog, TRACEBACK + " of w", strategy=strategy)) == 1
-
-
-@pytest.mark.parametrize("reason", [None, "", "\n \n", "one line", "one line\n"])
-def test_error_without_a_traceback_is_logged_as_rejected_only(caplog, reason):
-    assert tracebacks(caplog, reason) == []
-    assert "round 1: reply of node 1 rejected: " in caplog.text
 
 
 def test_logged_tracebacks_are_bounded_in_number(caplog):
@@ -460,18 +342,3 @@ def test_logged_tracebacks_are_bounded_in_number(caplog):
     found = tracebacks(caplog, *distinct, strategy=strategy)
     assert len(found) == MAX_LOGGED_TRACEBACKS
     assert tracebacks(caplog, "another\ntraceback", strategy=strategy) == []
-
-
-def test_end_of_a_long_traceback_is_logged(caplog):
-    calls = "".join(f"  line {number}\n" for number in range(10**5))
-    (logged,) = tracebacks(caplog, f"Traceback\n{calls}RecursionError: too deep")
-    assert logged.endswith("\n      line 99999\n    RecursionError: too deep")
-    assert len(logged) < 2 * MAX_TRACEBACK
-    (logged,) = tracebacks(caplog, "Traceback" + "\n" * 10**6 + "end")
-    assert len(logged) <= 6 * MAX_TRACEBACK
-
-
-def test_evaluation_logs_client_tracebacks_too(caplog):
-    with caplog.at_level(logging.DEBUG, logger="fedavg_app.strategies"):
-        FedAvg().aggregate_evaluate(1, [reply_with(4, Error(0, TRACEBACK))])
-    assert LOGGED.replace("1", "4", 1) in [entry.getMessage() for entry in caplog.records]

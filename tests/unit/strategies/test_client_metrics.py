@@ -19,20 +19,6 @@ def test_mean_metrics_are_weighted_by_examples():
     assert dict(mean) == {"loss": 4.0, "accuracy": 0.75}
 
 
-def test_metric_that_not_every_report_has_is_left_out():
-    assert dict(mean_metrics(reports((1, {"a": 1.0}), (1, {"b": 1.0})))) == {}
-    assert dict(mean_metrics(reports((1, {"a": 1.0}), (1, {"b": 1.0, "a": 2.0})))) == {"a": 1.5}
-
-
-def test_mean_metrics_without_reports_are_empty():
-    assert dict(mean_metrics([])) == {}
-
-
-def test_mean_of_finite_metrics_is_finite():
-    large = reports((600, {"loss": 1e308}), (600, {"loss": 1e308}))
-    assert mean_metrics(large)["loss"] == pytest.approx(1e308)
-
-
 def test_accuracy_spread_by_hand():
     spread = accuracy_spread(reports((1, {"accuracy": 0.5}), (999, {"accuracy": 0.9})))
     assert set(spread) == {"accuracy-mean", "accuracy-p10"}

@@ -14,11 +14,8 @@ from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.momentum_correction import MomentumCorrection
-from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
-from strategies.compression.vector_layout import Layout
-from strategies.server_optimizer import Adam
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -49,13 +46,6 @@ class RandomMask(Compressor):
 
 
 @dataclass(frozen=True)
-class WithTwoWords(Float32):
-    """A compressor whose argument has an underscore."""
-
-    two_words: int = 0
-
-
-@dataclass(frozen=True)
 class Halved(NoFeedback):
     """Error feedback of another package."""
 
@@ -67,14 +57,11 @@ OTHER = f"{__name__}:RandomMask"
     ("arguments", "uplink", "downlink"),
     [
         ({}, Sparse(), Float32()),
-        ({"uplink": "ternary", "downlink": "sign"}, Ternary(), Sign()),
-        ({"uplink": {"name": "sparse", "sparsity": 0.25}}, Sparse(0.25), Float32()),
         (
             {"downlink": {"name": "ternary", "sparsity": 0.5, "scope": "model"}},
             Sparse(),
             Ternary(0.5, "model"),
         ),
-        ({"uplink": {"name": "float32"}}, Float32(), Float32()),
         (
             {"uplink": OTHER, "downlink": {"name": OTHER, "share": 0.5}},
             RandomMask(),
@@ -86,17 +73,6 @@ def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink
     strategy = strategies.build("compressed", arguments)
     assert (strategy.uplink, strategy.downlink) == (uplink, downlink)
     assert (strategy.feedback, strategy.weights) == (Residual(), "uniform")
-
-
-def test_hyphens_in_a_table_are_underscores_of_the_argument():
-    table = {"name": f"{__name__}:WithTwoWords", "two-words": 5}
-    assert strategies.build("compressed", {"uplink": table}).uplink.two_words == 5
-
-
-def test_table_is_not_changed():
-    table = {"name": "sparse", "sparsity": 0.25}
-    strategies.build("compressed", {"uplink": table, "downlink": table})
-    assert table == {"name": "sparse", "sparsity": 0.25}
 
 
 @pytest.mark.parametrize(
@@ -114,42 +90,24 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
     assert strategies.build("compressed", {"feedback": given}).feedback == feedback
 
 
-def test_weights_warm_up_and_server_optimizer_are_arguments():
-    arguments = {
-        "weights": "samples",
-        "warmup_rounds": 3,
-        "server_optimizer": {"name": "adam", "learning-rate": 0.5},
-    }
-    strategy = strategies.build("compressed", arguments)
-    assert (strategy.weights, strategy.warmup_rounds) == ("samples", 3)
-    assert strategy.server_optimizer == Adam(0.5)
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, low-r"),
-        ({"downlink": "builtins:dict"}, "compressor 'builtins:dict' is not a subclass of Comp"),
         (
             {"uplink": {"sparsity": 0.1}},
             "uplink = .*: give a name, or a table such as {n",
         ),
-        ({"downlink": {"name": 3}}, "downlink = .*: give a name, or"),
         (
             {"uplink": {"name": "sparse", "sparsty": 1}},
             "compressor 'sparse' does not take sparsty; it takes: sparsity",
         ),
-        ({"uplink": {"name": "sparse", "sparsity": 0}}, "sparsity = 0: give a share above 0"),
-        ({"uplink": {"name": "sign", "step": -1}}, "step = -1: give a positive number"),
         ({"weights": "none"}, "weights = 'none'"),
         (
             {"feedback": "residuals"},
             "error feedback 'residuals': known are ef21, momentum, ",
         ),
-        ({"feedback": "strategies.stc:STC"}, "is not a subclass of ErrorFeedback"),
-        ({"feedback": {"momentum": 1}}, "feedback = .*: give a name, or a table"),
         ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: give a number from 0"),
-        ({"feedback": {"name": "momentum", "clip-norm": 0}}, "clip-norm = 0: give a number above"),
         ({"warmup_rounds": -1}, "warmup-rounds = -1: give a whole number"),
         ({"warmup_rounds": 2, "uplink": "sign"}, "warmup-rounds = 2: Sign has no argument 'spars"),
         ({"feedback": "momentum", "uplink": "rotated"}, "Rotated sends all entries, and only"),
@@ -161,8 +119,6 @@ def test_weights_warm_up_and_server_optimizer_are_arguments():
             {"server_optimizer": "sdg"},
             "server optimizer 'sdg': known are adam, none, sgd, yogi; or",
         ),
-        ({"server_optimizer": {"name": "sgd", "momentum": 1}}, "momentum = 1: give a number"),
-        ({"server_optimizer": {"name": "adam", "tau": 0}}, "tau = 0: give a number above 0"),
         ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],
 )
@@ -238,16 +194,3 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
     assert strategy.theory_bits_up == 2 * 100 * len(SHAPES)
     assert strategy.theory_bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
     assert strategy.max_reply_bytes(network.model) == 2 * 100 * len(SHAPES) / 8
-
-
-def test_formula_of_the_number_of_entries_is_the_one_for_the_shapes_by_default():
-    layout = Layout(("weight", "bias"), ((3, 4), (4,)))
-    assert RandomMask(0.5).expected_bits_of(layout) == RandomMask(0.5).expected_bits(16)
-
-
-def test_full_model_is_sent_with_the_default_downlink():
-    network = Network("compressed", clients=1)
-    for _ in range(3):
-        (message,) = network.configure(0)
-        assert "arrays" in message.content
-        network.aggregate([network.train(message, network.random_change())])

@@ -113,68 +113,6 @@ def test_clients_train_on_the_servers_model_to_the_last_bit(name):
         assert not np.array_equal(flatten(network.model), before)
 
 
-def test_lost_and_rejected_updates_are_sent_again_and_none_counts_twice():
-    """Replies are lost or rejected at random and clients lose their state: every sum adds up."""
-    network = stc(clients=5, seed=3)
-    done = {client: np.zeros(SIZE) for client in range(5)}
-    accepted = {client: np.zeros(SIZE) for client in range(5)}
-    pending = {client: np.zeros(SIZE) for client in range(5)}
-    total = np.zeros(SIZE)
-    start = flatten(network.model).astype(np.float64)
-    num_lost = num_without_state = 0
-    for _ in range(200):
-        chosen = [int(c) for c in network.rng.choice(5, size=3, replace=False)]
-        if network.rng.random() < 0.1:
-            client = chosen[0]
-            network.lose_state(client)
-            num_without_state += 1
-            # What it had not sent is lost with its state.
-            done[client], pending[client] = accepted[client].copy(), np.zeros(SIZE)
-        arriving, updates = [], []
-        for message in network.configure(*chosen):
-            client = message.metadata.dst_node_id - 10
-            change = network.random_change()
-            reply = network.train(message, change)
-            if "num-examples" in reply.content["update"]:  # it trained
-                done[client] += change
-                pending[client] = sent(reply)
-            drawn = network.rng.random()
-            if drawn < 0.2:
-                num_lost += 1
-                continue
-            if drawn < 0.3 and "num-examples" in reply.content["update"]:
-                reply.content["update"]["num-examples"] = 0  # the server rejects it
-                num_lost += 1
-            elif "num-examples" in reply.content["update"]:
-                updates.append(pending[client])
-                accepted[client] += pending[client]
-                pending[client] = np.zeros(SIZE)
-            arriving.append(reply)
-        network.aggregate(arriving)
-        total += np.mean(updates, axis=0) if updates else 0
-    assert num_lost > 50
-    assert num_without_state > 5
-    for client in range(5):
-        kept = network.residual(client) + pending[client]
-        np.testing.assert_allclose(accepted[client] + kept, done[client], atol=1e-3)
-    moved = flatten(network.model) - start
-    np.testing.assert_allclose(moved + network.strategy.residual, total, atol=1e-3)
-
-
-def test_update_counts_twice_if_the_server_does_not_acknowledge_it():
-    """What the acknowledgement in the message's head is for."""
-    network = stc()
-    change = network.random_change()
-    first = sent(network.run_round({0: change})[0])
-    (message,) = network.configure(0)
-    head = bytearray(message.content["config"]["head"])
-    assert head[1:5] == b"\1\0\0\0"
-    head[1:5] = bytes(4)
-    change_entry(message, "config", "head", bytes(head))
-    second = sent(network.train(message, zeros))
-    np.testing.assert_allclose(first + second + network.residual(0), change + first, atol=1e-6)
-
-
 @pytest.mark.parametrize("loses_model", [True, False])
 def test_acknowledgement_is_kept_when_the_version_is_not(loses_model):
     network = stc()
@@ -223,13 +161,6 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
 
 
 # What a client is sent.
-
-
-def test_new_client_is_sent_the_full_model():
-    network = stc(clients=3)
-    assert all(carries_full_model(message) for message in network.configure(0, 1, 2))
-    network.run_round({0: network.random_change()})
-    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
 
 
 def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
@@ -305,24 +236,6 @@ def test_model_of_other_content_is_sent_in_full(one_bit):
     assert not carries_full_model(network.configure(0)[0])
 
 
-def test_clients_of_one_version_share_the_message_content():
-    network = stc(clients=3)
-    network.run_round({client: network.random_change() for client in range(3)})
-    one, other = network.configure(0, 1)
-    assert "updates" in one.content["config"]
-    assert one.content["config"] is other.content["config"]
-
-
-@every_strategy
-def test_messages_name_node_type_and_round(name):
-    network = Network(name, **ARGUMENTS[name])
-    messages = network.configure(2, 0)
-    assert [message.metadata.dst_node_id for message in messages] == [12, 10]
-    assert {message.metadata.message_type for message in messages} == {"train"}
-    assert {message.metadata.group_id for message in messages} == {"1"}
-    assert all(message.content["config"]["server-round"] == 1 for message in messages)
-
-
 # Clients that lost their state do not make a round a failing one.
 
 
@@ -349,16 +262,6 @@ def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_res
         network.aggregate([status_reply(10, 1, server_round)])
         assert isinstance(network.strategy.rejected[10], ModelNeededError)
         assert network.strategy.num_resyncing == 0
-
-
-def test_request_for_the_model_that_names_another_round_is_ignored():
-    network = stc(clients=2)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    network.configure(0, 1)
-    network.aggregate([status_reply(10, 1, 1), status_reply(11, 1, 2)])
-    assert reasons(network.strategy)[10] == "the reply is to round 1, not 2"
-    assert network.strategy.num_resyncing == 1
-    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
 
 
 # Replies that are rejected.
@@ -396,33 +299,22 @@ def with_huge_magnitude(reply):
         (lambda reply: reply.content.pop("update"), "no ConfigRecord 'update'"),
         (lambda reply: reply.content["update"].pop("num-examples"), "num-examples is None, not a"),
         (lambda reply: reply.content["update"].pop("payload"), "no bytes 'payload'"),
-        (lambda reply: replace(reply, 7), "no bytes 'payload'"),
-        (lambda reply: replace(reply, "text"), "no bytes 'payload'"),
-        (lambda reply: replace(reply, [b"in", b"a list"]), "no bytes 'payload'"),
         (in_an_array, "no ConfigRecord 'update'"),
-        (lambda reply: change_entry(reply, "update", "num-examples", b"5"), "is of type bytes"),
         (lambda reply: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
         (lambda reply: replace(reply, b""), "its head alone takes 6"),
         (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 4"),
-        (lambda reply: replace(reply, b"\x04\x07" + bytes(20)), "unknown status 7"),
         (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
-        (lambda reply: replace(reply, encode_reply(0, 0)), "the reply is to round 0, not 1"),
-        (lambda reply: replace(reply, encode_reply(0, 1, bytes(9))), "undecodable update"),
-        (lambda reply: replace(reply, encode_reply(0, 1)), "undecodable update"),
         (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
-        (lambda reply: replace(reply, payload(reply) + b"\0"), "undecodable update"),
         (lambda reply: replace(reply, update_of_all_entries()), "k = 131 do not fit"),
         (lambda reply: replace(reply, encode_reply(1, 1) + b"a"), "bytes follow a status"),
-        (lambda reply: replace(reply, encode_reply(2, 1) + b"a"), "bytes follow a status"),
         (lambda reply: replace(reply, encode_reply(1, 1)), "full model next round"),
-        (lambda reply: replace(reply, encode_reply(2, 1)), "training diverged"),
         (lambda reply: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),
     ],
     ids=[
-        "no record", "no examples", "no payload", "a number", "text", "a list", "an array",
-        "examples as bytes", "half an example", "empty", "protocol", "status", "future round",
-        "past round", "bytes", "no bytes", "truncated", "extended", "too many",
-        "bytes after a request", "bytes after divergence", "request", "divergence", "huge",
+        "no record", "no examples", "no payload", "an array",
+        "half an example", "empty", "protocol", "future round",
+        "truncated", "too many",
+        "bytes after a request", "request", "huge",
     ],
 )  # fmt: skip
 def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
@@ -436,17 +328,6 @@ def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
     assert reason in reasons(network.strategy)[10]
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
-
-
-def test_entries_of_a_reply_that_are_not_finite_numbers_are_no_metrics():
-    network = stc()
-    (message,) = network.configure(0)
-    reply = network.train(message, network.random_change())
-    others = {"flag": True, "text": "5", "raw": bytes(8), "list": [1.0], "nan": np.nan}
-    for name, value in others.items():
-        change_entry(reply, "update", name, value)
-    report = network.strategy.validate(reply).report
-    assert (report.num_examples, report.metrics) == (1.0, {"train-loss": 1.0})
 
 
 def test_reply_to_another_round_of_the_same_version_is_rejected():
@@ -495,18 +376,6 @@ def test_diverged_training_is_a_diverged_reply_error(value):
         assert np.isfinite(flatten(network.model)).all()
 
 
-def test_update_with_huge_values_is_a_diverged_reply_error():
-    network = stc()
-    (message,) = network.configure(0)
-    reply = network.train(message, network.random_change())
-    replace(reply, with_huge_magnitude(reply))
-    network.aggregate([reply])
-    assert type(network.strategy.rejected[10]) is DivergedReplyError
-    replace(reply, b"")
-    network.aggregate([reply])
-    assert type(network.strategy.rejected[10]) is ReplyError
-
-
 # Compressors of other packages.
 
 INVALID = b"not an update"
@@ -541,9 +410,6 @@ class Faulty(Float32):
     ("fault", "kind", "reason"),
     [
         ("DecodeError", ReplyError, "undecodable update: line one line two"),
-        ("ValueError", ReplyError, "undecodable update: line one line two"),
-        ("IndexError", ReplyError, "undecodable update: line one line two"),
-        ("ZeroDivisionError", ReplyError, "undecodable update: line one line two"),
         ("MemoryError", ReplyError, "undecodable update: line one line two"),
         ("length", ReplyError, "undecodable update: the update has 130 entries, not 131"),
         (
@@ -551,10 +417,7 @@ class Faulty(Float32):
             ReplyError,
             "undecodable update: a position lies beyond the vector's 131 entries",
         ),
-        ("counts", ReplyError, "undecodable update: 1 positions for 2 values"),
-        ("type", ReplyError, "undecodable update: 'numpy.ndarray' object has no attribute 'check'"),
         ("nan", DivergedReplyError, "the update changes a weight by nan"),
-        ("inf", DivergedReplyError, "the update changes a weight by inf"),
     ],
 )
 def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
@@ -579,64 +442,6 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
 
 
 # The aggregation.
-
-draws = {"up": [], "down": []}
-
-
-class Drawing(Float32):
-    """Notes the first random number of every call, by the direction of the compressor."""
-
-    direction = ""
-
-    def encode(self, vector, layout, rng):
-        draws[self.direction].append(rng.random())
-        return super().encode(vector, layout, rng)
-
-
-class DrawingUp(Drawing):
-    direction = "up"
-
-
-class DrawingDown(Drawing):
-    direction = "down"
-
-
-def test_random_numbers_come_from_seed_round_and_client():
-    for direction in draws.values():
-        direction.clear()
-    network = Network(
-        "compressed",
-        clients=3,
-        settings=RunSettings(seed=5),
-        uplink=f"{__name__}:DrawingUp",
-        downlink=f"{__name__}:DrawingDown",
-    )
-    cohorts = [(0, 2), (1, 2)]
-    for clients in cohorts:
-        messages = network.configure(*clients, seed=7)
-        network.aggregate([network.train(message, zeros) for message in messages])
-    assert draws["up"] == [
-        np.random.default_rng([7, server_round, client]).random()
-        for server_round, clients in enumerate(cohorts, 1)
-        for client in clients
-    ]
-    assert draws["down"] == [np.random.default_rng([5, n, 0, 1]).random() for n in (1, 2)]
-
-
-def test_server_and_client_0_draw_different_numbers():
-    for direction in draws.values():
-        direction.clear()
-    drawing = {way: f"{__name__}:Drawing{way.capitalize()}" for way in ("up", "down")}
-    network = Network(
-        "compressed",
-        2,
-        settings=RunSettings(seed=7),
-        uplink=drawing["up"],
-        downlink=drawing["down"],
-    )
-    messages = network.configure(0, 1, seed=7)
-    network.aggregate([network.train(message, zeros) for message in messages])
-    assert len({*draws["up"], *draws["down"]}) == 3
 
 
 @no_deadline
@@ -688,42 +493,6 @@ def test_combined_update_by_hand():
     assert strategy.finalize(model)["w"].tolist() == [11, 21, 31]
 
 
-@pytest.mark.parametrize(("weights", "expected"), [("uniform", 2.0), ("samples", 2.5)])
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("stc", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
-        ("topk", {"sparsity_up": 1.0, "sparsity_down": 1.0, "scope": "model"}),
-        ("compressed", {"uplink": "float32", "downlink": "float32"}),
-    ],
-)
-def test_clients_are_weighted_uniformly_or_by_their_examples(name, arguments, weights, expected):
-    network = Network(name, weights=weights, **arguments)
-    before = flatten(network.model)
-    ones = np.ones(SIZE, np.float32)
-    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
-    np.testing.assert_allclose(flatten(network.model) - before, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("feedback", ["residual", "none"])
-def test_residuals_are_kept_with_error_feedback_only(feedback):
-    sparse = {"name": "sparse", "sparsity": 0.1}
-    network = Network("compressed", clients=2, uplink=sparse, downlink=sparse, feedback=feedback)
-    before = flatten(network.model).astype(np.float64)
-    changes = [network.random_change() for _ in range(2)]
-    network.run_round(dict(enumerate(changes)))
-    moved = flatten(network.model) - before
-    if feedback == "residual":
-        kept = np.mean([network.residual(client) for client in range(2)], axis=0)
-        total = moved + network.strategy.residual + kept
-        np.testing.assert_allclose(total, np.mean(changes, axis=0), atol=1e-5)
-    else:
-        assert network.strategy.residual is None
-        assert "error-feedback" not in network.contexts[0].state
-        network.run_round(dict.fromkeys(range(2), zeros))
-        np.testing.assert_allclose(flatten(network.model), before + moved, atol=1e-6)
-
-
 # Theory, and what cannot be used.
 
 
@@ -750,7 +519,3 @@ def test_model_that_is_not_float32_is_rejected_by_the_arrays_name(name):
     model = ArrayRecord({"steps": Array(np.zeros(3, np.int64))})
     with pytest.raises(ValueError, match="'steps' is int64"):
         strategy.configure_train(1, model, ConfigRecord(), cohort(10))
-
-
-def test_blocks_of_the_test_network_are_those_of_its_shapes():
-    assert tuple(int(np.prod(shape)) for shape in SHAPES.values()) == BLOCKS

@@ -8,13 +8,12 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base import FederatedStrategy, RunSettings
+from strategies.base import RunSettings
 from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter, StrategyError
 from strategies.reply_validation import ReplyBounds, ReplyError
 from tests.support.replies import (
     as_numpy,
     cohort,
-    evaluated,
     failed,
     reasons,
     record,
@@ -88,50 +87,6 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
         assert set(our_metrics) == {"train-loss"}
         assert set(adapter.rejected) == {POISONED, INCOMPLETE, CRASHED}
         theirs = record({key: array.numpy().astype(np.float32) for key, array in theirs.items()})
-
-
-def test_bare_strategy_raises_for_these_replies():
-    """If this no longer raises, Flower validates replies itself, and ours may not be needed."""
-    bare = flower.FedAvg(**MINIMUM)
-    with pytest.raises(Exception, match=r"MetricRecord|ArrayRecord"):
-        bare.aggregate_train(1, [valid_reply(1, 11), *other_replies(1)])
-
-
-def test_messages_go_to_the_whole_cohort():
-    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
-    config = ConfigRecord({"learning-rate": 0.1})
-    messages = list(adapter.configure_train(3, record(model(0)), config, cohort(*VALID)))
-    assert sorted(message.metadata.dst_node_id for message in messages) == list(VALID)
-    for message in messages:
-        assert message.metadata.message_type == "train"
-        assert dict(message.content["config"]) == {"learning-rate": 0.1, "server-round": 3}
-    messages = list(adapter.configure_evaluate(3, record(model(0)), config, cohort(11)))
-    assert [message.metadata.message_type for message in messages] == ["evaluate"]
-
-
-@pytest.mark.parametrize("name", ["FedAvg", "FedMedian"])
-def test_round_without_a_valid_reply_has_no_model(name):
-    adapter = strategies.build(f"flwr.serverapp.strategy:{name}", {})
-    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11, 12))
-    assert adapter.aggregate_train(1, [failed(11), failed(12)]) == (None, None)
-    assert set(adapter.rejected) == {11, 12}
-    assert adapter.aggregate_evaluate(1, [failed(11)]) is None
-
-
-def test_aggregate_evaluate_adds_the_spread_of_accuracies():
-    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
-    replies = [
-        evaluated(11, 1, accuracy=0.5),
-        evaluated(12, 3, accuracy=0.9, own=1.0),
-        evaluated(13, -4, accuracy=0.9),
-        failed(14),
-    ]
-    metrics = adapter.aggregate_evaluate(1, replies)
-    assert set(metrics) == {"accuracy", "accuracy-mean", "accuracy-p10"}
-    assert metrics["accuracy-mean"] == pytest.approx(0.7)
-    assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
-    assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
-    assert set(adapter.rejected) == {13, 14}
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -225,43 +180,6 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
 
 
-def test_weighting_metric_of_a_wrapped_strategy_is_required():
-    adapter = wrapper(
-        "ServerSideFixedClipping", clipping_norm=9.0, strategy="flwr.serverapp.strategy:FedAvg",
-        weighted_by_key="effort",
-    )  # fmt: skip
-    start = {"w": np.zeros(1, np.float32)}
-    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
-    replies = [
-        reply(1, {"w": np.ones(1, np.float32)}, effort=1.0),
-        reply(2, {"w": np.ones(1, np.float32)}),
-        reply(3, {"w": np.full(1, 5, np.float32)}, effort=3.0),
-    ]
-    arrays, _ = adapter.aggregate_train(1, replies)
-    assert arrays["w"].numpy().tolist() == [4.0]
-    assert "'effort'" in str(adapter.rejected[2])
-
-
-def test_summary_is_that_of_the_inner_strategy(caplog):
-    class CountsSummaries(flower.FedAvg):
-        count = 0
-
-        def summary(self):
-            self.count += 1
-
-    inner = CountsSummaries()
-    FlowerAdapter(inner).summary()
-    assert inner.count == 1
-
-
-def test_theory_bits_count_the_uncompressed_model():
-    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
-    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
-    assert adapter.theory_bits_down == len(VALID) * 32 * 16
-    adapter.aggregate_train(1, [valid_reply(1, 11), failed(12), valid_reply(1, 13)])
-    assert adapter.theory_bits_up == 2 * 32 * 16
-
-
 def test_round_with_too_few_replies_does_not_reach_the_inner_strategy():
     settings = RunSettings(min_replies=3)
     adapter = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.05}, settings)
@@ -322,36 +240,6 @@ def test_reply_check_of_another_package_rejects_what_its_strategy_cannot_handle(
     adapter, arrays = aggregated()
     assert reasons(adapter) == {2: "node 2 sent a negative weight"}
     np.testing.assert_array_equal(arrays["weight"].numpy(), positive["weight"])
-
-
-def test_reply_check_does_not_apply_to_other_strategies(monkeypatch):
-    def fail(update, sent):
-        raise ReplyError("not for this strategy")
-
-    monkeypatch.setitem(REPLY_CHECKS, TakesPositive, fail)
-    for name in ("flwr.serverapp.strategy:FedAvg", "flwr.serverapp.strategy:FedAdam"):
-        adapter = strategies.build(name, {})
-        adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11))
-        adapter.aggregate_train(1, [valid_reply(1, 11)])
-        assert adapter.rejected == {}
-
-
-def test_reply_check_is_asked_after_the_arrays_were_validated(monkeypatch):
-    checked = []
-    monkeypatch.setitem(
-        REPLY_CHECKS, flower.FedAvg, lambda update, sent: checked.append(update.report.node_id)
-    )
-    adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
-    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(11))
-    adapter.aggregate_train(1, [valid_reply(1, 11), *other_replies(1)])
-    assert checked == [11, EXTRA]
-
-
-def test_adapter_follows_the_contract_of_our_strategies():
-    adapter = FlowerAdapter(flower.FedAvg(**MINIMUM))
-    assert isinstance(adapter, FederatedStrategy)
-    assert adapter.num_resyncing == 0
-    assert adapter.train_type == "train"
 
 
 class Overflows(flower.FedAvg):

@@ -2,20 +2,15 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from strategies.flower_arrays import (
     array_record,
-    find_record,
     from_array,
     from_record,
-    get_record,
-    raw_array,
-    read_header,
-    read_values,
     to_array,
     to_record,
 )
@@ -39,23 +34,6 @@ def test_fortran_order_is_read_and_written():
     array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     assert np.array_equal(from_array(Array(array)), array)
     assert np.array_equal(to_array(array).numpy(), array)
-
-
-def test_header_states_shape_order_and_dtype():
-    header = read_header(Array(np.asfortranarray(np.zeros((2, 3), np.float32))))
-    assert (header.shape, header.fortran_order, header.dtype) == ((2, 3), True, np.float32)
-    header = read_header(Array(np.zeros((), np.int64)))
-    assert (header.shape, header.fortran_order, header.dtype) == ((), False, np.int64)
-    assert header.end == 128
-
-
-def test_values_are_a_read_only_view_of_the_arrays_bytes():
-    record = to_record({"w": np.ones(3, np.float32)})
-    values = from_record(record)["w"]
-    assert not values.flags.writeable
-    assert values.__array_interface__["data"][0] == (
-        np.frombuffer(record["w"].data, np.uint8).__array_interface__["data"][0] + 128
-    )
 
 
 def test_records_keep_names_and_order():
@@ -98,29 +76,3 @@ def test_unreadable_array_raises_value_error(array, reason):
         from_array(array)
     with pytest.raises(ValueError, match=reason):
         from_record(ArrayRecord({"w": array}))
-
-
-def test_header_is_read_without_the_values():
-    truncated = float32_array(GOOD.data[:-1])
-    header = read_header(truncated)
-    assert header.shape == (3,)
-    with pytest.raises(ValueError, match="holds 11 bytes"):
-        read_values(truncated, header)
-
-
-@pytest.mark.parametrize("data", [b"", b"\0\xffab"])
-def test_raw_bytes_are_stored_without_a_header(data):
-    array = raw_array(data)
-    assert (array.dtype, array.shape) == ("uint8", (len(data),))
-    assert (array.stype, array.data) == ("fedavg_app.bytes", data)
-
-
-def test_record_is_found_by_name_and_kind():
-    metrics, config = MetricRecord({"loss": 1.0}), ConfigRecord({"seed": 1})
-    content = RecordDict({"metrics": metrics, "config": config})
-    assert find_record(content, "metrics", MetricRecord) is metrics
-    assert get_record(content, "config", ConfigRecord) is config
-    for name, kind in (("metrics", ConfigRecord), ("arrays", ArrayRecord)):
-        assert find_record(content, name, kind) is None
-        with pytest.raises(KeyError, match=f"no {kind.__name__} '{name}'"):
-            get_record(content, name, kind)

@@ -1,14 +1,12 @@
 """What Flower's strategies log behind the adapter."""
 
 import logging
-import threading
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from strategies.flower_log import as_debug_messages
 from tests.support.replies import cohort, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -65,25 +63,3 @@ def test_warning_of_a_strategy_is_our_warning_once(flowers, caplog):
     assert [r.name for r in warnings] == [OURS]
     assert "Insufficient replies" in warnings[0].getMessage()
     assert flowers.records == []
-
-
-def test_lines_of_other_threads_and_later_ones_stay_flowers(flowers):
-    level = FLOWER.level
-    with as_debug_messages():
-        thread = threading.Thread(target=FLOWER.warning, args=["from another thread"])
-        thread.start()
-        thread.join()
-        quiet = threading.Thread(target=FLOWER.debug, args=["from another thread"])
-        quiet.start()
-        quiet.join()
-    assert FLOWER.level == level
-    assert len(flowers.records) == (2 if level == logging.DEBUG else 1)
-    FLOWER.error("later")
-    assert flowers.records[-1].getMessage() == "later"
-
-
-def test_log_is_restored_after_an_error(flowers):
-    level = FLOWER.level
-    with pytest.raises(ZeroDivisionError), as_debug_messages():
-        raise ZeroDivisionError
-    assert (FLOWER.level, FLOWER.filters) == (level, [])

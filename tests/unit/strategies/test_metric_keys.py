@@ -4,11 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord
-from flwr.serverapp import strategy as flower
+from flwr.app import ConfigRecord
 
 import strategies
-from strategies.metric_keys import add_aliases, metric_keys
 from tests.support.replies import cohort, evaluated, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -63,32 +61,6 @@ def test_reply_without_the_training_loss_is_rejected_alone():
     }
 
 
-def test_weight_may_be_spelled_with_underscores():
-    adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "num_examples"})
-    replies = [reply(1, weights(0), 1, other=2.0), reply(2, weights(4), 3, other=2.0)]
-    arrays, metrics = aggregated(adapter, replies)
-    assert arrays["w"].numpy().tolist() == [3.0, 3.0]
-    assert "num_examples" not in metrics
-    evaluation = [evaluated(1, 1, loss=1.0), evaluated(2, 3, loss=5.0)]
-    assert adapter.aggregate_evaluate(1, evaluation)["loss"] == 4.0
-
-
-def test_names_are_those_of_metrics_and_of_the_wrapped_strategy_too():
-    inner = flower.QFedAvg(client_learning_rate=0.1)
-    wrapper = flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, 3)
-    assert sorted(metric_keys(wrapper)) == [
-        ("train_loss_key", "train_loss"),
-        ("weighted_by_key", "num-examples"),
-    ]
-
-
-def test_name_that_a_client_uses_itself_is_not_replaced():
-    inner = flower.QFedAvg(client_learning_rate=0.1)
-    metrics = [MetricRecord({"train-loss": 1.0, "train_loss": 2.0})]
-    assert add_aliases(metrics, inner) == set()
-    assert dict(metrics[0]) == {"train-loss": 1.0, "train_loss": 2.0}
-
-
 def test_clients_may_spell_the_training_loss_differently():
     """Li et al. 2020: Delta_k = 1, -8 and 1; h_k = 9, 36 and 9.
 
@@ -104,13 +76,6 @@ def test_clients_may_spell_the_training_loss_differently():
     assert dict(metrics) == {"train-loss": pytest.approx(1.0)}
 
 
-def test_clients_may_spell_the_weight_differently():
-    adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "my_weight"})
-    replies = [reply(1, weights(0), my_weight=1.0), reply(2, weights(4), **{"my-weight": 3.0})]
-    arrays, _ = aggregated(adapter, replies)
-    assert arrays["w"].numpy().tolist() == [3.0, 3.0]
-
-
 def test_evaluation_without_the_weight_is_rejected_alone():
     adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "my-weight"})
     evaluation = [
@@ -120,16 +85,3 @@ def test_evaluation_without_the_weight_is_rejected_alone():
     ]
     assert adapter.aggregate_evaluate(1, evaluation)["loss"] == 4.0
     assert list(adapter.rejected) == [2]
-
-
-@pytest.mark.parametrize("loss", [1e45, 1.01e6])
-def test_loss_above_the_bound_is_rejected_alone(loss):
-    """The strategy's own loss, that is: another metric may have any value."""
-    adapter = qfedavg()
-    replies = [
-        reply(1, weights(0), **{"train-loss": 0.5, "total-loss": -1e9}),
-        reply(2, weights(0), **{"train-loss": loss}),
-    ]
-    arrays, _ = aggregated(adapter, replies)
-    np.testing.assert_allclose(arrays["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
-    assert reasons(adapter) == {2: f"metric 'train_loss' is {loss:g}, not from 0 to 1e+06"}

@@ -47,30 +47,6 @@ def test_other_records_of_a_reply_stay_what_they_are():
     assert content["own"] is own
 
 
-def test_packing_and_unpacking_leave_the_records_as_they_are():
-    """Messages share them."""
-    settings = ConfigRecord(SETTINGS)
-    packed = pack_message(settings, HEAD, b"ab")
-    before = dict(packed)
-    unpack_message(RecordDict({"config": packed}))
-    reply = ConfigRecord({"payload": b"ab", "num-examples": 5})
-    unpack_reply(RecordDict({"update": reply}))
-    assert (dict(settings), dict(packed)) == (SETTINGS, before)
-    assert dict(reply) == {"payload": b"ab", "num-examples": 5}
-
-
-@pytest.mark.parametrize("name", ["head", "updates"])
-def test_setting_with_the_name_of_an_entry_is_an_error(name):
-    with pytest.raises(ValueError, match=f"must not have a key '{name}'"):
-        pack_message(ConfigRecord({name: 1}), HEAD, None)
-
-
-def test_metric_with_the_name_of_the_payload_is_an_error():
-    content = RecordDict({"metrics": MetricRecord({"payload": 1.0})})
-    with pytest.raises(ValueError, match="must not be called 'payload'"):
-        pack_reply(content, b"")
-
-
 def objects(message):
     """Return how many objects Flower makes of a message: each costs a request on both ways."""
     children = message.children or {}
@@ -85,9 +61,3 @@ def test_message_with_updates_and_its_reply_are_three_objects_each(name):
     (message,) = network.configure(0)
     assert objects(message) == 3
     assert objects(network.train(message, network.random_change())) == 3
-
-
-def test_small_bytes_cost_flower_no_more_than_settings_of_their_length():
-    """An entry of bytes travels as such, not as text."""
-    empty, filled = (ConfigRecord({"payload": bytes(size)}) for size in (0, 10_000))
-    assert len(filled.deflate()) - len(empty.deflate()) < 10_010

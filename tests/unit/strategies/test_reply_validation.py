@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,10 +25,9 @@ from strategies.reply_validation import (
     printable,
     read_arrays,
     read_report,
-    shorten,
     validate_arrays,
 )
-from tests.support.replies import as_numpy, failed, npy, record, reply, reply_with
+from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -102,25 +101,6 @@ def test_fortran_ordered_array_is_read(array):
     np.testing.assert_array_equal(read["weight"], array, strict=True)
 
 
-def test_second_version_of_the_npy_header_is_read():
-    body = MODEL["weight"].tobytes()
-    read = read_arrays(reply(1, with_payload(npy(HEADER, body, version=2))), EXPECTED)
-    np.testing.assert_array_equal(read["weight"], MODEL["weight"], strict=True)
-
-
-def test_reason_of_a_client_error_is_the_last_line_of_its_traceback():
-    assert_rejected(failed(2), r"^ZeroDivisionError: division by zero$")
-
-
-@pytest.mark.parametrize("reason", [None, "", "\n \n"])
-def test_client_error_without_a_reason_is_rejected(reason):
-    assert_rejected(reply_with(2, Error(3, reason)), r"^error 3: no reason given$")
-
-
-def test_reason_of_a_client_error_is_shortened():
-    assert_rejected(failed(2, "x" * 10**6), r"^x+\.\.\.$")
-
-
 @pytest.mark.parametrize("kept", [[], ["metrics"]])
 def test_reply_without_arrays_is_rejected(kept):
     content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
@@ -135,17 +115,11 @@ def test_reply_without_metrics_is_rejected(check):
     assert_rejected(bad, r"no MetricRecord 'metrics' \(has: arrays\)", check)
 
 
-def test_empty_reply_is_rejected():
-    assert_rejected(reply_with(2, RecordDict()), r"has: nothing")
-
-
 @pytest.mark.parametrize(
     "names",
     [
         ("weight", "bias"),
-        ("weight", "bias", "count", "more"),
         ("weight", "bias", "counter"),
-        (),
     ],
 )
 def test_reply_with_other_array_names_is_rejected(names):
@@ -162,18 +136,10 @@ def test_array_name_with_line_breaks_or_of_any_length_gives_one_short_line(name)
     assert_rejected(reply(2, MODEL | {name: np.zeros(1)}), "array names differ")
 
 
-def test_record_name_with_line_breaks_gives_one_line():
-    content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
-    content["a\nround 9: everything is fine"] = ConfigRecord()
-    assert_rejected(reply_with(2, content), "no ArrayRecord")
-
-
 @pytest.mark.parametrize(
     "array",
     [
         np.zeros((3, 2), np.float32),
-        np.zeros(6, np.float32),
-        np.zeros((1, 2, 3), np.float32),
         np.zeros((2, 0), np.float32),
         np.float32(1),
     ],
@@ -213,11 +179,6 @@ def test_impossible_number_of_examples_is_rejected(check, value):
     assert_rejected(reply(2, MODEL, num_examples=value), "num-examples is", check)
 
 
-@pytest.mark.parametrize("value", [[], [5], [5.0, 6.0], [1.5] * 10**5])
-def test_list_of_numbers_of_examples_is_rejected(value):
-    assert_rejected(reply(2, MODEL, num_examples=value), "num-examples is .*not a number")
-
-
 def test_reply_without_number_of_examples_is_rejected():
     content = RecordDict({"arrays": EXPECTED, "metrics": MetricRecord({"train-loss": 1.0})})
     assert_rejected(reply_with(2, content), "num-examples is None, not a number")
@@ -228,11 +189,6 @@ def test_bool_as_number_of_examples_is_rejected():
     bad = reply(2, MODEL)
     vars(bad.content["metrics"])["_data"]["num-examples"] = True
     assert_rejected(bad, "num-examples is True, not a number")
-
-
-@pytest.mark.parametrize("value", [1, 1.0, 600, 2**53, 10.5])
-def test_possible_number_of_examples_is_accepted(value):
-    assert check(reply(2, MODEL, num_examples=value)).num_examples == value
 
 
 @pytest.mark.parametrize("kind", ["update", "metrics"])
@@ -301,12 +257,6 @@ def test_header_that_claims_a_huge_shape_allocates_nothing(shape):
     assert_rejected(bad, "'weight' is float32")
 
 
-def test_body_larger_than_the_model_is_rejected():
-    assert_rejected(
-        reply(2, with_payload(good_payload() + b"\0" * 10**6)), "'weight' holds 1000024 bytes"
-    )
-
-
 def test_truncated_array_is_rejected():
     payload = good_payload()
     for length in range(len(payload)):
@@ -320,21 +270,12 @@ def test_truncated_array_is_rejected():
     [
         b"",
         b"garbage",
-        bytes(range(256)) * 40,
-        b"PK\x03\x04" + b"\0" * 200,
         pickle.dumps(MODEL["weight"]),
-        npy(HEADER, b"\0" * 24)[:6] + b"\x03\x00" + npy(HEADER, b"\0" * 24)[8:],
-        npy("", b"\0" * 24),
         npy("{}\n", b"\0" * 24),
-        npy("[1, 2]\n", b"\0" * 24),
-        npy("{'descr': 'nonsense', 'fortran_order': False, 'shape': (2, 3), }\n", b"\0" * 24),
-        npy("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }\n", b"\0" * 24),
         npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }\n", b"\0" * 24),
-        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2.0, 3), }\n", b"\0" * 24),
         npy("__import__('os')._exit(1)\n", b"\0" * 24),
         npy("(" * 9000, b"\0" * 24),
         npy("-" * 9000 + "1", b"\0" * 24),
-        npy(" " * 60000, b"\0" * 24),
         b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + HEADER.encode() + b"\0" * 24,
     ],
     ids=lambda data: repr(data[8:28]),
@@ -415,26 +356,6 @@ def test_metrics_are_the_finite_numbers_but_the_number_of_examples():
     assert isinstance(report.num_examples, float)
 
 
-def test_metric_too_large_for_a_float_is_left_out():
-    """A MetricRecord takes any Python int; in a simulation it is not cut to 64 bits."""
-    report = read_report(reply(1, MODEL, loss=1.0, huge=10**400), WIDE)
-    assert report == ClientReport(1, 1.0, {"loss": 1.0})
-
-
-def test_norm_is_not_computed_without_a_bound():
-    """An origin of another shape would raise where the norm is computed."""
-    other = record({"weight": np.zeros(7, np.float32)})
-    assert not ReplyBounds().has_norm_bound
-    validate_arrays(reply(1, MODEL), EXPECTED, ReplyBounds(), other)
-    assert ReplyBounds(max_update_norm=1e9).has_norm_bound
-    with pytest.raises((KeyError, ValueError)):
-        validate_arrays(reply(1, MODEL), EXPECTED, ReplyBounds(max_update_norm=1e9), other)
-
-
-def test_default_bounds():
-    assert ReplyBounds() == ReplyBounds(max_examples=10**9, max_update_norm=math.inf)
-
-
 def test_reply_error_is_one_line_of_at_most_200_characters():
     assert str(ReplyError("one\nround 9:  fine\r\n\tthree")) == "one round 9: fine three"
     long = str(ReplyError("x" * 10**6))
@@ -448,12 +369,6 @@ def test_characters_that_are_not_printable_are_replaced():
     assert printable("a\x1b[31m\x00é\u200b \U0001f600") == "a?[31m?é? \U0001f600"
     assert str(ReplyError("\x1b]0;title\x07\nnext")) == "?]0;title? next"
     assert_rejected(failed(2, "Traceback\nValueError: \x1b[2Jgone"), r"^ValueError: \?\[2J")
-
-
-def test_shorten_keeps_texts_that_fit():
-    assert shorten("abc", 3) == "abc"
-    assert shorten("abcdef", 5) == "ab..."
-    assert shorten("x" * 200) == "x" * 200
 
 
 @pytest.mark.parametrize(
@@ -491,11 +406,3 @@ def test_shorten_keeps_texts_that_fit():
 )
 def test_error_reason_is_the_last_line_and_the_place(reason, expected):
     assert error_reason(Error(3, reason)) == expected
-
-
-def test_validation_does_not_change_the_models_record():
-    before = as_numpy(EXPECTED)
-    FedAvg().screen(1, [reply(1, MODEL), reply(2, {"other": np.ones(1)})], check)
-    assert isinstance(EXPECTED, ArrayRecord)
-    for name, array in as_numpy(EXPECTED).items():
-        np.testing.assert_array_equal(array, before[name], strict=True)

@@ -1,14 +1,11 @@
 """Sparse ternary compression, against the paper's algorithm."""
 
-import inspect
-
 import numpy as np
 import pytest
 
 import strategies
 from strategies.compression.error_feedback import Residual
 from strategies.compression.ternary import Ternary
-from strategies.stc import STC
 from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
 from tests.support.compression_reference import algorithm_2
 
@@ -39,14 +36,6 @@ def test_defaults_are_the_papers():
     strategy = strategies.build("stc", {})
     assert strategy.uplink == strategy.downlink == Ternary(1 / 400, "tensor")
     assert (strategy.weights, strategy.feedback) == ("uniform", Residual())
-
-
-def test_arguments_are_those_of_the_compressors():
-    arguments = {"sparsity_up": 0.1, "sparsity_down": 0.2, "scope": "model", "weights": "samples"}
-    assert list(inspect.signature(STC).parameters) == [*arguments, "server_optimizer"]
-    strategy = strategies.build("stc", arguments)
-    assert (strategy.uplink, strategy.downlink) == (Ternary(0.1, "model"), Ternary(0.2, "model"))
-    assert strategy.weights == "samples"
 
 
 def test_messages_carry_what_clients_in_other_languages_need():

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tasks
-from tasks.mnist import MNIST_LOGISTIC
-from tasks.training import local_training, random_streams, transfers
+from tasks.training import local_training
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
@@ -88,66 +87,3 @@ def test_work_of_a_client_is_on_one_device(name, method):
     momentum = [] if method == "evaluate" else [momentum_of(client)]
     with OneDevice():
         getattr(client, method)(arrays, CONFIG, *momentum)
-
-
-@pytest.mark.usefixtures("_no_values")
-def test_tensor_that_is_left_on_the_cpu_is_found():
-    def noisy(images):
-        return MNIST_LOGISTIC.prepare(images) + torch.rand(len(images), 1, 1, 1)
-
-    client, arrays = make_client(dataclasses.replace(MNIST_LOGISTIC, augment=noisy))
-    with OneDevice(), pytest.raises(RuntimeError, match=r"aten.add.Tensor on .*'cpu', 'meta'"):
-        client.fit(arrays, CONFIG)
-
-
-@pytest.fixture
-def generators(monkeypatch):
-    """Two CUDA devices' generators, which are generators of the CPU; device 1 is current."""
-    made = tuple(torch.Generator().manual_seed(number) for number in (1, 2))
-    monkeypatch.setattr(torch.cuda, "default_generators", made)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    return made
-
-
-@pytest.mark.parametrize(("device", "used"), [("cuda:0", 0), ("cuda:1", 1), ("cuda", 1)])
-def test_generator_of_the_device_that_computes_is_seeded_and_restored(generators, device, used):
-    def draw(generator):
-        return torch.rand(3, generator=generator)
-
-    before = [generator.get_state() for generator in (*generators, torch.default_generator)]
-    with random_streams.seeded(5, torch.device(device)):
-        expected = draw(torch.Generator().manual_seed(5))
-        assert torch.equal(draw(generators[used]), expected)
-        assert torch.equal(draw(torch.default_generator), expected)
-        assert torch.equal(generators[1 - used].get_state(), before[1 - used])
-    after = [generator.get_state() for generator in (*generators, torch.default_generator)]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
-def test_random_state_is_restored_where_the_work_raises(generators):
-    before = generators[0].get_state()
-    with (
-        pytest.raises(ValueError, match="broken"),
-        random_streams.seeded(5, torch.device("cuda:0")),
-    ):
-        raise ValueError("broken")
-    assert torch.equal(generators[0].get_state(), before)
-
-
-def test_arrays_read_back_are_copies_in_c_order():
-    tensors = [torch.arange(6.0).view(2, 3).t(), torch.ones(1, 2, 3, 3).contiguous(
-        memory_format=torch.channels_last
-    )]  # fmt: skip
-    arrays = transfers.to_arrays(tensors)
-    for array, tensor in zip(arrays, tensors, strict=True):
-        assert array.flags.c_contiguous
-        assert np.array_equal(array, tensor.numpy())
-        assert not np.shares_memory(array, tensor.numpy())
-
-
-def test_tensor_is_a_copy_of_a_read_only_array():
-    array = np.arange(3.0)
-    array.flags.writeable = False
-    tensor = transfers.to_tensor(array, torch.device("cpu"))
-    tensor += 1
-    assert array.tolist() == [0, 1, 2]

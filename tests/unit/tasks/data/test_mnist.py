@@ -34,16 +34,6 @@ def test_fingerprint_of_embedded_subset_is_pinned():
     )
 
 
-def test_directory_of_idx_files_is_loaded(cache, mnist_files):
-    folder, contents = mnist_files
-    data = MNIST.load(DataOptions(directory=str(folder)))
-    assert np.array_equal(data.train.inputs, contents[NAMES[0]])
-    assert np.array_equal(data.train.targets, contents[NAMES[1]])
-    assert np.array_equal(data.test.inputs, contents[NAMES[2]])
-    assert np.array_equal(data.test.targets, contents[NAMES[3]])
-    assert str(folder) in data.description
-
-
 @pytest.mark.parametrize(
     ("name", "array", "fragment"),
     [

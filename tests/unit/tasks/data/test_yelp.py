@@ -1,6 +1,3 @@
-import sys
-
-import numpy as np
 import pytest
 
 from tasks.data.dataset import DataError, DataOptions
@@ -34,19 +31,6 @@ def test_words_are_numbered_by_frequency_in_training_reviews(tmp_path):
     assert data.train.inputs.shape == (4, 256)
 
 
-def test_missing_tokenizers_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(DataError, match="the package tokenizers is missing; install it with: pip"):
-        load(tmp_path / "a", "stars,text\n" + "1,good\n" * 5)
-
-
-def test_long_review_is_truncated_and_parsing_is_repeatable(tmp_path):
-    text = "stars,text\n" + "".join(f'{1 + n % 5},"{"w " * 300}x{n}"\n' for n in range(10))
-    assert (load(tmp_path / "a", text).train.inputs > 0).sum(axis=1).tolist() == [256] * 8
-    again = YELP.read([tmp_path / "a" / "yelp.csv"])[0]
-    assert np.array_equal(again.inputs, load(tmp_path / "a").train.inputs)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -65,10 +49,3 @@ def test_damaged_file_is_named(tmp_path, text, reason):
     with pytest.raises(DataError, match=reason) as caught:
         load(tmp_path / "a", text)
     assert "yelp.csv" in str(caught.value)
-
-
-def test_missing_file_is_reported_with_way_to_get_it(tmp_path):
-    with pytest.raises(DataError, match=r"has no yelp\.csv; give yelp\.csv, with the columns"):
-        load(tmp_path / "empty")
-    with pytest.raises(DataError, match=r"is not available \(not in the cache\): give data-dir"):
-        YELP.load(DataOptions("auto"))

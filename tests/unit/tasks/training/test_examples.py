@@ -7,41 +7,6 @@ from tasks.data.dataset import Split
 from tasks.mnist import MNIST_LOGISTIC
 from tasks.training.examples import Examples
 
-RNG = np.random.default_rng(0)
-EXAMPLES = Examples(
-    torch.from_numpy(RNG.normal(size=(23, 1, 28, 28)).astype(np.float32)),
-    torch.from_numpy(RNG.integers(0, 10, 23)),
-)
-
-
-def pairs(examples):
-    return {
-        (x.sum().item(), y.item())
-        for inputs, targets in examples.batches(1)
-        for x, y in zip(inputs, targets, strict=True)
-    }
-
-
-def test_batches_have_the_given_size_and_size_zero_is_one_batch():
-    assert [len(y) for _, y in EXAMPLES.batches(10)] == [10, 10, 3]
-    assert [len(y) for _, y in EXAMPLES.batches(0)] == [23]
-    assert [len(y) for _, y in EXAMPLES.batches(100)] == [23]
-
-
-def test_shuffled_examples_are_the_same_pairs_in_another_order():
-    shuffled = EXAMPLES.shuffled(torch.Generator().manual_seed(0)).prepared()
-    assert pairs(shuffled) == pairs(EXAMPLES)
-    assert not torch.equal(shuffled.targets, EXAMPLES.targets)
-
-
-def test_shuffling_with_a_limit_returns_first_of_all_shuffled_examples():
-    whole = EXAMPLES.shuffled(torch.Generator().manual_seed(0)).prepared()
-    few = EXAMPLES.shuffled(torch.Generator().manual_seed(0), 7).prepared()
-    assert len(few) == 7
-    assert torch.equal(few.inputs, whole.inputs[:7])
-    assert torch.equal(few.targets, whole.targets[:7])
-    assert len(EXAMPLES.shuffled(torch.Generator(), 1000)) == 23
-
 
 def test_stored_examples_are_prepared_on_use_and_not_modified():
     def prepare(inputs):
@@ -71,18 +36,3 @@ def test_stored_training_examples_are_augmented_and_test_examples_are_prepared()
     plain = dataclasses.replace(task, augment=None)
     examples = Examples.stored(plain, split, torch.device("cpu"), training=True)
     assert examples.prepared().inputs.unique().tolist() == [1]
-
-
-def test_predictions_are_targets_that_are_not_negative():
-    targets = torch.tensor([[1, 8, -100], [0, -100, -100], [2, 2, 2]])
-    examples = Examples(torch.zeros(3), targets)
-    assert examples.num_predictions() == 6
-    assert dataclasses.replace(examples, rows=torch.tensor([1, 0])).num_predictions() == 3
-
-
-def test_batches_of_images_are_in_channels_last_layout():
-    images = torch.randn(7, 3, 5, 5)
-    examples = Examples(images, EXAMPLES.targets[:7])
-    for inputs, _ in (examples.slice(1, 4), examples.prepared().slice(1, 4)):
-        assert inputs.is_contiguous(memory_format=torch.channels_last)
-        assert torch.equal(inputs, images[1:4])

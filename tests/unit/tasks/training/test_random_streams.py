@@ -1,18 +1,6 @@
-import numpy as np
 import torch
 
 from tasks.training.random_streams import derive_seed, numpy_generator, torch_generator
-
-
-def test_stream_is_independent_of_draws_from_other_streams():
-    first = numpy_generator(1, "batches", 3, 7).random(4)
-    numpy_generator(1, "batches", 3, 8).random(100)
-    assert np.array_equal(numpy_generator(1, "batches", 3, 7).random(4), first)
-
-
-def test_each_step_of_path_changes_the_stream():
-    paths = [(1, "a"), (2, "a"), (1, "b"), (1, "a", 1), (1, "a", 2), (1, "a", 0, 1), (1, "a", 1, 1)]
-    assert len({derive_seed(*path) for path in paths}) == len(paths)
 
 
 def test_values_of_streams_are_pinned():

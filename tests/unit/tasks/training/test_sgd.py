@@ -6,7 +6,6 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
-from tasks.training.dense_step import DenseStep
 from tasks.training.settings import LocalTraining
 from tasks.training.sgd import AutogradStep, make_step, mean_gradients
 from tasks.training.weight_update import WeightUpdate
@@ -102,16 +101,3 @@ def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
     )
     for ours, theirs in zip(weights, expected.parameters(), strict=True):
         torch.testing.assert_close(ours.detach(), theirs.detach() - 0.5 * theirs.grad)
-
-
-def test_small_batches_of_networks_that_end_in_dense_layers_take_dense_steps(monkeypatch):
-    calls = []
-    monkeypatch.setattr(DenseStep, "__call__", lambda *args: calls.append(args) or torch.zeros(()))
-    for model in (cnn(), SHAKESPEARE_LSTM.initial_model(1)):
-        weights = list(model.parameters())
-        step = make_step(model, SHAKESPEARE_LSTM.loss, weights, WeightUpdate(weights, PLAIN))
-        if isinstance(model, nn.Sequential):
-            step(*images(4, 1, 28, 28), 0.1)
-        else:
-            step(torch.zeros(2, 80, dtype=torch.int64), torch.zeros(2, 80, dtype=torch.int64), 0.1)
-    assert len(calls) == 1

@@ -109,7 +109,7 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
         ),
         ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: give a number from 0"),
         ({"warmup_rounds": -1}, "warmup-rounds = -1: give a whole number"),
-        ({"warmup_rounds": 2, "uplink": "sign"}, "warmup-rounds = 2: Sign has no argument 'spars"),
+        ({"warmup_rounds": 2, "uplink": "float32"}, "warmup-rounds = 2: Float32 has no argument"),
         ({"feedback": "momentum", "uplink": "rotated"}, "Rotated sends all entries, and only"),
         (
             {"feedback": {"name": "momentum", "momentum": "x"}},

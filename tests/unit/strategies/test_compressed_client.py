@@ -189,7 +189,7 @@ def replace(message, name, data):
     change_entry(message, "config", name, data)
 
 
-def head(protocol=3, accepted=0, number=0, fingerprint=0):
+def head(protocol=4, accepted=0, number=0, fingerprint=0):
     return struct.pack("<BIII", protocol, accepted, number, fingerprint)
 
 
@@ -230,3 +230,12 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     reply = network.train(message, network.random_change())
     assert payload(reply) == struct.pack("<BBI", 4, 1, 3)
     assert state_bytes(network.contexts[0]) == before
+
+
+@pytest.mark.parametrize("server_round", [0, -1, 2**32, 1.0, "1"])
+def test_round_that_a_reply_cannot_name_is_refused_before_the_training(server_round):
+    network = stc()
+    (message,) = network.configure(0)
+    change_entry(message, "config", "server-round", server_round)
+    with pytest.raises(ValueError, match="not a whole number of 32 bits above 0"):
+        network.client_mod(message, network.contexts[0], None)

@@ -222,6 +222,8 @@ def added_keys(command):
         del keys["local-steps"]
     if "num-sampled-clients" in command:  # as many as a round has of a hundred
         del keys["num-clients"]
+    if command.startswith("flwr run") and "num-supernodes" not in command:
+        del keys["num-clients"]  # Flower's default is two SuperNodes, and a client on each
     if "resume" in command:
         return {}
     given = re.sub(r"--num-server-rounds [0-9]+", "", command)

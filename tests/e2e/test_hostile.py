@@ -71,7 +71,7 @@ def train_without_hostile_replies(run_dir, **changes):
 )
 def test_every_attack_is_rejected_with_its_reason(deployment, tmp_path, changes, attacks):
     num_rounds = len(attacks) // NUM_HOSTILE
-    changes = {**changes, "seed": 5, "num-server-rounds": num_rounds}
+    changes = {**changes, "seed": 5, "num-server-rounds": num_rounds, "num-clients": NUM_CLIENTS}
     folder = deployment.train(tmp_path / "deployed", seconds=600, **changes)
     lines = (folder / "history.jsonl").read_text().splitlines()
     rejected = [json.loads(line)["rejected"] for line in lines[1:]]

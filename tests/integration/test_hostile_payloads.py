@@ -43,7 +43,7 @@ from tests.support.compression_reference import generator, layout_of
 from tests.support.mutations import decoder_cases, position_bits_bound
 from tests.support.replies import reply_with
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("server_identity")]
 
 # Payloads per decoder; they sum to more than a million.
 COUNTS = {

@@ -22,6 +22,8 @@ from tests.support.hostile_transport import (
 )
 from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
 
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 MODEL = ArrayRecord({"w": Array(np.zeros((10, 784), np.float32))})
 ARRAY_BYTES = len(MODEL["w"].data)
 

@@ -76,7 +76,7 @@ class BestModel(Callback):
         best = best_point(accuracy_curve(completed))
         for path in (self._path, self._of_checkpoint):
             with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
-                with safe_open(path, framework="numpy") as file:
+                with safe_open(path, framework="numpy") as file:  # type: ignore[no-untyped-call, unused-ignore]
                     about = file.metadata()
                 if best is None or int(about["round"]) != best[0]:
                     continue

@@ -7,7 +7,6 @@ import re
 import signal
 import time
 from pathlib import Path
-from textwrap import indent
 
 import pytest
 
@@ -192,7 +191,7 @@ def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     assert error.startswith("Traceback (most recent call last):\n")
     assert "in prepare_or_fail" in error
     assert "\nValueError: this client's disk is broken\n" in error
-    assert indent(error.strip()[-1000:], "    ").split("\n", 1)[1] in caplog.text
+    assert "ClientFailedError: ValueError: this client's disk is broken" in caplog.text
     assert result.history[-1].accuracy > result.history[0].accuracy
 
 

@@ -16,7 +16,7 @@ the round's cohort only, so that one seeded sampler serves every strategy.
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic
 
@@ -46,6 +46,7 @@ from strategies.reply_validation import (
     Content,
     ReplyBounds,
     ReplyError,
+    ResyncError,
     error_reason,
     printable,
     read_report,
@@ -80,6 +81,31 @@ class RunSettings:
     buffers: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What the replies of one round, or of one evaluation, amount to.
+
+    Attributes:
+        model: The next global model; None where the round leaves it as it is.
+        metrics: The clients' metrics, aggregated; None without a usable reply.
+        rejected: The reason, by node id, for every reply that was rejected.
+        formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
+    """
+
+    model: ArrayRecord | None = None
+    metrics: MetricRecord | None = None
+    rejected: Mapping[int, ReplyError] = field(default_factory=dict)
+    formula_bits_up: float = 0.0
+
+    @property
+    def num_resyncing(self) -> int:
+        """How many clients lost their state and get the full model in their next round.
+
+        A round of such clients is no sign of a failing run.
+        """
+        return sum(isinstance(error, ResyncError) for error in self.rejected.values())
+
+
 class FederatedStrategy(Strategy, Generic[Content]):
     """A Flower `Strategy` whose round is configure, validate, accumulate, finalize.
 
@@ -92,11 +118,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
         config: The config that they carry.
-        rejected: The reason, by node id, for every reply that the last `aggregate_*` call rejected.
-        num_resyncing: How many clients of the last training round had lost their state and get the
-            full model in their next round. A round of such clients is no sign of a failing run.
-        theory_bits_down: What the round's training messages cost by the papers' formulas, in bits.
-        theory_bits_up: What the valid training replies cost by them, in bits.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -107,9 +128,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.server_round = 0
         self.model = ArrayRecord()
         self.config = ConfigRecord()
-        self.rejected: dict[int, ReplyError] = {}
-        self.num_resyncing = 0
-        self.theory_bits_down = self.theory_bits_up = 0.0
         self._logged_tracebacks: set[str] = set()
 
     def check_model(self, model: ArrayRecord) -> None:
@@ -130,9 +148,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> Iterable[Message]:
         """Return one training message for each node of the grid, with the full model."""
         self.start_round(server_round, arrays, config)
-        messages = broadcast(self.train_type, server_round, arrays, config, grid)
-        self.theory_bits_down = len(messages) * model_bits(arrays)
-        return messages
+        return broadcast(self.train_type, server_round, arrays, config, grid)
 
     @abstractmethod
     def validate(self, reply: Message) -> ClientUpdate[Content]:
@@ -157,6 +173,9 @@ class FederatedStrategy(Strategy, Generic[Content]):
 
         Returns:
             Arrays with the same names, shapes and dtypes; None leaves the model as it is.
+
+        Raises:
+            ReplyError: No model can be made of the replies; all are rejected for that reason.
         """
 
     @abstractmethod
@@ -173,28 +192,46 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """
         return call_next(message, context)
 
+    def finish_round(
+        self,
+        server_round: int,
+        replies: Iterable[Message],
+        on_rejected: Callable[[int], None] | None = None,
+    ) -> RoundOutcome:
+        """Validate and accumulate the replies as they come, and finalize the round.
+
+        Args:
+            server_round: The round's number, from 1.
+            replies: At most one for each node; they may still be on their way.
+            on_rejected: Called with the node of a rejected reply, before the next one is taken.
+
+        Returns:
+            The outcome. The model stays as it is where fewer than ``min-replies`` replies were
+            valid; then these are rejected, too.
+        """
+        self.reset()
+        reports, rejected = self.screen(
+            replies, self._validate_and_accumulate, on_rejected, self.settings.min_replies
+        )
+        model = None
+        if reports:
+            try:
+                model = self.finalize(from_record(self.model))
+            except ReplyError as error:
+                rejected |= {report.node_id: error for report in reports}
+        self.reset()
+        self._log_rejected(server_round, rejected)
+        bits = len(reports) * self.reply_bits()
+        if model is None:
+            return RoundOutcome(rejected=rejected, formula_bits_up=bits)
+        return RoundOutcome(to_record(model), self.train_metrics(reports), rejected, bits)
+
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Validate and accumulate the replies as they come, and finalize the round.
-
-        Rejected replies are logged with their node's id and kept in `rejected`.
-
-        Returns:
-            The next global model and the clients' mean metrics; (None, None) where fewer than
-            ``min-replies`` replies were valid.
-        """
-        self.num_resyncing = 0
-        self.reset()
-        reports = self.screen(
-            server_round, replies, self._validate_and_accumulate, self.settings.min_replies
-        )
-        self.theory_bits_up = len(reports) * self.reply_bits()
-        model = self.finalize(from_record(self.model)) if reports else None
-        self.reset()
-        if model is None:
-            return None, None
-        return to_record(model), self.train_metrics(reports)
+        """Return the model and the metrics of `finish_round`, as Flower's strategies do."""
+        outcome = self.finish_round(server_round, replies)
+        return outcome.model, outcome.metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -202,16 +239,45 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """Return one evaluation message for each node of the grid."""
         return broadcast(MessageType.EVALUATE, server_round, arrays, config, grid)
 
+    def finish_evaluation(
+        self,
+        server_round: int,
+        replies: Iterable[Message],
+        on_rejected: Callable[[int], None] | None = None,
+    ) -> RoundOutcome:
+        """Return the clients' metrics as means weighted by n_k, and the spread of accuracies.
+
+        Args:
+            server_round: The round's number, from 1.
+            replies: As for `finish_round`.
+            on_rejected: As for `finish_round`.
+        """
+        reports, rejected = self.screen(replies, self.read_evaluation, on_rejected)
+        self._log_rejected(server_round, rejected)
+        return RoundOutcome(
+            metrics=self.evaluation_metrics(server_round, reports) if reports else None,
+            rejected=rejected,
+        )
+
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the clients' metrics as means weighted by n_k, and the spread of accuracies.
+        """Return the metrics of `finish_evaluation`, as Flower's strategies do."""
+        return self.finish_evaluation(server_round, replies).metrics
 
-        None where no reply is valid.
+    def read_evaluation(self, reply: Message) -> ClientReport:
+        """Return the report in an evaluation reply that has no error.
+
+        Raises:
+            ReplyError: The reply must not be used.
         """
-        reports = self.screen(server_round, replies, self._read_report)
-        if not reports:
-            return None
+        return read_report(reply, self.settings.bounds)
+
+    def evaluation_metrics(
+        self, server_round: int, reports: Sequence[ClientReport]
+    ) -> MetricRecord:
+        """Return the metrics of an evaluation from the reports of its valid replies."""
+        del server_round
         return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
 
     def buffers(self, model: ArrayRecord) -> ArrayRecord:
@@ -221,6 +287,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the round's training metrics: means weighted by n_k."""
         return mean_metrics(reports)
+
+    def round_bits(self, messages: Sequence[Message]) -> float:
+        """Return what a round's training messages cost by the papers' formulas, in bits."""
+        return len(messages) * model_bits(self.model)
 
     def reply_bits(self) -> float:
         """Return what one training reply costs by the papers' formulas: 32 bits an entry."""
@@ -275,23 +345,20 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.accumulate(update)
         return update.report
 
-    def _read_report(self, reply: Message) -> ClientReport:
-        return read_report(reply, self.settings.bounds)
-
     def screen(
         self,
-        server_round: int,
         replies: Iterable[Message],
         read: Callable[[Message], ClientReport],
+        on_rejected: Callable[[int], None] | None = None,
         at_least: int = 1,
-    ) -> list[ClientReport]:
-        """Return the reports of the valid replies; log the others and keep them in `rejected`.
+    ) -> tuple[list[ClientReport], dict[int, ReplyError]]:
+        """Return the reports of the valid replies, and why each of the others is rejected.
 
         A reply that carries an error is rejected with that error's reason, and so is the second
         reply of a node. Where fewer than ``at_least`` are valid, all are rejected.
         """
-        self.rejected = {}
         reports: list[ClientReport] = []
+        rejected: dict[int, ReplyError] = {}
         seen: set[int] = set()
         for reply in replies:
             node = reply.metadata.src_node_id
@@ -303,15 +370,19 @@ class FederatedStrategy(Strategy, Generic[Content]):
                     raise ReplyError("a second reply from the same node")
                 reports.append(read(reply))
             except ReplyError as error:
-                self.rejected[node] = error
+                rejected[node] = error
+                if on_rejected is not None:
+                    on_rejected(node)
             seen.add(node)
         if len(reports) < at_least:
             too_few = f"too few usable replies: {len(reports)}, min-replies is {at_least}"
-            self.rejected |= {report.node_id: ReplyError(too_few) for report in reports}
+            rejected |= {report.node_id: ReplyError(too_few) for report in reports}
             reports = []
-        for node, reason in self.rejected.items():
+        return reports, rejected
+
+    def _log_rejected(self, server_round: int, rejected: Mapping[int, ReplyError]) -> None:
+        for node, reason in rejected.items():
             logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
-        return reports
 
 
 def broadcast(

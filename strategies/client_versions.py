@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
+from strategies.compression.decoded_update import Vector
 from strategies.compression.sync_protocol import Head, UpdateHistory
 
 
@@ -18,15 +21,15 @@ class ClientVersions:
     """The server's side of the protocol that updates clients' models (docs/protocol.md)."""
 
     def __init__(self) -> None:
-        self._history = UpdateHistory(0, b"")
+        self._history = UpdateHistory(0, np.empty(0, np.float32))
         self._confirmed: dict[int, _Confirmed] = {}
         # The round of each node's last accepted update. Kept for nodes that lost their model, too:
         # they may still hold the update that this settles.
         self._accepted: dict[int, int] = {}
 
-    def start_from(self, number: int, model: bytes) -> None:
-        """Begin with a model that no client has yet."""
-        self._history = UpdateHistory(number, model)
+    def start_from(self, number: int, vector: Vector) -> None:
+        """Begin with a model, float32 (n,), that no client has yet."""
+        self._history = UpdateHistory(number, vector)
         self._confirmed.clear()
 
     def confirm(self, nodes: Iterable[int], server_round: int) -> None:
@@ -36,9 +39,9 @@ class ClientVersions:
             self._confirmed[node] = confirmed
             self._accepted[node] = server_round
 
-    def append(self, server_round: int, update: bytes) -> None:
-        """Add the update that leads to the round's model."""
-        self._history.append(server_round, update)
+    def append(self, server_round: int, update: bytes, vector: Vector) -> None:
+        """Add the update that leads to the round's model ``vector``."""
+        self._history.append(server_round, update, vector)
 
     def forget_model(self, node: int) -> None:
         """Note that the client does not have a model any more."""
@@ -70,9 +73,9 @@ class ClientVersions:
             return None
         return self._history.count - self._confirmed[node].update_count
 
-    def head(self, node: int) -> Head:
+    def head(self, node: int, codec: int) -> Head:
         """Return the head of a message to the client."""
-        return Head(self._accepted.get(node, 0), self._history.version)
+        return Head(codec, self._accepted.get(node, 0), self._history.version)
 
     def updates_since(self, number: int) -> bytes:
         """Return the encoded updates since the version of that number."""

@@ -1,88 +1,36 @@
-"""The client's end of every compressed strategy (docs/protocol.md).
+"""The client's end of every compressed strategy (docs/protocol.md): `train_compressed`.
 
-It wraps the training handler: it brings the client's copy of the model up to date, lets the handler
-train it, and sends the compressed change. What it keeps is in the client's `context.state`, which
-is changed last and may be lost at any time: then the client asks for the full model.
+It wraps the training handler in six steps: read the message, bring the copy of the model up to
+date, train, settle the memory of the error feedback, compress, keep the state and reply.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.aggregation import split
-from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import (
-    DivergedError,
-    ErrorFeedback,
-    Memory,
-    check_range,
-    compress,
-)
+from strategies.client_state import ClientState, LastBuilt, Order, synced_model
+from strategies.codec import Codec
+from strategies.compression.decoded_update import Vector
+from strategies.compression.error_feedback import DivergedError, Memory, check_range, compress
 from strategies.compression.sync_protocol import (
-    ModelUpdate,
+    Payload,
     ReplyStatus,
-    Version,
     decode_updates,
-    encode_reply,
-    missing_updates,
 )
 from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import (
-    array_record,
-    find_record,
-    from_array,
-    from_record,
-    get_record,
-    raw_array,
-    to_record,
-)
+from strategies.flower_arrays import array_record, find_record, from_array, from_record
 from strategies.packed_records import BUFFERS, pack_reply, unpack_message
 from strategies.reply_validation import ARRAYS, CONFIG
-
-# Records of the client's state. The last has the memory's vectors, and the bytes sent last.
-MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"
-PENDING = "pending"
-
-# The version built last, with its model. It is the same model for every client that reaches it, so
-# clients that share a process build it once, and the next one from there.
-LastBuilt = dict[Version, ArrayRecord]
-
-
-@dataclass(frozen=True)
-class _Progress:
-    """How far a client has come.
-
-    Attributes:
-        version: The version of the model that it has, None for none.
-        last_round: The round that it last answered with an update, 0 for none.
-        memory_since: The round whose update was the first made with its memory.
-    """
-
-    version: Version | None = None
-    last_round: int = 0
-    memory_since: int = 0
-
-    @classmethod
-    def of(cls, context: Context) -> "_Progress":
-        """Return what the client's state says."""
-        if VERSION not in context.state:
-            return cls()
-        stored = get_record(context.state, VERSION, ConfigRecord)
-        keys = ("number", "fingerprint", "round", "memory-since")
-        number, fingerprint, last_round, since = (int(str(stored[key])) for key in keys)
-        return cls(Version(number, fingerprint), last_round, since)
 
 
 def train_compressed(
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    uplink: Callable[[int], Compressor],
-    downlink: Compressor,
-    feedback: ErrorFeedback,
+    codec: Codec,
     last_built: LastBuilt,
 ) -> Message:
     """Handle a training message on the client; other messages pass through.
@@ -93,180 +41,150 @@ def train_compressed(
 
     Args:
         message: The server's message.
-        context: The client's context.
+        context: The client's context; its state is changed last.
         call_next: The handler that trains.
-        uplink: Returns what compresses the client's update in a round.
-        downlink: Decodes the server's updates.
-        feedback: What becomes of what compression leaves out.
+        codec: What both ends compress with.
         last_built: Of the clients in this process; changed.
 
     Raises:
-        ValueError: The server's message cannot be read or is older than the last one handled, or
-            training returned other arrays. The client's state stays as it was.
+        ValueError: The server's message cannot be read, is older than the last one handled or of
+            another codec, or training returned other arrays. The client's state stays as it was.
     """
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
-    config, head, updates = unpack_message(message.content)
-    server_round = config["server-round"]
-    if not isinstance(server_round, int) or not 0 < server_round < 2**32:
-        raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
-    done = _Progress.of(context)
-    if server_round <= done.last_round:
-        raise ValueError(f"a message of round {server_round}, after one of round {done.last_round}")
-    arrays = _synced_model(
-        message, config, updates, context, done.version, head.version, downlink, last_built
-    )
-    if arrays is None:
-        return _reply(message, ReplyStatus.NEEDS_MODEL, server_round)
-    buffers = _buffer_names(config)
-    model = from_record(arrays)
-    layout = Layout.of(split(model, buffers)[0])
-
+    state = ClientState.read(context.state)
+    order = read_order(message, codec, state.last_round)
+    model = synced_model(order, state, codec.downlink, last_built)
+    if model is None:
+        return _reply_without_update(message, order, codec, ReplyStatus.NEEDS_MODEL)
+    trained_arrays = split(from_record(model), order.buffers)[0]
+    layout = Layout.of(trained_arrays)
     before = context.state.copy()  # the handler keeps its own there, such as momentum
-    # Records of its own: other clients in this process share the model.
-    message.content = RecordDict({ARRAYS: array_record(arrays), CONFIG: config})
-    reply = call_next(message, context)
-    answer = find_record(reply.content, ARRAYS, ArrayRecord)
-    if answer is None:
+    reply, trained = train(order, model, layout, message, context, call_next)
+    if trained is None:
         return reply  # nothing to compress; the server rejects it
-    trained = {
-        name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in split(answer, buffers)[0].items()
-    }
-    if Layout.of(trained) != layout or len(answer) != len(model):
-        raise ValueError("training returned arrays of other names or shapes than the model's")
-    update = layout.flatten(trained) - layout.flatten(model)
-    memory = _memory(context, layout, head.accepted, done, uplink, feedback)
+    update = trained - layout.flatten(trained_arrays)
+    memory = settled_memory(order, state, codec, layout)
     is_new = memory is None
-    if memory is None:
-        memory = {name: np.zeros(layout.size, np.float32) for name in feedback.memories}
-    to_send, memory = feedback.to_send(update, memory)
+    memory = memory or {name: np.zeros_like(update) for name in codec.feedback.memories}
+    to_send, memory = codec.feedback.to_send(update, memory)
     try:
-        generator = _generator(config, context)
-        data, sent = compress(to_send, uplink(server_round), layout, generator)
+        uplink = codec.uplink_in(order.server_round)
+        data, sent = compress(to_send, uplink, layout, random_numbers(order.config, context))
         check_range(sent)
     except DivergedError:
         context.state = before
-        return _reply(message, ReplyStatus.DIVERGED, server_round)
-    del reply.content[ARRAYS]
-    if buffers:
-        reply.content[BUFFERS] = array_record({name: answer[name] for name in buffers})
-    is_first = is_new and feedback.keeps_estimates
+        return _reply_without_update(message, order, codec, ReplyStatus.DIVERGED)
+    is_first = is_new and codec.feedback.keeps_estimates
     status = ReplyStatus.FIRST_UPDATE if is_first else ReplyStatus.UPDATE
-    pack_reply(reply.content, encode_reply(status, server_round, data))
-
-    context.state[MODEL] = arrays
-    context.state[VERSION] = ConfigRecord(
-        {
-            "number": head.version.number,
-            "fingerprint": head.version.fingerprint,
-            "round": server_round,
-            "memory-since": server_round if is_new else done.memory_since,
-        }
-    )
-    if feedback.memories:
-        kept = {name: raw_array(memory[name].tobytes()) for name in feedback.memories}
-        context.state[FEEDBACK] = array_record({**kept, PENDING: raw_array(data)})
+    payload = Payload(status, codec.digest, order.server_round, data)
+    pack_reply(reply.content, payload.encode())
+    since = order.server_round if is_new else state.memory_since
+    kept = ClientState(model, order.head.version, order.server_round, since, memory, data)
+    kept.write(context.state)
     return reply
 
 
-def _synced_model(
-    message: Message,
-    config: ConfigRecord,
-    encoded_updates: bytes | None,
-    context: Context,
-    have: Version | None,
-    version: Version,
-    downlink: Compressor,
-    last_built: LastBuilt,
-) -> ArrayRecord | None:
-    """Return the global model; None if the updates sent do not lead to it from this client's."""
-    full = find_record(message.content, ARRAYS, ArrayRecord)
-    if full is not None:
-        return full
-    if encoded_updates is None:
+def read_order(message: Message, codec: Codec, last_round: int) -> Order:
+    """Return what a training message says.
+
+    Args:
+        message: The server's message.
+        codec: The client's own.
+        last_round: The round of the last message that the client answered with an update.
+
+    Raises:
+        ValueError: It cannot be read, is not of a later round, or was made with another codec.
+    """
+    config, head, encoded = unpack_message(message.content)
+    server_round = config["server-round"]
+    if not isinstance(server_round, int) or not 0 < server_round < 2**32:
+        raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
+    if server_round <= last_round:
+        raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
+    if head.codec != codec.digest:
+        raise ValueError(
+            f"the server compresses otherwise than this client, whose codec is {codec}: give both "
+            "the same strategy and strategy-args"
+        )
+    model = find_record(message.content, ARRAYS, ArrayRecord)
+    if model is None and encoded is None:
         raise ValueError("a message with neither updates nor the model")
-    updates = decode_updates(encoded_updates)
-    if have is None or MODEL not in context.state:
-        return None
-    missing = missing_updates(have, updates, version)
-    if missing is None:
-        return None
-    arrays = get_record(context.state, MODEL, ArrayRecord)
-    if missing:
-        if version not in last_built:
-            for built_version, built in last_built.items():
-                from_built = missing_updates(built_version, updates, version)
-                if from_built is not None and len(from_built) < len(missing):
-                    missing, arrays = from_built, built
-            arrays = _apply(missing, arrays, downlink, _buffer_names(config))
-            last_built.clear()
-            last_built[version] = arrays
-        arrays = last_built[version]
-    buffers = find_record(message.content, BUFFERS, ArrayRecord)
-    return arrays if buffers is None else array_record({**arrays, **buffers})
-
-
-def _apply(
-    updates: Sequence[ModelUpdate],
-    arrays: ArrayRecord,
-    downlink: Compressor,
-    buffers: Sequence[str],
-) -> ArrayRecord:
-    """Return the model that the updates turn ``arrays`` into; buffers stay as they are."""
-    model = from_record(arrays)
-    layout = Layout.of(split(model, buffers)[0])
-    vector = layout.flatten(model)
-    for update in updates:
-        vector += downlink.decode(update.data, layout).to_dense()
-    return to_record({**model, **layout.unflatten(vector)})
-
-
-def _buffer_names(config: ConfigRecord) -> list[str]:
-    """Return the names of the arrays that are not compressed."""
+    updates = decode_updates(encoded) if encoded is not None and model is None else None
     names = config.get(BUFFERS, [])
     assert isinstance(names, list)
-    return [str(name) for name in names]
+    buffers = find_record(message.content, BUFFERS, ArrayRecord)
+    return Order(config, server_round, head, updates, model, [*map(str, names)], buffers)
 
 
-def _memory(
-    context: Context,
+def train(
+    order: Order,
+    model: ArrayRecord,
     layout: Layout,
-    accepted: int,
-    done: _Progress,
-    uplink: Callable[[int], Compressor],
-    feedback: ErrorFeedback,
-) -> Memory | None:
-    """Return the client's memory, None for an empty one.
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+) -> tuple[Message, Vector | None]:
+    """Return the handler's reply without its trained arrays, and these, float32 (n,).
+
+    They are None where the reply has no arrays.
+
+    Raises:
+        ValueError: Training returned arrays of other names or shapes than the model's.
+    """
+    # Records of its own: other clients in this process share the model.
+    message.content = RecordDict({ARRAYS: array_record(model), CONFIG: order.config})
+    reply = call_next(message, context)
+    answer = find_record(reply.content, ARRAYS, ArrayRecord)
+    if answer is None:
+        return reply, None
+    trained = {
+        name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
+        for name, array in split(answer, order.buffers)[0].items()
+    }
+    if Layout.of(trained) != layout or len(answer) != len(model):
+        raise ValueError("training returned arrays of other names or shapes than the model's")
+    del reply.content[ARRAYS]
+    if order.buffers:
+        reply.content[BUFFERS] = array_record({name: answer[name] for name in order.buffers})
+    return reply, layout.flatten(trained)
+
+
+def settled_memory(order: Order, state: ClientState, codec: Codec, layout: Layout) -> Memory | None:
+    """Return the client's memory now that the server says what it accepted; None for an empty one.
 
     The update sent last is pending until the server names it as accepted. Otherwise its reply was
     lost, late or rejected, and the memory stays as it was before it. Where the server has accepted
     a later one than this state knows of, the state is an old copy: what it holds may have been
     counted, so it is dropped. So is an estimate that began with an update that was not accepted:
     the server has an older one, or none.
+
+    Raises:
+        ValueError: The memory is of another model.
     """
-    is_unknown = feedback.keeps_estimates and accepted < done.memory_since
-    if FEEDBACK not in context.state or accepted > done.last_round or is_unknown:
+    accepted = order.head.accepted
+    is_unknown = codec.feedback.keeps_estimates and accepted < state.memory_since
+    if state.memory is None or accepted > state.last_round or is_unknown:
         return None
-    stored = get_record(context.state, FEEDBACK, ArrayRecord)
-    memory = {name: np.frombuffer(stored[name].data, np.float32) for name in feedback.memories}
-    for name, vector in memory.items():
+    for name, vector in state.memory.items():
         if len(vector) != layout.size:
             raise ValueError(f"the {name} has {len(vector)} entries, the model {layout.size}")
-    if done.last_round != accepted:
-        return memory
-    return feedback.accepted(memory, uplink(done.last_round).decode(stored[PENDING].data, layout))
+    if state.last_round != accepted:
+        return state.memory
+    sent = codec.uplink_in(state.last_round).decode(state.pending, layout)
+    return codec.feedback.accepted(state.memory, sent)
 
 
-def _generator(config: Mapping[str, object], context: Context) -> np.random.Generator:
+def random_numbers(config: Mapping[str, object], context: Context) -> np.random.Generator:
     """Return the client's random numbers for the compressor: from seed, round and client."""
     numbers = [config.get("seed", 0), config["server-round"]]
     numbers.append(context.node_config.get("partition-id", 0))
     return np.random.default_rng([int(str(number)) for number in numbers])
 
 
-def _reply(message: Message, status: ReplyStatus, server_round: int) -> Message:
-    """Return a reply without an update."""
+def _reply_without_update(
+    message: Message, order: Order, codec: Codec, status: ReplyStatus
+) -> Message:
     content = RecordDict()
-    pack_reply(content, encode_reply(status, server_round))
+    pack_reply(content, Payload(status, codec.digest, order.server_round).encode())
     return Message(content, reply_to=message)

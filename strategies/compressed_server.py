@@ -8,7 +8,7 @@ bit; or the full model where that is smaller, or where the client is new or has 
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, BufferMean, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
+from strategies.client_state import LastBuilt
 from strategies.client_versions import ClientVersions
-from strategies.compressed_client import LastBuilt, train_compressed
-from strategies.compression import warm_up
+from strategies.codec import Codec
+from strategies.compressed_client import train_compressed
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.error_feedback import (
@@ -32,11 +33,10 @@ from strategies.compression.error_feedback import (
     NoFeedback,
     Residual,
     add,
-    check_contraction,
     check_range,
     compress,
 )
-from strategies.compression.sync_protocol import ReplyStatus, decode_reply
+from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
@@ -47,14 +47,11 @@ from strategies.reply_validation import (
     ClientUpdate,
     DivergedReplyError,
     ReplyError,
+    ResyncError,
     check_norm,
     read_arrays,
     report_of,
 )
-
-
-class ModelNeededError(ReplyError):
-    """A client could not train, because it does not have the model."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             build the strategy from the run config.
 
     Attributes:
+        codec: What both ends compress with.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -112,16 +110,11 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         client_settings: Mapping[str, float | str] | None = None,
     ) -> None:
         super().__init__()
-        self.uplink, self.downlink = uplink, downlink
-        self.feedback = Residual() if feedback is None else feedback
-        self.feedback.check_compressor(uplink)
-        if not isinstance(self.feedback, NoFeedback):
-            check_contraction("downlink", downlink)  # the server keeps a residual, too
-        self.warmup_rounds = warm_up.check_warm_up(uplink, warmup_rounds)
+        self.codec = Codec(uplink, downlink, feedback or Residual(), warmup_rounds)
         self.server_optimizer = server_optimizers.build(server_optimizer)
         self.weights = check_weights(weights)
         self.residual: Vector | None = None
-        self.update_sum = EstimateSum() if self.feedback.keeps_estimates else UpdateSum()
+        self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._client_settings = dict(client_settings or {})
         self._layout = Layout((), ())
         self._versions = ClientVersions()
@@ -137,10 +130,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             ValueError: One is not.
         """
         Layout.of(split(from_record(model), self.settings.buffers)[0])
-
-    def uplink_in(self, server_round: int) -> Compressor:
-        """Return the clients' compressor for a round, which differs in warm-up rounds."""
-        return warm_up.in_round(self.uplink, server_round, self.warmup_rounds)
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the clients' updates amount to: their weighted mean, as float32.
@@ -169,7 +158,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         for key, value in self._client_settings.items():
             config[key] = value
         nodes = list(grid.get_node_ids())
-        self.theory_bits_down = sum(map(self._download_bits, nodes))
         self._sent_updates = {node for node in nodes if self._versions.can_follow(node)}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
         return [self._message(node, configs) for node in nodes]
@@ -178,37 +166,26 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the decoded update, and the buffers.
 
         Raises:
-            ModelNeededError: The client asks for the full model.
+            ResyncError: The client asks for the full model.
             DivergedReplyError: Its training diverged.
             ReplyError: The reply must not be used for another reason.
         """
         try:
-            payload, metrics = unpack_reply(reply.content)
-            status, server_round, data = decode_reply(payload)
+            data, metrics = unpack_reply(reply.content)
+            payload = Payload.decode(data)
         except ValueError as error:
             raise ReplyError(f"undecodable update: {error}") from error
-        if server_round != self.server_round:
-            raise ReplyError(f"the reply is to round {server_round}, not {self.server_round}")
-        if status == ReplyStatus.NEEDS_MODEL:
-            raise ModelNeededError("the client lost its state; full model next round")
-        if status == ReplyStatus.DIVERGED:
-            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
-        report = report_of(reply.metadata.src_node_id, metrics, self.settings.bounds)
-        try:
-            update = self.uplink_in(server_round).decode(data, self._layout)
-            update.check(self._layout.size)
-            check_range(update)
-        except DivergedError as error:
-            raise DivergedReplyError(str(error)) from error
-        except Exception as error:  # a compressor of another package may raise or return anything
-            raise ReplyError(f"undecodable update: {error}") from error
-        anew = status == ReplyStatus.FIRST_UPDATE
-        if not anew and report.node_id not in self.update_sum:
+        node = reply.metadata.src_node_id
+        self._check_payload(node, payload)
+        report = report_of(node, metrics, self.settings.bounds)
+        update = self._decode(payload.update)
+        anew = payload.status == ReplyStatus.FIRST_UPDATE
+        if not anew and node not in self.update_sum:
             raise ReplyError("the update changes an estimate that the server does not have")
         buffers = self.buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
         if self.settings.bounds.has_norm_bound:
-            changed = self.update_sum.changed(report.node_id, update, anew=anew)
+            changed = self.update_sum.changed(node, update, anew=anew)
             norm = math.hypot(changed.norm(), l2_norm(read, from_record(buffers)))
             check_norm(norm, self.settings.bounds)
         return ClientUpdate(report, CompressedReply(update, read, anew))
@@ -229,8 +206,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """
         self._versions.confirm(self._round_nodes, self.server_round)
         data, sent = self._compress(self._server_update())
-        self._versions.append(self.server_round, data)
         vector = self._layout.flatten(model) + sent.to_dense()
+        self._versions.append(self.server_round, data, vector)
         changed = {**model, **self._layout.unflatten(vector), **self._buffer_mean.result()}
         self._model_fingerprint = _fingerprint(changed)
         return changed
@@ -242,28 +219,24 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
-        """Send a client that asks for the model all of it next time.
-
-        One that was just sent all of it and still asks does not count as resyncing: its next round
-        would be no different.
-        """
-        if isinstance(error, ModelNeededError):
+        """Send a client that asks for the model all of it next time."""
+        if isinstance(error, ResyncError):
             self._versions.forget_model(node_id)
-            self.num_resyncing += node_id in self._sent_updates
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
     ) -> Message:
         """Keep the client's copy of the model in step, and send its compressed update."""
-        return train_compressed(
-            message, context, call_next, self.uplink_in, self.downlink, self.feedback,
-            self._last_built,
-        )  # fmt: skip
+        return train_compressed(message, context, call_next, self.codec, self._last_built)
+
+    def round_bits(self, messages: Sequence[Message]) -> float:
+        """Return the formula's bits of the updates that clients lack, at most the model's each."""
+        return sum(self._download_bits(one.metadata.dst_node_id) for one in messages)
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
         buffers = model_bits(self.buffers(self.model))
-        return self.uplink_in(self.server_round).expected_bits_of(self._layout) + buffers
+        return self.codec.uplink_in(self.server_round).expected_bits_of(self._layout) + buffers
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
         """Return twice the uplink compressor's formula for one update, at most the model's bytes.
@@ -271,7 +244,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         Golomb codes of unlucky positions take half as much again as the mean.
         """
         layout = Layout(tuple(model), tuple(tuple(array.shape) for array in model.values()))
-        most = math.ceil(2 * self.uplink_in(1).expected_bits_of(layout) / 8)
+        most = math.ceil(2 * self.codec.uplink_in(1).expected_bits_of(layout) / 8)
         buffers = sum(len(array.data) for array in self.buffers(model).values())
         return min(most + buffers, super().max_reply_bytes(model))
 
@@ -279,7 +252,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Send every client the full model next time, and let estimates begin anew."""
         self._versions.forget_models()
         self.update_sum.forget_clients()
-        if self.feedback.keeps_estimates:
+        if self.codec.feedback.keeps_estimates:
             self._versions.forget_all_accepted()
 
     def forget_client(self, node_id: int) -> None:
@@ -289,12 +262,44 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         by it.
         """
         self.update_sum.forget_client(node_id)
-        if self.feedback.keeps_estimates:
+        if self.codec.feedback.keeps_estimates:
             self._versions.forget_accepted(node_id)
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
-        return count * self.downlink.expected_bits_of(self._layout)
+        return count * self.codec.downlink.expected_bits_of(self._layout)
+
+    def _check_payload(self, node: int, payload: Payload) -> None:
+        """Check that a reply's payload brings an update of this round, made with this codec."""
+        if payload.codec != self.codec.digest:
+            raise ReplyError(
+                "the client compresses otherwise than the server; give both the same strategy-args "
+                f"(here {self.codec})"
+            )
+        if payload.server_round != self.server_round:
+            raise ReplyError(
+                f"the reply is to round {payload.server_round}, not {self.server_round}"
+            )
+        if payload.status == ReplyStatus.NEEDS_MODEL:
+            if node not in self._sent_updates:
+                raise ReplyError("the client asks for the model, which it was just sent")
+            raise ResyncError("the client lost its state; full model next round")
+        if payload.status == ReplyStatus.DIVERGED:
+            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
+        if payload.status == ReplyStatus.FIRST_UPDATE and not self.codec.feedback.keeps_estimates:
+            raise ReplyError("the update begins an estimate, which this error feedback has none of")
+
+    def _decode(self, data: bytes) -> Update:
+        """Return a client's update, all of whose values are in range."""
+        try:
+            update = self.codec.uplink_in(self.server_round).decode(data, self._layout)
+            update.check(self._layout.size)
+            check_range(update)
+        except DivergedError as error:
+            raise DivergedReplyError(str(error)) from error
+        except Exception as error:  # a compressor of another package may raise or return anything
+            raise ReplyError(f"undecodable update: {error}") from error
+        return update
 
     def _server_update(self) -> Vector:
         """Return what the round's updates amount to: the change of the model, float32 (n,)."""
@@ -309,20 +314,20 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         total = update if self.residual is None else add(update, self.residual)
         # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
         rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
-        data, sent = compress(total, self.downlink, self._layout, rng)
-        if not isinstance(self.feedback, NoFeedback):
+        data, sent = compress(total, self.codec.downlink, self._layout, rng)
+        if not isinstance(self.codec.feedback, NoFeedback):
             self.residual = total - sent.to_dense()
         return data, sent
 
     def _start_from(self, model: Arrays, number: int) -> None:
         """Take over a model that this strategy did not make: no client has it yet."""
         self._layout = Layout.of(split(model, self.settings.buffers)[0])
-        self._versions.start_from(number, self._layout.flatten(model).tobytes())
+        self._versions.start_from(number, self._layout.flatten(model))
         self._model_fingerprint = _fingerprint(model)
 
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
-        head = self._versions.head(node)
+        head = self._versions.head(node, self.codec.digest)
         version = self._versions.version(node) if node in self._sent_updates else None
         if (head.accepted, version) not in configs:
             updates = None if version is None else self._versions.updates_since(version)

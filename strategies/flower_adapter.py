@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     MultiKrum,
@@ -19,7 +20,7 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import FederatedStrategy, model_bits
+from strategies.base import FederatedStrategy
 from strategies.client_metrics import accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.flower_log import as_debug_messages, logger
@@ -37,7 +38,6 @@ from strategies.reply_validation import (
     ClientReport,
     ClientUpdate,
     ReplyError,
-    read_report,
     validate_arrays,
 )
 
@@ -48,14 +48,16 @@ ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 NORM_BIT = "norm_bit"
+PRIVATE = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
 
 
 class StrategyError(RuntimeError):
     """A strategy written for Flower failed; the cause, if there is one, is what it raised."""
-
-
-class ModelNotFiniteError(ReplyError):
-    """Valid replies of which the strategy made a model with NaN or infinite values."""
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
@@ -74,6 +76,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         super().__init__()
         self.inner = inner
         self._metrics: MetricRecord | None = None
+        self._evaluated: list[Message] = []
         self.reset()
 
     def configure_train(
@@ -90,7 +93,6 @@ class FlowerAdapter(FederatedStrategy[Message]):
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
         if server_round == 1:
             check_krum(self.inner, len(messages))
-        self.theory_bits_down = len(messages) * model_bits(arrays)
         return self._with_buffers(messages, arrays)
 
     def validate(self, reply: Message) -> ClientUpdate[Message]:
@@ -121,10 +123,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def finalize(self, model: Arrays) -> Arrays | None:
         """Return the inner strategy's model, in the dtypes of ``model``.
 
-        FedAdam and others return float64. None, and the replies count as rejected, where the model
-        would not be finite: finite replies can overflow in what a strategy computes of them.
+        FedAdam and others return float64.
 
         Raises:
+            ReplyError: The model would not be finite: finite replies can overflow in what a
+                strategy computes of them.
             StrategyError: The inner strategy failed.
         """
         reports = [update.report for update in self._updates]
@@ -142,14 +145,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 for name, like in split(model, self.settings.buffers)[0].items()
             }
         if not all(np.isfinite(array).all() for array in new.values()):
-            error = ModelNotFiniteError(
-                f"the model that {type(self.inner).__name__} made of the replies is not finite"
-            )
-            self.rejected |= {report.node_id: error for report in reports}
             for one, attributes in before:  # Flower's replace what they keep, such as momentum
                 vars(one).update(attributes)
-            logger.warning("round %d: all replies rejected: %s", self.server_round, error)
-            return None
+            raise ReplyError(
+                f"the model that {type(self.inner).__name__} made of the replies is not finite"
+            )
         return {**model, **new, **self._buffer_mean.result()}
 
     def reset(self) -> None:
@@ -171,27 +171,25 @@ class FlowerAdapter(FederatedStrategy[Message]):
             messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Return the inner strategy's metrics of the valid replies, and the spread of accuracies.
+    def read_evaluation(self, reply: Message) -> ClientReport:
+        """Return the report, and keep the reply for the inner strategy.
 
-        None where no reply is valid.
+        Raises:
+            ReplyError: The reply must not be used.
         """
-        valid: list[Message] = []
+        report = super().read_evaluation(reply)
+        check_weight(report, self.inner)
+        self._evaluated.append(reply)
+        return report
 
-        def read(reply: Message) -> ClientReport:
-            report = read_report(reply, self.settings.bounds)
-            check_weight(report, self.inner)
-            valid.append(reply)
-            return report
-
-        reports = self.screen(server_round, replies, read)
-        if not reports:
-            return None
-        aliases = keep_shared(valid, reports, self.inner)
+    def evaluation_metrics(
+        self, server_round: int, reports: Sequence[ClientReport]
+    ) -> MetricRecord:
+        """Return the inner strategy's metrics, and the spread of accuracies."""
+        replies, self._evaluated = self._evaluated, []
+        aliases = keep_shared(replies, reports, self.inner)
         with self._calling_inner():
-            metrics = self.inner.aggregate_evaluate(server_round, valid)
+            metrics = self.inner.aggregate_evaluate(server_round, replies)
         return MetricRecord({**(without(metrics, aliases) or {}), **accuracy_spread(reports)})
 
     def summary(self) -> None:
@@ -200,7 +198,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         logger.info("%s: %s", type(self.inner).__name__, first_line)
         with as_debug_messages():
             self.inner.summary()
-        if self.settings.buffers and type(self.inner).__name__.startswith("DifferentialPrivacy"):
+        if self.settings.buffers and isinstance(self.inner, PRIVATE):
             names = ", ".join(self.settings.buffers)
             logger.warning("without clipping and noise, as means of the clients': %s", names)
 

@@ -55,6 +55,10 @@ class ReplyError(ValueError):
         super().__init__(shorten(printable(" ".join(reason.split()))))
 
 
+class ResyncError(ReplyError):
+    """A reply of a client that lost its state; it gets the full model in its next round."""
+
+
 class DivergedReplyError(ReplyError):
     """A reply whose training diverged: its values are NaN, infinite or out of range."""
 

@@ -1,7 +1,7 @@
 """The messages of one round: sent to its cohort, and their replies in the clients' order."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from flwr.app import Message
@@ -26,18 +26,10 @@ class RoundMessenger:
         grid: Carries the messages.
         nodes: The connected nodes.
         plan: How many clients take part, and how long they are waited for.
-        rejected: Returns the nodes whose replies, of those yielded so far in this round, were
-            rejected.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        nodes: NodeRegistry,
-        plan: TrainingPlan,
-        rejected: Callable[[], Collection[int]],
-    ) -> None:
-        self._grid, self._nodes, self._plan, self._rejected = grid, nodes, plan, rejected
+    def __init__(self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan) -> None:
+        self._grid, self._nodes, self._plan = grid, nodes, plan
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
@@ -65,7 +57,7 @@ class RoundMessenger:
                 # all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
-        return SentMessages(cohort, messages, ids, timeout, enough, self._late, self._rejected)
+        return SentMessages(cohort, messages, ids, timeout, enough, self._late)
 
     def _num_wanted(self, purpose: str) -> int:
         plan = self._plan
@@ -97,7 +89,6 @@ class SentMessages:
         enough: Usable replies after which the others are no longer waited for.
         late: Gets the ids of the messages whose replies were no longer waited for, and when they
             expire, in seconds of the epoch.
-        rejected: Returns the nodes whose replies, of those yielded so far, were rejected.
 
     Attributes:
         num_sent: How many messages were sent.
@@ -115,10 +106,9 @@ class SentMessages:
         timeout: float | None,
         enough: int,
         late: dict[str, float],
-        rejected: Callable[[], Collection[int]],
     ) -> None:
         self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
-        self._rejected = rejected
+        self._rejected: set[int] = set()
         self.unanswered: dict[int, str] = {}
         self._nodes: dict[str, int] = {}
         self._expiry: dict[str, float] = {}
@@ -161,6 +151,10 @@ class SentMessages:
             if self._usable < self._enough:
                 self.unanswered[self._nodes[message_id]] = "no reply in time"
 
+    def reject(self, node: int) -> None:
+        """Do not count the reply that was just yielded as usable."""
+        self._rejected.add(node)
+
     def _accept_all(self, arrived: dict[str, Message], pending: list[str]) -> Iterator[Message]:
         """Yield the replies that have come, in the order of ``pending``; empty ``arrived``."""
         for message_id in [one for one in pending if one in arrived]:
@@ -172,7 +166,7 @@ class SentMessages:
         if reply.metadata.src_node_id == node:
             self.bytes_up += message_bytes(reply)
             yield reply
-            self._usable += not reply.has_error() and node not in self._rejected()
+            self._usable += not reply.has_error() and node not in self._rejected
         elif reply.has_error():
             self.unanswered[node] = error_reason(reply.error)
         else:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -15,7 +15,7 @@ from fedavg_app.server.evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
-from strategies.base import FederatedStrategy
+from strategies.base import FederatedStrategy, RoundOutcome
 from strategies.reply_validation import DivergedReplyError, ReplyError
 
 logger = logging.getLogger("fedavg_app.training_loop")
@@ -54,12 +54,11 @@ class TrainingLoop:
         completed: Sequence[RoundMetrics] = (),
     ) -> None:
         self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
-        self._messenger = RoundMessenger(grid, nodes, plan, lambda: strategy.rejected)
+        self._messenger = RoundMessenger(grid, nodes, plan)
         self._client_config, self._evaluate = client_config, evaluate
         self._on_round_end = on_round_end
         self._history = list(completed)
-        self._train_errors: dict[int, ReplyError] = {}  # of the last round, by node
-        self._lost_most = False  # whether the last round lost more than half of its clients
+        self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 
     def run(self) -> TrainingResult:
         """Run the rounds.
@@ -76,13 +75,13 @@ class TrainingLoop:
             self._end_round(self._evaluate_initial_model())
         first, empty_rounds, poor_rounds = self._history[-1].round, 0, 0
         while not self._plan.ends_after(self._history):
-            metrics, changed = self._run_round(self._history[-1].round + 1)
+            metrics, outcome, lost_most = self._run_round(self._history[-1].round + 1)
             self._end_round(metrics)
-            if not self._strategy.num_resyncing:
-                poor_rounds = poor_rounds + 1 if self._lost_most else 0
-            if changed:
+            if not outcome.num_resyncing:
+                poor_rounds = poor_rounds + 1 if lost_most else 0
+            if outcome.model is not None:
                 empty_rounds = 0
-            elif not self._strategy.num_resyncing:
+            elif not outcome.num_resyncing:
                 empty_rounds += 1
             if empty_rounds == MAX_EMPTY_ROUNDS:
                 raise self._no_replies(empty_rounds)
@@ -98,8 +97,8 @@ class TrainingLoop:
         seconds = time.monotonic() - started
         return RoundMetrics(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
 
-    def _run_round(self, server_round: int) -> tuple[RoundMetrics, bool]:
-        """Run one round; return its metrics, and whether it changed the model."""
+    def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
+        """Run one round; return its metrics, outcome, and whether it lost most of its clients."""
         started = time.monotonic()
         self._nodes.wait_for_any(self._plan.node_timeout)
         learning_rate = self._plan.rate(server_round)
@@ -109,14 +108,14 @@ class TrainingLoop:
         for node in self._nodes.take_replaced():
             self._strategy.forget_client(node)
         messages = list(self._strategy.configure_train(server_round, self._model, config, cohort))
+        formula_bits_down = self._strategy.round_bits(messages)
         sent = self._messenger.send(cohort, messages, "train")
-        new_model, metrics = self._strategy.aggregate_train(server_round, sent.replies())
-        self._train_errors = dict(self._strategy.rejected)
-        self._lost_most = 2 * len(self._train_errors | sent.unanswered) > len(messages)
-        rejected = self._nodes.take_refusals() | sent.unanswered
-        rejected |= {node: str(error) for node, error in self._train_errors.items()}
-        if new_model is not None:
-            self._model = new_model
+        outcome = self._strategy.finish_round(server_round, sent.replies(), sent.reject)
+        self._train_errors = outcome.rejected
+        lost_most = 2 * len(outcome.rejected.keys() | sent.unanswered.keys()) > len(messages)
+        rejected = self._nodes.take_refusals() | sent.unanswered | reasons(outcome)
+        if outcome.model is not None:
+            self._model = outcome.model
 
         due = server_round % self._plan.evaluate_every == 0 or server_round == self._plan.num_rounds
         client_metrics: dict[str, float] = {}
@@ -131,17 +130,17 @@ class TrainingLoop:
             participants=sent.num_sent,
             rejected=rejected,
             learning_rate=learning_rate,
-            train_loss=_scalars(metrics).get("train-loss"),
+            train_loss=_scalars(outcome.metrics).get("train-loss"),
             test_loss=test_loss,
             accuracy=accuracy,
             client_metrics=client_metrics,
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
-            theory_bits_down=self._strategy.theory_bits_down,
-            theory_bits_up=self._strategy.theory_bits_up,
+            theory_bits_down=formula_bits_down,
+            theory_bits_up=outcome.formula_bits_up,
             seconds=time.monotonic() - started,
         )
-        return round_metrics, new_model is not None
+        return round_metrics, outcome, lost_most
 
     def _evaluate_on_clients(
         self, server_round: int, config: ConfigRecord
@@ -150,9 +149,8 @@ class TrainingLoop:
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self._strategy.configure_evaluate(server_round, self._model, config, cohort)
         sent = self._messenger.send(cohort, list(messages), "evaluate")
-        metrics = self._strategy.aggregate_evaluate(server_round, sent.replies())
-        rejected = {node: str(error) for node, error in self._strategy.rejected.items()}
-        return _scalars(metrics), sent.unanswered | rejected
+        outcome = self._strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
+        return _scalars(outcome.metrics), sent.unanswered | reasons(outcome)
 
     def _end_round(self, metrics: RoundMetrics) -> None:
         before = self._history[-1] if self._history else None
@@ -184,6 +182,11 @@ def make_result(
     target = plan.target_accuracy
     reached = rounds_to_target(accuracy_curve(history), target) if target else None
     return TrainingResult(history, model, reached)
+
+
+def reasons(outcome: RoundOutcome) -> dict[int, str]:
+    """Return why replies were rejected, as text by node id."""
+    return {node: str(error) for node, error in outcome.rejected.items()}
 
 
 def _scalars(metrics: MetricRecord | None) -> dict[str, float]:

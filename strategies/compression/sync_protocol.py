@@ -1,24 +1,23 @@
 """The bytes that keep clients' copies of the global model equal to the server's.
 
 docs/protocol.md specifies them for other languages. A *version* of the global model is the number
-of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of the model from
-which the server's history starts, continued with the bytes of every update since.
+of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of its trained
+arrays' bytes. So a client that decodes an update to other values than the server notices at once.
 """
 
 import struct
 import zlib
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from strategies.compression.decoded_update import DecodeError
+from strategies.compression.decoded_update import DecodeError, Vector
 
-PROTOCOL = 4
+PROTOCOL = 5
 
-_HEAD = struct.Struct("<BIII")
+_HEAD = struct.Struct("<BIIII")
 _UPDATE = struct.Struct("<II")
-_REPLY = struct.Struct("<BBI")
+_REPLY = struct.Struct("<BBII")
 
 
 class ReplyStatus(IntEnum):
@@ -50,9 +49,10 @@ class Version:
     number: int
     fingerprint: int
 
-    def after(self, number: int, update: bytes) -> "Version":
-        """Return the version that ``update``, made in round ``number``, turns this one into."""
-        return Version(number, zlib.crc32(update, self.fingerprint))
+    @classmethod
+    def of(cls, number: int, vector: Vector) -> "Version":
+        """Return the version of the model that a round made, float32 (n,)."""
+        return cls(number, zlib.crc32(vector.astype("<f4", copy=False).tobytes()))
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,19 @@ class Head:
     """The head of a training message.
 
     Attributes:
+        codec: The digest of what both ends compress with (`strategies.codec`).
         accepted: The last round whose update from this client was accepted, 0 for none.
         version: What the client's model must be once it has read the message.
     """
 
+    codec: int
     accepted: int
     version: Version
 
     def encode(self) -> bytes:
-        """Return the head's 13 bytes."""
-        return _HEAD.pack(PROTOCOL, self.accepted, self.version.number, self.version.fingerprint)
+        """Return the head's 17 bytes."""
+        version = self.version.number, self.version.fingerprint
+        return _HEAD.pack(PROTOCOL, self.codec, self.accepted, *version)
 
     @classmethod
     def decode(cls, data: bytes) -> "Head":
@@ -80,9 +83,9 @@ class Head:
         """
         if len(data) != _HEAD.size:
             raise DecodeError(f"the head has {len(data)} bytes, not {_HEAD.size}")
-        protocol, accepted, number, fingerprint = _HEAD.unpack(data)
+        protocol, codec, accepted, number, fingerprint = _HEAD.unpack(data)
         _check_protocol(protocol)
-        return cls(accepted, Version(number, fingerprint))
+        return cls(codec, accepted, Version(number, fingerprint))
 
 
 @dataclass(frozen=True)
@@ -123,17 +126,6 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
     return updates
 
 
-def missing_updates(
-    have: Version, updates: Sequence[ModelUpdate], version: Version
-) -> list[ModelUpdate] | None:
-    """Return the updates that lead from ``have`` to ``version``; None where they do not."""
-    missing = [update for update in updates if update.number > have.number]
-    reached = have
-    for update in missing:
-        reached = reached.after(update.number, update.data)
-    return missing if reached == version else None
-
-
 class UpdateHistory:
     """The server's last updates of the global model, for clients that missed some.
 
@@ -141,23 +133,23 @@ class UpdateHistory:
 
     Args:
         number: The round that made the model from which the history starts.
-        model: That model's bytes.
+        vector: That model, float32 (n,).
 
     Attributes:
         version: The current version.
         count: How many updates there have been, those no longer kept included.
     """
 
-    def __init__(self, number: int, model: bytes) -> None:
-        self.version = Version(number, zlib.crc32(model))
+    def __init__(self, number: int, vector: Vector) -> None:
+        self.version = Version.of(number, vector)
         self.count = 0
         self._oldest = number  # the version that the first update kept leads on from
-        self._max_bytes = len(model)
+        self._max_bytes = vector.nbytes
         self._updates: deque[ModelUpdate] = deque()
 
-    def append(self, number: int, data: bytes) -> None:
-        """Add the update of a round."""
-        self.version = self.version.after(number, data)
+    def append(self, number: int, data: bytes, vector: Vector) -> None:
+        """Add the update of a round, which led to the model ``vector``."""
+        self.version = Version.of(number, vector)
         self.count += 1
         self._updates.append(ModelUpdate(number, data))
         while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
@@ -172,28 +164,46 @@ class UpdateHistory:
         return b"".join(update.encode() for update in self._updates if update.number > number)
 
 
-def encode_reply(status: ReplyStatus, server_round: int, update: bytes = b"") -> bytes:
-    """Return a client's payload: protocol, status, the round that it answers, its update."""
-    return _REPLY.pack(PROTOCOL, status, server_round) + update
+@dataclass(frozen=True)
+class Payload:
+    """What a client's reply says.
 
-
-def decode_reply(data: bytes) -> tuple[ReplyStatus, int, bytes]:
-    """Return (status, round, the update's bytes) of a client's payload.
-
-    Raises:
-        DecodeError: Too short, another protocol, an unknown status, or bytes after a status that
-            has no update.
+    Attributes:
+        status: Whether an update follows.
+        codec: The digest of what the client compresses with.
+        server_round: The round that it answers.
+        update: The encoded update; empty without one.
     """
-    if len(data) < _REPLY.size:
-        raise DecodeError(f"the payload has {len(data)} bytes, its head alone takes {_REPLY.size}")
-    protocol, status, server_round = _REPLY.unpack_from(data)
-    _check_protocol(protocol)
-    if status not in list(ReplyStatus):
-        raise DecodeError(f"unknown status {status}")
-    update = data[_REPLY.size :]
-    if update and status not in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE):
-        raise DecodeError(f"{len(update)} bytes follow a status without an update")
-    return ReplyStatus(status), server_round, update
+
+    status: ReplyStatus
+    codec: int
+    server_round: int
+    update: bytes = b""
+
+    def encode(self) -> bytes:
+        """Return 10 bytes and the update."""
+        return _REPLY.pack(PROTOCOL, self.status, self.codec, self.server_round) + self.update
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Payload":
+        """Return the payload that the bytes encode.
+
+        Raises:
+            DecodeError: Too short, another protocol, an unknown status, or bytes after a status
+                that has no update.
+        """
+        if len(data) < _REPLY.size:
+            raise DecodeError(
+                f"the payload has {len(data)} bytes, its head alone takes {_REPLY.size}"
+            )
+        protocol, status, codec, server_round = _REPLY.unpack_from(data)
+        _check_protocol(protocol)
+        if status not in list(ReplyStatus):
+            raise DecodeError(f"unknown status {status}")
+        update = data[_REPLY.size :]
+        if update and status not in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE):
+            raise DecodeError(f"{len(update)} bytes follow a status without an update")
+        return cls(ReplyStatus(status), codec, server_round, update)
 
 
 def _check_protocol(protocol: int) -> None:

@@ -36,10 +36,10 @@ def test_compressed_run_learns_and_counts_what_it_sends(name):
 
 def test_bytes_of_a_reply_are_those_of_its_payload_and_metrics():
     _, result = train(strategy="stc", num_server_rounds=3, local_steps=1)
-    # k = ceil(7840 / 400) + 1 = 21 entries; 6 head, 5 for b and k, 2 magnitudes, 2 bits at least
+    # k = ceil(7840 / 400) + 1 = 21 entries; 10 head, 5 for b and k, 2 magnitudes, 2 bits at least
     # and 12 at most an entry (b* = 8: 8 + 1 + sign, and 31 ones at most in all).
-    least = 5 * (6 + 5 + 8 + (21 * 10) // 8)
-    most = 5 * (6 + 5 + 8 + (21 * 10 + 31) // 8 + 1)
+    least = 5 * (10 + 5 + 8 + (21 * 10) // 8)
+    most = 5 * (10 + 5 + 8 + (21 * 10 + 31) // 8 + 1)
     named = 5 * (len("payload") + len("num-examples") + 8 + len("train-loss") + 8)
     for metrics in result.history[1:]:
         assert least <= metrics.bytes_up - named <= most

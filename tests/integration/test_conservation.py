@@ -83,7 +83,7 @@ def test_lost_replies_and_lost_states_cost_little_and_no_accepted_update_is_lost
     reasons = [reason for metrics in result.history for reason in metrics.rejected.values()]
     assert grid.num_dropped > 200
     assert grid.num_restarted > 40
-    sends_updates = not isinstance(check.strategy.downlink, Float32)
+    sends_updates = not isinstance(check.strategy.codec.downlink, Float32)
     assert (sum("full model next round" in reason for reason in reasons) > 10) == sends_updates
     assert result.history[-1].accuracy > reliable.history[-1].accuracy - 0.05
     if name == "signsgd":  # its model moves by the votes' signs times the step

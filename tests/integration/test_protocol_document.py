@@ -94,6 +94,12 @@ def signs(data, scope):
 
 
 FORMS = {"stc": ternary, "topk": sparse, "signsgd": signs}
+# What the digest is of, for a share of 0.1 up and 0.05 down.
+CODECS = {
+    "stc": "Ternary(sparsity=0.1, scope='{0}') Ternary(sparsity=0.05, scope='{0}') Residual() 0",
+    "topk": "Sparse(sparsity=0.1, scope='{0}') Sparse(sparsity=0.05, scope='{0}') Residual() 0",
+    "signsgd": "Sign(step=1.0) Sign(step=0.0002) NoFeedback() 0",
+}
 
 
 def vector_of(record):
@@ -103,17 +109,20 @@ def vector_of(record):
 class DocumentedClient:
     """Keeps a model, a version and nothing else; reads messages as the document says."""
 
-    def __init__(self, form):
-        self.form, self.model, self.version, self.updates = form, None, None, []
+    def __init__(self, form, codec):
+        self.form, self.codec = form, codec
+        self.model, self.version = None, None
 
     def read(self, content):
-        protocol, accepted, number, fingerprint = struct.unpack("<BIII", content["config"]["head"])
-        assert protocol == 4
+        head = struct.unpack("<BIIII", content["config"]["head"])
+        protocol, codec, accepted, number, fingerprint = head
+        assert (protocol, codec) == (5, self.codec)
         if "arrays" in content:
             assert set(content) == {"config", "arrays"}
             assert "updates" not in content["config"]
             self.model = vector_of(content["arrays"])
-            self.version = (number, fingerprint)
+            self.version = (number, zlib.crc32(self.model.tobytes()))
+            assert self.version == (number, fingerprint)
             return accepted
         assert set(content) == {"config"}
         data = content["config"]["updates"]
@@ -125,7 +134,7 @@ class DocumentedClient:
             if leads_to > self.version[0]:
                 scope = content["config"].get("scope")
                 self.model = self.model + self.form(update, scope)
-                self.version = (leads_to, zlib.crc32(update, self.version[1]))
+                self.version = (leads_to, zlib.crc32(self.model.tobytes()))
         assert self.version == (number, fingerprint)
         return accepted
 
@@ -160,7 +169,8 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
         {key: Array(rng.normal(size=shape).astype(np.float32)) for key, shape in SHAPES.items()}
     )
     contexts = [Context(1, node, {}, RecordDict(), {}) for node in (10, 11, 12)]
-    readers = [DocumentedClient(FORMS[name]) for _ in contexts]
+    codec = zlib.crc32(CODECS[name].format(scope).encode())
+    readers = [DocumentedClient(FORMS[name], codec) for _ in contexts]
     accepted_in = [0, 0, 0]
     chains = 0
     for server_round in range(1, ROUNDS + 1):
@@ -182,8 +192,8 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             assert set(record) == {"payload", "num-examples"}
             assert (type(record), record["num-examples"]) == (ConfigRecord, 5)
             payload = record["payload"]
-            assert struct.unpack_from("<BBI", payload) == (4, 0, server_round)
-            updates.append(FORMS[name](payload[6:], settings.get("scope")))
+            assert struct.unpack_from("<BBII", payload) == (5, 0, codec, server_round)
+            updates.append(FORMS[name](payload[10:], settings.get("scope")))
             replies.append(reply)
             accepted_in[i] = server_round
         model, _ = strategy.aggregate_train(server_round, replies)
@@ -208,7 +218,8 @@ def test_client_that_lost_its_model_asks_for_it():
         reply = mod(message, context, training(change))
         if server_round == 2:
             assert set(reply.content) == {"update"}
-            assert dict(reply.content["update"]) == {"payload": bytes([4, 1, 2, 0, 0, 0])}
-        arrays, _ = strategy.aggregate_train(server_round, [reply])
-        model = arrays if arrays is not None else model
-    assert 10 not in strategy.rejected
+            assert bytes([5, 1]) == reply.content["update"]["payload"][:2]
+            assert reply.content["update"]["payload"][6:] == bytes([2, 0, 0, 0])
+        outcome = strategy.finish_round(server_round, [reply])
+        model = outcome.model or model
+    assert not outcome.rejected

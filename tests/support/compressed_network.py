@@ -4,6 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 import strategies
+from strategies.compression.sync_protocol import Payload
 from strategies.compression.vector_layout import Layout
 from tests.support.replies import cohort
 
@@ -11,8 +12,8 @@ SHAPES = {"weight": (9, 13), "bias": (13,), "scale": ()}
 BLOCKS = (117, 13, 1)
 SIZE = sum(BLOCKS)
 FIRST_NODE = 10
-# Of a reply's payload: protocol, status and round.
-REPLY_HEAD_BYTES = 6
+# Of a reply's payload: protocol, status, codec and round.
+REPLY_HEAD_BYTES = 10
 
 
 def flatten(arrays):
@@ -49,6 +50,8 @@ class Network:
         contexts: The clients' contexts.
         trained_from: By client, the vector from which its last training started.
         round: The number of the last round configured.
+        bits_down: What its messages cost by formula.
+        outcome: The `RoundOutcome` of the last round aggregated.
     """
 
     def __init__(self, name, clients=4, seed=0, settings=None, **arguments):
@@ -70,7 +73,20 @@ class Network:
         """Begin a round; return its messages to these clients."""
         self.round += 1
         grid = cohort(*(FIRST_NODE + client for client in clients))
-        return self.strategy.configure_train(self.round, self.model, ConfigRecord(config), grid)
+        config = ConfigRecord(config)
+        messages = list(self.strategy.configure_train(self.round, self.model, config, grid))
+        self.bits_down = self.strategy.round_bits(messages)
+        return messages
+
+    @property
+    def layout(self):
+        return Layout(tuple(SHAPES), tuple(SHAPES.values()))
+
+    def reply_with(self, status, update=b"", server_round=None):
+        """Return the payload of a reply to the current round, or to another."""
+        codec = self.strategy.codec.digest
+        server_round = self.round if server_round is None else server_round
+        return Payload(status, codec, server_round, update).encode()
 
     def train(self, message, change, num_examples=1):
         """Return the client's reply to a message; its training adds ``change``, a vector."""
@@ -86,8 +102,8 @@ class Network:
         return self.client_mod(message, self.contexts[client], fit)
 
     def aggregate(self, replies):
-        arrays, _ = self.strategy.aggregate_train(self.round, replies)
-        self.model = self.model if arrays is None else arrays
+        self.outcome = self.strategy.finish_round(self.round, replies)
+        self.model = self.outcome.model or self.model
 
     def run_round(self, changes, num_examples=None):
         """Run one round with a change per client (a dict); return the replies."""
@@ -108,11 +124,10 @@ class Network:
         stored = dict(self.contexts[client].state["error-feedback"])
         pending = stored.pop("pending").data
         memory = {name: np.frombuffer(array.data, np.float32) for name, array in stored.items()}
-        strategy, layout = self.strategy, Layout(tuple(SHAPES), tuple(SHAPES.values()))
+        codec = self.strategy.codec
         last_round = self.contexts[client].state["synced-version"]["round"]
-        return strategy.feedback.accepted(
-            memory, strategy.uplink_in(last_round).decode(pending, layout)
-        )
+        sent = codec.uplink_in(last_round).decode(pending, self.layout)
+        return codec.feedback.accepted(memory, sent)
 
     def residual(self, client):
         return self.memory(client)["residual"]

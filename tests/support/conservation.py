@@ -15,7 +15,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays
-from strategies.compressed_client import FEEDBACK, VERSION
+from strategies.client_state import FEEDBACK, VERSION
 from strategies.compressed_server import CompressedReply, CompressedStrategy
 from strategies.compression.update_sum import EstimateSum
 from strategies.flower_arrays import from_record, get_record
@@ -72,7 +72,7 @@ class ConservationCheck:
 
         NaN where clients keep neither, or a momentum, which enters the residual as well.
         """
-        if self.strategy.feedback.memories not in [("residual",), ("estimate",)]:
+        if self.strategy.codec.feedback.memories not in [("residual",), ("estimate",)]:
             return float("nan")
         errors = []
         for context in contexts:
@@ -82,13 +82,13 @@ class ConservationCheck:
                 assert isinstance(sums, EstimateSum)
                 errors.append(_largest(sums[node] - self._estimates[node]))
             if FEEDBACK in context.state:
-                (name,) = self.strategy.feedback.memories
+                (name,) = self.strategy.codec.feedback.memories
                 kept = get_record(context.state, FEEDBACK, ArrayRecord)[name]
                 errors.append(_largest(self._memory(node) - np.frombuffer(kept.data, np.float32)))
         return max(errors)
 
     def _memory(self, node: int) -> Sum | float:
-        if self.strategy.feedback.keeps_estimates:
+        if self.strategy.codec.feedback.keeps_estimates:
             return self._settled[node]
         return self._trained[node] - self._settled[node]
 
@@ -97,7 +97,9 @@ class ConservationCheck:
         self._accumulate(update)
 
     def _note_round(self, model: Arrays) -> Arrays:
-        counted: dict[int, Sum] = self._estimates if self.strategy.feedback.keeps_estimates else {}
+        counted: dict[int, Sum] = (
+            self._estimates if self.strategy.codec.feedback.keeps_estimates else {}
+        )
         for update in self._round:
             node, sent = update.report.node_id, update.content.update.to_dense().astype(np.float64)
             self._accepted[node] = self._accepted[node] + sent

@@ -10,11 +10,10 @@ from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (
     Head,
     ModelUpdate,
+    Payload,
     ReplyStatus,
     Version,
-    decode_reply,
     decode_updates,
-    encode_reply,
 )
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import generator, layout_of
@@ -60,17 +59,19 @@ def decoder_cases(seed=11):
             compressor, fields = ANY_SPARSITY[form]
             all_payloads += payloads
             yield form, _decoder(compressor, layout), _check(form, layout), payloads, fields
-    chains, replies = [b""], [encode_reply(ReplyStatus.NEEDS_MODEL, 0)]
-    replies.append(encode_reply(ReplyStatus.DIVERGED, 7))
+    chains, replies = [b""], [Payload(ReplyStatus.NEEDS_MODEL, 9, 0).encode()]
+    replies.append(Payload(ReplyStatus.DIVERGED, 9, 7).encode())
     for length in (1, 2, 5):
         chosen = [all_payloads[int(i)] for i in rng.integers(len(all_payloads), size=length)]
         chain = [ModelUpdate(3 * i + 1, data).encode() for i, data in enumerate(chosen)]
         chains.append(b"".join(chain))
-        replies.append(encode_reply(ReplyStatus.UPDATE, length, chosen[0]))
+        replies.append(Payload(ReplyStatus.UPDATE, 9, length, chosen[0]).encode())
     yield "updates", decode_updates, _check_updates, chains, [(0, "I"), (4, "I")]
-    yield "reply", decode_reply, _check_reply, replies, [(0, "B"), (1, "B"), (2, "I")]
-    heads = [Head(3, Version(4, 12345)).encode(), Head(0, Version(0, 2**32 - 1)).encode()]
-    yield "head", Head.decode, _check_head, heads, [(0, "B"), (1, "I"), (5, "I"), (9, "I")]
+    reply_fields = [(0, "B"), (1, "B"), (2, "I"), (6, "I")]
+    yield "reply", Payload.decode, _check_head, replies, reply_fields
+    heads = [Head(9, 3, Version(4, 12345)).encode(), Head(9, 0, Version(0, 2**32 - 1)).encode()]
+    head_fields = [(0, "B"), (1, "I"), (5, "I"), (9, "I"), (13, "I")]
+    yield "head", Head.decode, _check_head, heads, head_fields
 
 
 def _decoder(compressor, layout):
@@ -94,10 +95,6 @@ def _check_updates(updates, data):
     assert b"".join(update.encode() for update in updates) == data
     numbers = [update.number for update in updates]
     assert numbers == sorted(set(numbers))
-
-
-def _check_reply(found, data):
-    assert encode_reply(*found) == data
 
 
 def _check_head(head, data):

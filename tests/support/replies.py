@@ -51,6 +51,6 @@ def as_numpy(arrays):
     return {name: array.numpy() for name, array in arrays.items()}
 
 
-def reasons(strategy):
-    """Return the strategy's rejected replies as {node: text}."""
-    return {node: str(error) for node, error in strategy.rejected.items()}
+def reasons(outcome):
+    """Return an outcome's rejected replies as {node: text}."""
+    return {node: str(error) for node, error in outcome.rejected.items()}

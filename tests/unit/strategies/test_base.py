@@ -94,7 +94,8 @@ VALID = {"w": np.ones(1, np.float32)}
 def test_replies_are_validated_and_accumulated_as_they_come_and_then_finalized():
     strategy = recorder()
     replies = [reply(10, VALID, 3), evaluated(20, 9), reply(30, VALID, 4)]
-    arrays, metrics = strategy.aggregate_train(1, arriving(strategy, *replies))
+    asked = []
+    outcome = strategy.finish_round(1, arriving(strategy, *replies), asked.append)
     assert strategy.steps == [
         "reset",
         ("arrives", 10),
@@ -109,15 +110,17 @@ def test_replies_are_validated_and_accumulated_as_they_come_and_then_finalized()
         ("finalize", {"w": [0.0]}),
         "reset",
     ]
-    assert arrays["w"].numpy().tolist() == [1.0]
-    assert dict(metrics) == {"loss": 1.0}
-    assert reasons(strategy) == {20: "no arrays"}
+    assert outcome.model["w"].numpy().tolist() == [1.0]
+    assert dict(outcome.metrics) == {"loss": 1.0}
+    assert reasons(outcome) == {20: "no arrays"}
+    assert asked == [20]
 
 
 def test_round_with_fewer_than_min_replies_is_reset_and_not_finalized():
     strategy = recorder(min_replies=3)
     replies = [reply(10, VALID, 3), reply(20, VALID, 4), failed(30)]
-    assert strategy.aggregate_train(1, replies) == (None, None)
+    outcome = strategy.finish_round(1, replies)
+    assert (outcome.model, outcome.metrics) == (None, None)
     assert strategy.steps == [
         "reset",
         ("validate", 10),
@@ -127,17 +130,17 @@ def test_round_with_fewer_than_min_replies_is_reset_and_not_finalized():
         "reset",
     ]
     assert strategy.total == 0
-    assert strategy.theory_bits_up == 0
-    assert reasons(strategy)[10] == "too few usable replies: 2, min-replies is 3"
+    assert outcome.formula_bits_up == 0
+    assert reasons(outcome)[10] == "too few usable replies: 2, min-replies is 3"
 
 
 def test_second_reply_of_a_node_is_rejected():
     strategy = recorder()
     replies = [reply(7, VALID, 1), reply(7, VALID, 100), reply(8, VALID, 10)]
-    strategy.aggregate_train(1, replies)
+    outcome = strategy.finish_round(1, replies)
     accumulated = [step for step in strategy.steps if step[0] == "accumulate"]
     assert accumulated == [("accumulate", 7, 1.0), ("accumulate", 8, 10.0)]
-    assert reasons(strategy) == {7: "a second reply from the same node"}
+    assert reasons(outcome) == {7: "a second reply from the same node"}
 
 
 def test_error_that_is_not_a_reply_error_is_raised():
@@ -256,10 +259,10 @@ def test_train_messages_go_to_every_node_of_the_cohort():
 def test_uncompressed_traffic_counts_32_bits_an_entry():
     strategy = FedAvg()
     assert model_bits(record(model(0))) == 32 * SIZE
-    strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20, 30))
-    assert strategy.theory_bits_down == 3 * 32 * SIZE
-    strategy.aggregate_train(1, [reply(10, model(1)), failed(20), reply(30, model(2))])
-    assert strategy.theory_bits_up == 2 * 32 * SIZE
+    messages = strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20, 30))
+    assert strategy.round_bits(messages) == 3 * 32 * SIZE
+    replies = [reply(10, model(1)), failed(20), reply(30, model(2))]
+    assert strategy.finish_round(1, replies).formula_bits_up == 2 * 32 * SIZE
 
 
 # Evaluation.
@@ -272,13 +275,14 @@ def test_aggregate_evaluate_returns_weighted_means_and_the_spread():
         evaluated(20, 3, accuracy=0.9, loss=1.0),
         evaluated(30, 0, accuracy=1.0, loss=0.0),
     ]
-    metrics = strategy.aggregate_evaluate(4, replies)
+    outcome = strategy.finish_evaluation(4, replies)
+    metrics = outcome.metrics
     assert set(metrics) == {"accuracy", "loss", "accuracy-mean", "accuracy-p10"}
     assert metrics["accuracy-mean"] == pytest.approx(0.7)
     assert metrics["accuracy-p10"] == pytest.approx(0.54)  # a tenth of the way from 0.5 to 0.9
     assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
     assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
-    assert list(strategy.rejected) == [30]
+    assert list(outcome.rejected) == [30]
     assert strategy.aggregate_evaluate(5, [failed(10)]) is None
 
 
@@ -286,8 +290,9 @@ def test_evaluation_has_the_bound_of_examples_but_needs_one_reply_only():
     strategy = FedAvg()
     strategy.settings = RunSettings(min_replies=3, bounds=ReplyBounds(max_examples=100))
     replies = [evaluated(10, 100, loss=2.0), evaluated(20, 101, loss=9.0)]
-    assert dict(strategy.aggregate_evaluate(4, replies)) == {"loss": 2.0}
-    assert reasons(strategy) == {20: "num-examples is 101, max-examples is 100"}
+    outcome = strategy.finish_evaluation(4, replies)
+    assert dict(outcome.metrics) == {"loss": 2.0}
+    assert reasons(outcome) == {20: "num-examples is 101, max-examples is 100"}
 
 
 # The client's end, and logging.

@@ -71,8 +71,8 @@ OTHER = f"{__name__}:RandomMask"
 )
 def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink):
     strategy = strategies.build("compressed", arguments)
-    assert (strategy.uplink, strategy.downlink) == (uplink, downlink)
-    assert (strategy.feedback, strategy.weights) == (Residual(), "uniform")
+    assert (strategy.codec.uplink, strategy.codec.downlink) == (uplink, downlink)
+    assert (strategy.codec.feedback, strategy.weights) == (Residual(), "uniform")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink
     ],
 )
 def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
-    assert strategies.build("compressed", {"feedback": given}).feedback == feedback
+    assert strategies.build("compressed", {"feedback": given}).codec.feedback == feedback
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, nam
         for network in (ours, theirs):
             network.run_round(changes)
     assert np.array_equal(flatten(ours.model), flatten(theirs.model))
-    assert ours.strategy.theory_bits_up == theirs.strategy.theory_bits_up
+    assert ours.outcome.formula_bits_up == theirs.outcome.formula_bits_up
 
 
 def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
@@ -170,7 +170,7 @@ def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
         changes = {client: network.random_change() for client in range(4)}
         done += np.mean(list(changes.values()), axis=0)
         network.run_round(changes)
-        assert not network.strategy.rejected
+        assert not network.outcome.rejected
         for client in range(4):
             assert np.array_equal(network.trained_from[client], before)
     kept = np.mean([network.residual(client) for client in range(4)], axis=0)
@@ -191,6 +191,6 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
     for _ in range(2):
         network.run_round({client: network.random_change() for client in range(2)})
     strategy = network.strategy
-    assert strategy.theory_bits_up == 2 * 100 * len(SHAPES)
-    assert strategy.theory_bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
+    assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
+    assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
     assert strategy.max_reply_bytes(network.model) == 2 * 100 * len(SHAPES) / 8

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
+import strategies
 from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
     BLOCKS,
@@ -52,7 +53,7 @@ def test_reply_holds_the_round_and_the_compressed_change():
     reply = network.train(message, change, num_examples=7)
     assert set(reply.content) == {"update"}
     metrics = dict(reply.content["update"])
-    assert struct.unpack_from("<BBI", metrics.pop("payload")) == (4, 0, 3)
+    assert metrics.pop("payload").startswith(network.reply_with(0))
     assert metrics == {"num-examples": 7, "train-loss": 1.0}
     total = sent(reply) + network.residual(0)
     np.testing.assert_allclose(total, residual + change, atol=1e-5)
@@ -67,7 +68,7 @@ def test_client_without_the_model_requests_it_and_keeps_its_state():
     (message,) = network.configure(0)
     reply = network.train(message, network.random_change())
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 4, 1, 3)
+    assert payload(reply) == network.reply_with(1)
     assert network.contexts[0].state == RecordDict()
     assert not network.trained_from
 
@@ -80,11 +81,11 @@ def test_diverged_training_is_reported_and_changes_no_state(value):
     (message,) = network.configure(0)
     reply = network.train(message, np.full(SIZE, value, np.float32))
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 4, 2, 3)
+    assert payload(reply) == network.reply_with(2)
     assert state_bytes(network.contexts[0]) == before
     network.aggregate([reply])
     network.run_round({0: network.random_change()})
-    assert not network.strategy.rejected, "the next training is as usual"
+    assert not network.outcome.rejected, "the next training is as usual"
 
 
 def test_diverged_training_changes_no_state_of_the_handler_either():
@@ -103,7 +104,7 @@ def test_diverged_training_changes_no_state_of_the_handler_either():
         return Message(content, reply_to=message)
 
     reply = network.client_mod(message, context, fit)
-    assert payload(reply) == struct.pack("<BBI", 4, 2, 3)
+    assert payload(reply) == network.reply_with(2)
     assert state_bytes(network.contexts[0]) == before
 
 
@@ -164,6 +165,8 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     past = dict(network.contexts[0].state)
     network.run_round({0: network.random_change()})
     network.contexts[0].state = RecordDict(past)
+    arguments = {"sparsity_up": 0.05, "sparsity_down": 0.05}
+    network.client_mod = strategies.client_mod("stc", arguments)  # as in another process
     network.run_round({0: network.random_change()})  # its model is old too: it requests one
     (message,) = network.configure(0)
     change = network.random_change()
@@ -189,8 +192,8 @@ def replace(message, name, data):
     change_entry(message, "config", name, data)
 
 
-def head(protocol=4, accepted=0, number=0, fingerprint=0):
-    return struct.pack("<BIII", protocol, accepted, number, fingerprint)
+def head(protocol=5, codec=0, accepted=0, number=0, fingerprint=0):
+    return struct.pack("<BIIII", protocol, codec, accepted, number, fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +203,14 @@ def head(protocol=4, accepted=0, number=0, fingerprint=0):
         (lambda message: replace(message, "head", "text"), "no bytes 'head' in the ConfigRecord"),
         (lambda message: replace(message, "updates", None), "neither updates nor the model"),
         (lambda message: replace(message, "updates", 1), "no bytes 'updates' in the ConfigRecord"),
-        (lambda message: replace(message, "head", head()[:-1]), "the head has 12 bytes, not 13"),
+        (lambda message: replace(message, "head", head()[:-1]), "the head has 16 bytes, not 17"),
         (lambda message: replace(message, "head", head(protocol=2)), "protocol 2, this end"),
+        (lambda message: replace(message, "head", head()), "the server compresses otherwise than"),
         (lambda message: replace(message, "updates", b"abc"), "ends within an update's head"),
     ],
     ids=[
         "no head", "text as head", "no updates", "a number as updates", "short head", "protocol",
+        "codec",
         "updates",
     ],
 )  # fmt: skip
@@ -224,11 +229,12 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
-    _, accepted, number, fingerprint = struct.unpack("<BIII", message.content["config"]["head"])
-    named = {"accepted": accepted, "number": number, "fingerprint": fingerprint}
+    found = struct.unpack("<BIIII", message.content["config"]["head"])
+    names = ("protocol", "codec", "accepted", "number", "fingerprint")
+    named = dict(zip(names, found, strict=True))
     replace(message, "head", head(**{**named, field: named[field] ^ 1}))
     reply = network.train(message, network.random_change())
-    assert payload(reply) == struct.pack("<BBI", 4, 1, 3)
+    assert payload(reply) == network.reply_with(1)
     assert state_bytes(network.contexts[0]) == before
 
 

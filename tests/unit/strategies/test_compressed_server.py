@@ -8,27 +8,26 @@ from hypothesis import strategies as st
 
 import strategies
 from strategies.base import RunSettings
-from strategies.compressed_server import CompressedReply, CompressedStrategy, ModelNeededError
+from strategies.compressed_server import CompressedReply, CompressedStrategy
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
-from strategies.compression.sync_protocol import ReplyStatus, encode_reply
+from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
-from strategies.compression.vector_layout import Layout
 from strategies.reply_validation import (
     ClientReport,
     ClientUpdate,
     DivergedReplyError,
     ReplyBounds,
     ReplyError,
+    ResyncError,
 )
 from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,
-    SHAPES,
     SIZE,
     Network,
     change_entry,
@@ -88,14 +87,8 @@ def updates_in(message):
 def head_of(message):
     """Return (accepted round, version's number, fingerprint) of a training message."""
     head = message.content["config"]["head"]
-    assert head[0] == 4
-    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (1, 5, 9))
-
-
-def status_reply(node, status, server_round):
-    """Return a reply without an update, written by hand."""
-    data = bytes([4, status]) + server_round.to_bytes(4, "little")
-    return reply_with(node, RecordDict({"update": ConfigRecord({"payload": data})}))
+    assert head[0] == 5
+    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (5, 9, 13))
 
 
 # Both ends hold the same model, and every update counts once.
@@ -122,7 +115,7 @@ def test_acknowledgement_is_kept_when_the_version_is_not(loses_model):
         del network.contexts[0].state["synced-model"]
         (message,) = network.configure(0)
         network.aggregate([network.train(message, change)])
-        assert isinstance(network.strategy.rejected[10], ModelNeededError)
+        assert isinstance(network.outcome.rejected[10], ResyncError)
     else:
         network.model = model_record(flatten(network.model) + 1)
     (message,) = network.configure(0)
@@ -143,17 +136,17 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
     kept = network.residual(0).copy()
 
     (alone,) = network.run_round({0: changes[1][0]})
-    assert reasons(network.strategy) == {10: "too few usable replies: 1, min-replies is 2"}
+    assert reasons(network.outcome) == {10: "too few usable replies: 1, min-replies is 2"}
     assert network.model is model
     assert np.array_equal(network.strategy.residual, residual)
-    assert network.strategy.theory_bits_up == 0
+    assert network.outcome.formula_bits_up == 0
     unused = sent(alone)
     assert unused.any()
     np.testing.assert_allclose(unused + network.residual(0), kept + changes[1][0], atol=1e-6)
 
     assert {head_of(message)[1:] for message in network.configure(0, 1)} == {version}
     network.run_round(changes[2])
-    assert network.strategy.rejected == {}
+    assert network.outcome.rejected == {}
     # The twin had no such round: client 0's two changes are one there.
     twin.run_round({0: changes[1][0] + changes[2][0], 1: changes[2][1]})
     np.testing.assert_allclose(flatten(network.model), flatten(twin.model), atol=1e-6)
@@ -182,7 +175,7 @@ def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
         assert len(updates_in(message)) < 4 * SIZE
     # What it missed would be larger than the model, by the update made last.
     network.run_round({1: network.random_change()})
-    assert not network.strategy.rejected
+    assert not network.outcome.rejected
     assert not carries_full_model(network.configure(1)[0])
 
 
@@ -192,11 +185,11 @@ def test_client_that_lost_its_state_is_sent_the_full_model_in_its_next_round():
     network.lose_state(1)
     replies = network.run_round({1: network.random_change()})
     assert set(replies[0].content["update"]) == {"payload"}
-    assert "lost its state; full model next round" in reasons(network.strategy)[11]
-    assert isinstance(network.strategy.rejected[11], ModelNeededError)
+    assert "lost its state; full model next round" in reasons(network.outcome)[11]
+    assert isinstance(network.outcome.rejected[11], ResyncError)
     assert carries_full_model(network.configure(1)[0])
     network.run_round({1: network.random_change()})
-    assert not network.strategy.rejected
+    assert not network.outcome.rejected
 
 
 def test_equal_copy_of_the_model_is_not_a_new_model():
@@ -230,7 +223,7 @@ def test_model_of_other_content_is_sent_in_full(one_bit):
     for message in network.configure(0, 1):
         assert carries_full_model(message)
         assert head_of(message)[1:] != before[1:]
-    assert network.strategy.theory_bits_down == 2 * 32 * SIZE
+    assert network.bits_down == 2 * 32 * SIZE
     network.run_round({0: network.random_change()})
     assert np.array_equal(network.trained_from[0], other)
     assert not carries_full_model(network.configure(0)[0])
@@ -242,26 +235,29 @@ def test_model_of_other_content_is_sent_in_full(one_bit):
 def test_clients_that_were_sent_updates_and_need_the_model_count_as_resyncing():
     network = stc(clients=3)
     network.run_round({client: network.random_change() for client in range(3)})
-    assert network.strategy.num_resyncing == 0
+    assert network.outcome.num_resyncing == 0
     for client in (0, 2):
         network.lose_state(client)
     network.run_round({client: network.random_change() for client in range(3)})
-    assert network.strategy.num_resyncing == 2
-    assert set(network.strategy.rejected) == {10, 12}
+    assert network.outcome.num_resyncing == 2
+    assert set(network.outcome.rejected) == {10, 12}
     network.run_round({client: network.random_change() for client in range(3)})
-    assert network.strategy.num_resyncing == 0
-    assert not network.strategy.rejected
+    assert network.outcome.num_resyncing == 0
+    assert not network.outcome.rejected
 
 
 def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_resyncing():
     """Its next round would be no different, for ever."""
     network = stc()
-    for server_round in (1, 2, 3):
+    for _ in range(3):
         (message,) = network.configure(0)
         assert carries_full_model(message)
-        network.aggregate([status_reply(10, 1, server_round)])
-        assert isinstance(network.strategy.rejected[10], ModelNeededError)
-        assert network.strategy.num_resyncing == 0
+        data = network.reply_with(ReplyStatus.NEEDS_MODEL)
+        network.aggregate([reply_with(10, RecordDict({"update": ConfigRecord({"payload": data})}))])
+        assert reasons(network.outcome) == {
+            10: "the client asks for the model, which it was just sent"
+        }
+        assert network.outcome.num_resyncing == 0
 
 
 # Replies that are rejected.
@@ -271,7 +267,7 @@ def replace(reply, data):
     change_entry(reply, "update", "payload", data)
 
 
-def in_an_array(reply):
+def in_an_array(reply, _):
     """Send the payload as protocol 2 did."""
     data = payload(reply)
     array = Array("uint8", (len(data),), "fedavg_app.bytes", data)
@@ -280,40 +276,49 @@ def in_an_array(reply):
     reply.content["update"] = ArrayRecord({"payload": array})
 
 
-def update_of_all_entries():
+def update_of_all_entries(network):
     """Return a payload with all entries, where the sparsity is 0.05."""
-    layout = Layout(tuple(SHAPES), tuple(SHAPES.values()))
     vector = np.arange(1, SIZE + 1, dtype=np.float32)
-    return encode_reply(ReplyStatus.UPDATE, 1, Ternary(1.0).encode(vector, layout, generator()))
+    return network.reply_with(0, Ternary(1.0).encode(vector, network.layout, generator()))
+
+
+def of_another_codec(reply, network):
+    """Let top-k's client reply to STC's server."""
+    other = Network("topk", **ARGUMENTS["topk"])
+    vector, layout = network.random_change(), network.layout
+    update = Sparse(0.05).encode(vector, layout, generator())
+    replace(reply, Payload(0, other.strategy.codec.digest, 1, update).encode())
 
 
 def with_huge_magnitude(reply):
     data = bytearray(payload(reply))
-    data[11:15] = np.float32(1e30).tobytes()
+    data[15:19] = np.float32(1e30).tobytes()
     return bytes(data)
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda reply: reply.content.pop("update"), "no ConfigRecord 'update'"),
-        (lambda reply: reply.content["update"].pop("num-examples"), "num-examples is None, not a"),
-        (lambda reply: reply.content["update"].pop("payload"), "no bytes 'payload'"),
+        (lambda reply, _: reply.content.pop("update"), "no ConfigRecord 'update'"),
+        (lambda reply, _: reply.content["update"].pop("num-examples"), "num-examples is None"),
+        (lambda reply, _: reply.content["update"].pop("payload"), "no bytes 'payload'"),
         (in_an_array, "no ConfigRecord 'update'"),
-        (lambda reply: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
-        (lambda reply: replace(reply, b""), "its head alone takes 6"),
-        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 4"),
-        (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
-        (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
-        (lambda reply: replace(reply, update_of_all_entries()), "k = 131 do not fit"),
-        (lambda reply: replace(reply, encode_reply(1, 1) + b"a"), "bytes follow a status"),
-        (lambda reply: replace(reply, encode_reply(1, 1)), "full model next round"),
-        (lambda reply: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),
+        (lambda reply, _: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
+        (lambda reply, _: replace(reply, b""), "its head alone takes 10"),
+        (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 5"),
+        (lambda reply, net: replace(reply, net.reply_with(0, b"", 99)), "is to round 99, not 1"),
+        (of_another_codec, "the client compresses otherwise than the server; give both the same"),
+        (lambda reply, _: replace(reply, payload(reply)[:-1]), "undecodable update"),
+        (lambda reply, net: replace(reply, update_of_all_entries(net)), "k = 131 do not fit"),
+        (lambda reply, net: replace(reply, net.reply_with(3)), "which this error feedback has non"),
+        (lambda reply, net: replace(reply, net.reply_with(1) + b"a"), "bytes follow a status"),
+        (lambda reply, net: replace(reply, net.reply_with(1)), "the model, which it was just sen"),
+        (lambda reply, _: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),
     ],
     ids=[
         "no record", "no examples", "no payload", "an array",
         "half an example", "empty", "protocol", "future round",
-        "truncated", "too many",
+        "another codec", "truncated", "too many", "first update",
         "bytes after a request", "request", "huge",
     ],
 )  # fmt: skip
@@ -322,10 +327,10 @@ def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
     changes = [network.random_change(), network.random_change()]
     messages = network.configure(0, 1)
     replies = [network.train(m, change) for m, change in zip(messages, changes, strict=True)]
-    spoil(replies[0])
+    spoil(replies[0], network)
     network.aggregate(replies)
-    assert list(network.strategy.rejected) == [10]
-    assert reason in reasons(network.strategy)[10]
+    assert list(network.outcome.rejected) == [10]
+    assert reason in reasons(network.outcome)[10]
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
 
@@ -341,7 +346,7 @@ def test_reply_to_another_round_of_the_same_version_is_rejected():
     (message, _) = network.configure(0, 1)
     assert head_of(message) == head
     network.aggregate([late])
-    assert reasons(network.strategy) == {10: "the reply is to round 2, not 3"}
+    assert reasons(network.outcome) == {10: "the reply is to round 2, not 3"}
     assert np.array_equal(flatten(network.model), before)
 
 
@@ -354,12 +359,12 @@ def test_bounds_apply_to_decoded_updates():
     network.strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=4.4))
     before = flatten(network.model)
     network.run_round({0: long, 1: short})
-    assert reasons(network.strategy) == {10: "the update's norm is 4.5, max-update-norm is 4.4"}
+    assert reasons(network.outcome) == {10: "the update's norm is 4.5, max-update-norm is 4.4"}
     np.testing.assert_allclose(flatten(network.model) - before, short, atol=1e-6)
     bounds = ReplyBounds(max_update_norm=4.6, max_examples=10)
     network.strategy.settings = RunSettings(bounds=bounds)
     network.run_round({0: zeros, 1: short}, {0: 10, 1: 11})
-    assert reasons(network.strategy) == {11: "num-examples is 11, max-examples is 10"}
+    assert reasons(network.outcome) == {11: "num-examples is 11, max-examples is 10"}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e22])
@@ -368,11 +373,11 @@ def test_diverged_training_is_a_diverged_reply_error(value):
     for expected_rejected in ([], [10], []):
         first = np.full(SIZE, value, np.float32) if expected_rejected else network.random_change()
         network.run_round({0: first, 1: network.random_change()})
-        assert list(network.strategy.rejected) == expected_rejected
-        for error in network.strategy.rejected.values():
+        assert list(network.outcome.rejected) == expected_rejected
+        for error in network.outcome.rejected.values():
             assert type(error) is DivergedReplyError
             assert "the client's training diverged" in str(error)
-        assert network.strategy.num_resyncing == 0
+        assert network.outcome.num_resyncing == 0
         assert np.isfinite(flatten(network.model)).all()
 
 
@@ -431,14 +436,14 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
     changes = [network.random_change(), network.random_change()]
     messages = network.configure(0, 1)
     replies = [network.train(m, change) for m, change in zip(messages, changes, strict=True)]
-    replace(replies[0], encode_reply(ReplyStatus.UPDATE, 1, INVALID))
+    replace(replies[0], network.reply_with(ReplyStatus.UPDATE, INVALID))
     network.aggregate(replies)
-    assert type(network.strategy.rejected[10]) is kind
-    assert reasons(network.strategy) == {10: reason}
+    assert type(network.outcome.rejected[10]) is kind
+    assert reasons(network.outcome) == {10: reason}
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert not network.strategy.rejected, "the run goes on"
+    assert not network.outcome.rejected, "the run goes on"
 
 
 # The aggregation.
@@ -500,17 +505,17 @@ def test_theory_bits_count_every_update_that_a_client_missed():
     network = Network("stc", clients=2, sparsity_up=0.25, sparsity_down=0.25)
     full, one = 32 * SIZE, SIZE * 0.25 * (1 + 1 + 1 / (1 - 0.75**2))  # b* = 1 at p = 0.25
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert network.strategy.theory_bits_down == 2 * full
-    assert network.strategy.theory_bits_up == pytest.approx(2 * one)
+    assert network.bits_down == 2 * full
+    assert network.outcome.formula_bits_up == pytest.approx(2 * one)
     for expected in (1, 1, 1):
         network.run_round({0: network.random_change()})
-        assert network.strategy.theory_bits_down == pytest.approx(expected * one)
+        assert network.bits_down == pytest.approx(expected * one)
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert network.strategy.theory_bits_down == pytest.approx((1 + 4) * one)
+    assert network.bits_down == pytest.approx((1 + 4) * one)
     for _ in range(60):
         network.run_round({0: network.random_change()})
     network.configure(1)
-    assert network.strategy.theory_bits_down == full
+    assert network.bits_down == full
 
 
 @every_strategy

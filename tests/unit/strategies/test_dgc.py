@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 
 def test_defaults():
     strategy = strategies.build("dgc", {})
-    assert (strategy.uplink, strategy.downlink) == (Sparse(0.001), Float32())
-    assert strategy.feedback == MomentumCorrection(0.9, math.inf)
-    assert strategy.warmup_rounds == 4
+    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sparse(0.001), Float32())
+    assert strategy.codec.feedback == MomentumCorrection(0.9, math.inf)
+    assert strategy.codec.warmup_rounds == 4
 
 
 def test_run_is_the_papers_algorithm():
@@ -52,10 +52,10 @@ def test_bytes_fall_over_the_warm_up():
     bits = []
     for _ in range(5):
         network.run_round({0: network.random_change()})
-        bits.append(network.strategy.theory_bits_up)
+        bits.append(network.outcome.formula_bits_up)
     assert bits[0] > 2 * bits[1] > 4 * bits[2]
     assert bits[2] == bits[3] == bits[4]
-    assert not network.strategy.rejected
+    assert not network.outcome.rejected
 
 
 def test_lost_reply_of_a_warm_up_round_is_taken_back():

@@ -38,8 +38,8 @@ def largest(vector, count):
 
 def test_defaults():
     strategy = strategies.build("ef21", {})
-    assert (strategy.uplink, strategy.downlink) == (Sparse(0.01), Float32())
-    assert (strategy.feedback, strategy.weights) == (Estimates(), "uniform")
+    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sparse(0.01), Float32())
+    assert (strategy.codec.feedback, strategy.weights) == (Estimates(), "uniform")
 
 
 def quadratics(clients):
@@ -97,9 +97,9 @@ def test_update_of_an_estimate_that_the_server_lacks_is_rejected():
     changed[1] = 0  # no first update, it claims
     reply.content["update"]["payload"] = bytes(changed)
     network.aggregate([reply])
-    assert "an estimate that the server does not have" in str(network.strategy.rejected[FIRST_NODE])
+    assert "an estimate that the server does not have" in str(network.outcome.rejected[FIRST_NODE])
     network.run_round({0: network.random_change()})
-    assert not network.strategy.rejected, "it is told so, and begins anew"
+    assert not network.outcome.rejected, "it is told so, and begins anew"
     assert np.array_equal(server_estimate(network, 0), estimate(network, 0))
 
 
@@ -124,7 +124,7 @@ def test_both_ends_have_the_same_estimates_through_lost_replies_and_lost_states(
                 arriving.append((client, reply))
         network.aggregate([reply for _, reply in arriving])
         for client, _ in arriving:
-            if FIRST_NODE + client not in network.strategy.rejected:
+            if FIRST_NODE + client not in network.outcome.rejected:
                 settled.add(client)
         for client in settled:
             assert np.array_equal(server_estimate(network, client), estimate(network, client))
@@ -152,7 +152,7 @@ def test_round_with_too_few_replies_changes_no_estimate(fails):
             assert np.array_equal(server_estimate(network, client), estimate(network, client))
     changes = {client: network.random_change() for client in range(2)}
     network.run_round(changes)
-    assert not network.strategy.rejected
+    assert not network.outcome.rejected
     for client in range(2):
         assert np.array_equal(server_estimate(network, client), estimate(network, client))
 
@@ -163,7 +163,7 @@ def test_norm_bound_is_that_of_the_estimate():
     ones = np.ones(SIZE, np.float32)
     network.run_round({0: ones, 1: ones})
     network.run_round({0: 2 * ones, 1: -ones})  # the second's change is twice as long as allowed
-    assert list(network.strategy.rejected) == [FIRST_NODE]
-    assert "max-update-norm" in str(network.strategy.rejected[FIRST_NODE])
+    assert list(network.outcome.rejected) == [FIRST_NODE]
+    assert "max-update-norm" in str(network.outcome.rejected[FIRST_NODE])
     np.testing.assert_allclose(server_estimate(network, 0), 1, rtol=1e-5)
     np.testing.assert_allclose(server_estimate(network, 1), -1, rtol=1e-5)

@@ -45,11 +45,14 @@ def test_aggregate_train_returns_the_weighted_mean():
         for k, (arrays, weight) in enumerate(zip(models, weights, strict=True), start=1)
     ]
     strategy = configured()
-    arrays, metrics = strategy.aggregate_train(4, replies)
+    outcome = strategy.finish_round(4, replies)
+    arrays, metrics = strategy.aggregate_train(4, replies)  # as Flower calls it
     assert_mean(arrays, models, weights)
     assert set(metrics) == {"train-loss"}
     assert metrics["train-loss"] == pytest.approx((600 + 2 * 13 + 3 * 2000) / 2613)
-    assert strategy.rejected == {}
+    assert outcome.rejected == {}
+    assert outcome.metrics == metrics
+    assert as_numpy(outcome.model).keys() == as_numpy(arrays).keys()
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("samples", 4.0), ("uniform", 3.0)])
@@ -70,9 +73,9 @@ def test_update_norm_is_measured_from_the_model_that_was_sent():
 
     strategy = configured(sent, bounds=ReplyBounds(max_update_norm=8.5))
     replies = [reply(10, moved(2)), reply(20, moved(-2.25)), reply(30, moved(1), 3)]
-    arrays, _ = strategy.aggregate_train(4, replies)
-    assert reasons(strategy) == {20: "the update's norm is 9, max-update-norm is 8.5"}
-    for name, array in as_numpy(arrays).items():
+    outcome = strategy.finish_round(4, replies)
+    assert reasons(outcome) == {20: "the update's norm is 9, max-update-norm is 8.5"}
+    for name, array in as_numpy(outcome.model).items():
         np.testing.assert_array_equal(array, moved(1.25)[name])
 
 

@@ -93,10 +93,10 @@ def test_norm_bound_is_that_of_the_gradient_itself():
     strategy = configured(far)
     # That of `flat` is the root of 6 + 2 * 1.5.
     strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=3.001))
-    arrays, _ = strategy.aggregate_train(2, [reply(10, far), reply(20, flat)])
-    assert list(strategy.rejected) == [10]
-    assert "max-update-norm is 3.001" in str(strategy.rejected[10])
-    np.testing.assert_allclose(as_numpy(arrays)["weight"], far["weight"] - RATE)
+    outcome = strategy.finish_round(2, [reply(10, far), reply(20, flat)])
+    assert list(outcome.rejected) == [10]
+    assert "max-update-norm is 3.001" in str(outcome.rejected[10])
+    np.testing.assert_allclose(as_numpy(outcome.model)["weight"], far["weight"] - RATE)
 
 
 def test_step_starts_from_the_model_that_was_sent_last():

@@ -72,7 +72,8 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
             one.configure_train(server_round, arrays, ConfigRecord(), cohort(*VALID, EXTRA))
         replies = [valid_reply(server_round, node) for node in VALID]
         replies[1:1] = other_replies(server_round)
-        ours, our_metrics = adapter.aggregate_train(server_round, replies)
+        outcome = adapter.finish_round(server_round, replies)
+        ours, our_metrics = outcome.model, outcome.metrics
         # In the same order: floating-point sums depend on it.
         order = (VALID[0], EXTRA, *VALID[1:])
         theirs, their_metrics = bare.aggregate_train(
@@ -85,7 +86,7 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
             np.testing.assert_array_equal(array, expected, strict=True)
         assert our_metrics == their_metrics
         assert set(our_metrics) == {"train-loss"}
-        assert set(adapter.rejected) == {POISONED, INCOMPLETE, CRASHED}
+        assert set(outcome.rejected) == {POISONED, INCOMPLETE, CRASHED}
         theirs = record({key: array.numpy().astype(np.float32) for key, array in theirs.items()})
 
 
@@ -127,17 +128,18 @@ def test_bounds_apply_before_the_inner_strategy():
         reply(2, {"w": np.array([13, 14.1], np.float32)}, 1),
         reply(3, start, 51),
     ]
-    assert adapter.aggregate_train(1, replies) == (None, None)
-    assert reasons(adapter) == {
+    outcome = adapter.finish_round(1, replies)
+    assert (outcome.model, outcome.metrics) == (None, None)
+    assert reasons(outcome) == {
         1: "too few usable replies: 1, min-replies is 2",
         2: "the update's norm is 5.08035, max-update-norm is 5",
         3: "num-examples is 51, max-examples is 50",
     }
-    arrays, _ = adapter.aggregate_train(1, [*replies[:2], reply(4, start, 50)])
-    assert arrays["w"].numpy().tolist() == [11.5, 12.0]
-    assert set(adapter.rejected) == {2}
-    assert adapter.aggregate_evaluate(1, [reply(3, start, 51)]) is None
-    assert set(adapter.rejected) == {3}
+    outcome = adapter.finish_round(1, [*replies[:2], reply(4, start, 50)])
+    assert outcome.model["w"].numpy().tolist() == [11.5, 12.0]
+    assert set(outcome.rejected) == {2}
+    evaluated = adapter.finish_evaluation(1, [reply(3, start, 51)])
+    assert (evaluated.metrics, set(evaluated.rejected)) == (None, {3})
 
 
 def wrapper(kind, **arguments):
@@ -160,9 +162,9 @@ def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
     moved = {"w": np.array([6, 8], np.float32)}
     for one in (adapter, adapter.inner):
         one.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
-    arrays, _ = adapter.aggregate_train(1, [reply(1, still), reply(2, moved), reply(3, moved)])
-    assert reasons(adapter) == {1: "the update is zero, which cannot be clipped"}
-    np.testing.assert_allclose(arrays["w"].numpy(), [1.2, 1.6], rtol=1e-6)
+    outcome = adapter.finish_round(1, [reply(1, still), reply(2, moved), reply(3, moved)])
+    assert reasons(outcome) == {1: "the update is zero, which cannot be clipped"}
+    np.testing.assert_allclose(outcome.model["w"].numpy(), [1.2, 1.6], rtol=1e-6)
     with pytest.raises(ZeroDivisionError):  # if not, the check is not needed any more
         adapter.inner.aggregate_train(1, [reply(1, still)])
 
@@ -172,10 +174,10 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     start = {"w": np.zeros(2, np.float32)}
     adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     replies = [reply(1, start, norm_bit=0), reply(2, start), reply(3, start, norm_bit=1)]
-    arrays, _ = adapter.aggregate_train(1, replies)
-    assert arrays is not None
-    assert list(adapter.rejected) == [2]
-    assert "adaptiveclipping_mod" in str(adapter.rejected[2])
+    outcome = adapter.finish_round(1, replies)
+    assert outcome.model is not None
+    assert list(outcome.rejected) == [2]
+    assert "adaptiveclipping_mod" in str(outcome.rejected[2])
     # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
 
@@ -231,15 +233,15 @@ def test_reply_check_of_another_package_rejects_what_its_strategy_cannot_handle(
     def aggregated():
         adapter = strategies.build(f"{__name__}:{strategy.__name__}", {})
         adapter.configure_train(1, record(sent), ConfigRecord(), cohort(1, 2, 3))
-        return adapter, adapter.aggregate_train(1, replies)[0]
+        return adapter.finish_round(1, replies)
 
     with pytest.raises(StrategyError, match=f"{strategy.__name__} failed in round 1") as caught:
         aggregated()
     assert str(caught.value.__cause__) == "a negative weight"
     monkeypatch.setitem(REPLY_CHECKS, TakesPositive, check_positive)
-    adapter, arrays = aggregated()
-    assert reasons(adapter) == {2: "node 2 sent a negative weight"}
-    np.testing.assert_array_equal(arrays["weight"].numpy(), positive["weight"])
+    outcome = aggregated()
+    assert reasons(outcome) == {2: "node 2 sent a negative weight"}
+    np.testing.assert_array_equal(outcome.model["weight"].numpy(), positive["weight"])
 
 
 class Overflows(flower.FedAvg):
@@ -261,11 +263,12 @@ def test_model_that_is_not_finite_is_not_taken_and_leaves_the_strategy_as_it_was
     adapter = FlowerAdapter(inner)
     adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
     replies = [*(valid_reply(1, node) for node in VALID), failed(CRASHED)]
-    assert adapter.aggregate_train(1, replies) == (None, None)
+    outcome = adapter.finish_round(1, replies)
+    assert (outcome.model, outcome.metrics) == (None, None)
     reason = "the model that Overflows made of the replies is not finite"
     assert {
-        node: text for node, text in reasons(adapter).items() if node != CRASHED
+        node: text for node, text in reasons(outcome).items() if node != CRASHED
     } == dict.fromkeys(VALID, reason)
-    assert CRASHED in adapter.rejected
+    assert CRASHED in outcome.rejected
     assert inner.seen == (7,)
-    assert f"round 1: all replies rejected: {reason}" in caplog.text
+    assert f"round 1: reply of node {VALID[0]} rejected: {reason}" in caplog.text

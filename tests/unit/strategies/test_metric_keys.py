@@ -26,7 +26,7 @@ def qfedavg(**arguments):
 def aggregated(adapter, replies):
     nodes = range(1, len(replies) + 1)
     adapter.configure_train(1, record(weights(1)), ConfigRecord(), cohort(*nodes))
-    return adapter.aggregate_train(1, replies)
+    return adapter.finish_round(1, replies)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"train_loss_key": "train-loss"}])
@@ -39,7 +39,8 @@ def test_qfedavg_reads_the_clients_training_loss(arguments):
         reply(1, weights(0), **{"train-loss": 0.5}),
         reply(2, weights(3), **{"train-loss": 2.0}),
     ]
-    arrays, metrics = aggregated(qfedavg(**arguments), replies)
+    outcome = aggregated(qfedavg(**arguments), replies)
+    arrays, metrics = outcome.model, outcome.metrics
     np.testing.assert_allclose(arrays["w"].numpy(), 1 - (1 - 8) / (9 + 36), rtol=1e-6)
     assert dict(metrics) == {"train-loss": 1.25}
 
@@ -52,9 +53,9 @@ def test_reply_without_the_training_loss_is_rejected_alone():
         reply(3, weights(0), **{"train-loss": math.nan}),
         reply(4, weights(0), **{"train-loss": -1.0}),
     ]
-    arrays, _ = aggregated(adapter, replies)
-    np.testing.assert_allclose(arrays["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
-    assert reasons(adapter) == {
+    outcome = aggregated(adapter, replies)
+    np.testing.assert_allclose(outcome.model["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
+    assert reasons(outcome) == {
         2: "no finite metric 'train_loss', which the strategy needs",
         3: "no finite metric 'train_loss', which the strategy needs",
         4: "metric 'train_loss' is -1, not from 0 to 1e+06",
@@ -71,7 +72,8 @@ def test_clients_may_spell_the_training_loss_differently():
         reply(2, weights(3), train_loss=2.0),
         reply(3, weights(0), **{"train_loss": 0.5, "train-loss": 9.0}),
     ]
-    arrays, metrics = aggregated(qfedavg(), replies)
+    outcome = aggregated(qfedavg(), replies)
+    arrays, metrics = outcome.model, outcome.metrics
     np.testing.assert_allclose(arrays["w"].numpy(), 1 - (1 - 8 + 1) / (9 + 36 + 9), rtol=1e-6)
     assert dict(metrics) == {"train-loss": pytest.approx(1.0)}
 
@@ -83,5 +85,5 @@ def test_evaluation_without_the_weight_is_rejected_alone():
         evaluated(2, 3, loss=5.0),
         evaluated(3, 3, loss=5.0, **{"my-weight": 3.0}),
     ]
-    assert adapter.aggregate_evaluate(1, evaluation)["loss"] == 4.0
-    assert list(adapter.rejected) == [2]
+    outcome = adapter.finish_evaluation(1, evaluation)
+    assert (outcome.metrics["loss"], list(outcome.rejected)) == (4.0, [2])

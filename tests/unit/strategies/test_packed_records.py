@@ -11,7 +11,7 @@ from tests.support.compressed_network import Network
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 SETTINGS = {"server-round": 3, "learning-rate": 0.1, "strategy": "stc", "shuffle": True}
-HEAD = Head(2, Version(2, 2**32 - 1))
+HEAD = Head(7, 2, Version(2, 2**32 - 1))
 
 
 def through_flower(record):

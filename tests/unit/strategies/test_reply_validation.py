@@ -67,10 +67,10 @@ def check_report(reply):
 def assert_rejected(bad, reason, check=check):
     """Between two valid replies, the invalid one is rejected with one short line that says why."""
     strategy = FedAvg()
-    reports = strategy.screen(1, [reply(1, MODEL), bad, reply(3, MODEL)], check)
+    reports, rejected = strategy.screen([reply(1, MODEL), bad, reply(3, MODEL)], check)
     assert [report.node_id for report in reports] == [1, 3]
-    assert list(strategy.rejected) == [bad.metadata.src_node_id]
-    text = str(strategy.rejected[bad.metadata.src_node_id])
+    assert list(rejected) == [bad.metadata.src_node_id]
+    text = str(rejected[bad.metadata.src_node_id])
     assert re.search(reason, text), text
     assert len(text.splitlines()) == 1, text
     assert len(text) <= 200, f"{len(text)} characters"
@@ -79,9 +79,9 @@ def assert_rejected(bad, reason, check=check):
 def test_valid_replies_give_reports_and_arrays_in_their_order():
     strategy = FedAvg()
     replies = [reply(node, MODEL, num_examples=node) for node in (9, 2, 5)]
-    reports = strategy.screen(1, replies, check)
+    reports, rejected = strategy.screen(replies, check)
     assert [(report.node_id, report.num_examples) for report in reports] == [(9, 9), (2, 2), (5, 5)]
-    assert strategy.rejected == {}
+    assert rejected == {}
     update = validate_arrays(replies[0], EXPECTED, WIDE, EXPECTED)
     assert update.report == reports[0]
     for name, array in update.content.items():

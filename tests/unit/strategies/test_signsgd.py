@@ -6,7 +6,14 @@ import pytest
 import strategies
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign
-from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload
+from tests.support.compressed_network import (
+    REPLY_HEAD_BYTES,
+    SIZE,
+    Network,
+    change_entry,
+    flatten,
+    payload,
+)
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -37,10 +44,10 @@ def test_step_that_a_client_sends_does_not_weight_its_vote():
         for message, change in zip(messages, (ones, ones, -ones), strict=True)
     ]
     data = bytearray(payload(replies[2]))
-    data[6:10] = np.float32(1000).tobytes()
+    data[REPLY_HEAD_BYTES : REPLY_HEAD_BYTES + 4] = np.float32(1000).tobytes()
     change_entry(replies[2], "update", "payload", bytes(data))
     network.aggregate(replies)
-    assert not network.strategy.rejected
+    assert not network.outcome.rejected
     np.testing.assert_allclose(flatten(network.model) - before, 0.5, atol=1e-6)
 
 
@@ -59,16 +66,16 @@ def test_theory_bits_of_missed_rounds_are_those_of_a_sum_of_signs():
     for _ in range(3):
         network.run_round({0: ones})
     network.configure(0)
-    assert network.strategy.theory_bits_down == pytest.approx(SIZE * np.log2(2 * 1 + 1))
+    assert network.bits_down == pytest.approx(SIZE * np.log2(2 * 1 + 1))
     network.configure(1)
-    assert network.strategy.theory_bits_down == pytest.approx(SIZE * np.log2(2 * 4 + 1))
+    assert network.bits_down == pytest.approx(SIZE * np.log2(2 * 4 + 1))
 
 
 def test_compressors_are_made_of_the_arguments():
     strategy = strategies.build("signsgd", {})
-    assert (strategy.uplink, strategy.downlink) == (Sign(1.0), Sign(0.0002))
-    assert (strategy.feedback, strategy.weights) == (NoFeedback(), "uniform")
-    assert strategies.build("signsgd", {"step_size": 1}).downlink == Sign(1.0)
+    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sign(1.0), Sign(0.0002))
+    assert (strategy.codec.feedback, strategy.weights) == (NoFeedback(), "uniform")
+    assert strategies.build("signsgd", {"step_size": 1}).codec.downlink == Sign(1.0)
 
 
 @pytest.mark.parametrize(

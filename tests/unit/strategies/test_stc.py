@@ -34,15 +34,15 @@ def test_scope_model_follows_algorithm_2_with_one_block():
 
 def test_defaults_are_the_papers():
     strategy = strategies.build("stc", {})
-    assert strategy.uplink == strategy.downlink == Ternary(1 / 400, "tensor")
-    assert (strategy.weights, strategy.feedback) == ("uniform", Residual())
+    assert strategy.codec.uplink == strategy.codec.downlink == Ternary(1 / 400, "tensor")
+    assert (strategy.weights, strategy.codec.feedback) == ("uniform", Residual())
 
 
 def test_messages_carry_what_clients_in_other_languages_need():
     network = Network("stc", sparsity_up=0.1, scope="model")
     (message,) = network.configure(0)
     config = dict(message.content["config"])
-    assert len(config.pop("head")) == 13
+    assert len(config.pop("head")) == 17
     assert config == {"server-round": 1, "sparsity-up": 0.1, "scope": "model"}
 
 

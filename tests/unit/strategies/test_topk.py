@@ -22,7 +22,7 @@ def test_clients_send_their_largest_entries_and_download_the_full_model():
     for message in network.configure(0, 1):
         assert "arrays" in message.content
         assert "updates" not in message.content["config"]
-    assert network.strategy.theory_bits_down == 2 * 32 * SIZE
+    assert network.bits_down == 2 * 32 * SIZE
 
 
 def test_sparse_downlink_sends_updates():

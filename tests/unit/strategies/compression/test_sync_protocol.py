@@ -3,6 +3,7 @@
 import struct
 import zlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,13 +12,11 @@ from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
     Head,
     ModelUpdate,
+    Payload,
     ReplyStatus,
     UpdateHistory,
     Version,
-    decode_reply,
     decode_updates,
-    encode_reply,
-    missing_updates,
 )
 from tests.support.compression_reference import no_deadline
 
@@ -30,66 +29,13 @@ update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), ma
 )
 
 
-def versions(base, updates):
-    """Return the base and the version after each update."""
-    found = [base]
-    for update in updates:
-        found.append(found[-1].after(update.number, update.data))
-    return found
-
-
 def encode(updates):
     return b"".join(update.encode() for update in updates)
 
 
-@no_deadline
-@given(st.binary(max_size=30), update_lists)
-def test_fingerprint_is_the_crc_of_the_model_and_all_updates_since(model, updates):
-    base = Version(4, 0).after(4, model)
-    for number, version in enumerate(versions(base, updates)):
-        data = [update.data for update in updates[:number]]
-        assert version.fingerprint == zlib.crc32(b"".join([model, *data]))
-        assert version.number == (updates[number - 1].number if number else 4)
-
-
-def test_fingerprint_by_hand():
-    assert Version(0, 0).after(1, b"1234").after(2, b"56789") == Version(2, 0xCBF43926)
-
-
-@no_deadline
-@given(st.binary(max_size=30), update_lists, st.data())
-def test_missing_updates_are_those_after_the_own_version(model, updates, data):
-    every = versions(Version(0, zlib.crc32(model)), updates)
-    have = data.draw(st.integers(0, len(updates)))
-    ahead = missing_updates(every[have], updates, every[-1])
-    assert ahead == updates[have:]
-    assert missing_updates(every[have], updates[have:], every[-1]) == ahead
-
-
-@no_deadline
-@given(st.binary(max_size=30), update_lists, uint32, st.data())
-def test_updates_that_lead_to_another_version_are_rejected(model, updates, fingerprint, data):
-    every = versions(Version(0, zlib.crc32(model)), updates)
-    have, last = every[data.draw(st.integers(0, len(updates)))], every[-1]
-    if fingerprint != last.fingerprint:
-        assert missing_updates(have, updates, Version(last.number, fingerprint)) is None
-    if fingerprint != have.fingerprint:  # a CRC of the same bytes tells any two starts apart
-        assert missing_updates(Version(have.number, fingerprint), updates, last) is None
-    assert missing_updates(have, updates, Version(last.number + 1, last.fingerprint)) is None
-    ahead = [update for update in updates if update.number > have.number]
-    if ahead and ahead[-1].data:
-        assert missing_updates(have, updates[:-1], last) is None
-
-
-def test_gaps_changes_and_future_versions_are_rejected():
-    updates = [ModelUpdate(1, b"first"), ModelUpdate(2, b"second"), ModelUpdate(3, b"third")]
-    every = versions(Version(0, 7), updates)
-    assert missing_updates(every[0], [updates[0], updates[2]], every[3]) is None
-    assert missing_updates(every[0], [ModelUpdate(1, b"First"), *updates[1:]], every[3]) is None
-    assert missing_updates(every[3], updates, every[2]) is None
-    assert missing_updates(every[2], [], every[2]) == []
-    assert missing_updates(every[2], updates[:2], every[2]) == []
-    assert missing_updates(every[2], [], every[3]) is None
+def test_fingerprint_is_the_crc_of_the_models_bytes():
+    vector = np.frombuffer(b"12345678", "<f4")
+    assert Version.of(3, vector) == Version(3, zlib.crc32(b"12345678"))
 
 
 @no_deadline
@@ -135,28 +81,26 @@ def test_invalid_list_of_updates_is_rejected(data, reason):
 
 
 @no_deadline
-@given(uint32, uint32, uint32)
-def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
-    head = Head(accepted, Version(number, fingerprint))
+@given(st.tuples(uint32, uint32, uint32, uint32))
+def test_head_decodes_to_what_was_encoded(numbers):
+    codec, accepted, number, fingerprint = numbers
+    head = Head(codec, accepted, Version(number, fingerprint))
     data = head.encode()
-    assert data == b"\x04" + b"".join(
-        x.to_bytes(4, "little") for x in (accepted, number, fingerprint)
-    )
+    assert data == b"\x05" + b"".join(one.to_bytes(4, "little") for one in numbers)
     assert Head.decode(data) == head
 
 
-@pytest.mark.parametrize("size", [0, 12, 14])
+@pytest.mark.parametrize("size", [0, 16, 18])
 def test_head_of_another_length_is_rejected(size):
-    with pytest.raises(DecodeError, match=f"the head has {size} bytes, not 13"):
-        Head.decode(b"\x04" * size)
+    with pytest.raises(DecodeError, match=f"the head has {size} bytes, not 17"):
+        Head.decode(b"\x05" * size)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 255])
+@pytest.mark.parametrize("protocol", [0, 4, 255])
 def test_another_protocol_is_rejected(protocol):
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
-        Head.decode(bytes([protocol]) + bytes(12))
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
-        decode_reply(bytes([protocol]) + bytes(5))
+    for decode, size in ((Head.decode, 16), (Payload.decode, 9)):
+        with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 5"):
+            decode(bytes([protocol]) + bytes(size))
 
 
 def test_status_numbers_are_those_of_the_protocol():
@@ -168,67 +112,61 @@ def test_status_numbers_are_those_of_the_protocol():
 
 
 @no_deadline
-@given(st.sampled_from(ReplyStatus), uint32, st.binary())
-def test_reply_decodes_to_what_was_encoded(status, server_round, update):
-    update = update if status == ReplyStatus.UPDATE else b""
-    data = encode_reply(status, server_round, update)
-    assert data == bytes([4, status]) + server_round.to_bytes(4, "little") + update
-    assert decode_reply(data) == (status, server_round, update)
-    assert isinstance(decode_reply(data)[0], ReplyStatus)
+@given(st.sampled_from(ReplyStatus), uint32, uint32, st.binary())
+def test_reply_decodes_to_what_was_encoded(status, codec, server_round, update):
+    update = update if status in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE) else b""
+    payload = Payload(status, codec, server_round, update)
+    numbers = codec.to_bytes(4, "little") + server_round.to_bytes(4, "little")
+    assert payload.encode() == bytes([5, status]) + numbers + update
+    assert Payload.decode(payload.encode()) == payload
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", "the payload has 0 bytes"),
-        (b"\x04\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
-        (b"\x04\x04\0\0\0\0", "unknown status 4"),
-        (b"\x04\xff\0\0\0\0", "unknown status 255"),
-        (b"\x04\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
-        (b"\x04\x02\0\0\0\0a", "1 bytes follow a status without an update"),
+        (b"\x05" + bytes(8), "the payload has 9 bytes, its head alone takes 10"),
+        (b"\x05\x04" + bytes(8), "unknown status 4"),
+        (b"\x05\x01" + bytes(8) + b"ab", "2 bytes follow a status without an update"),
+        (b"\x05\x02" + bytes(8) + b"a", "1 bytes follow a status without an update"),
     ],
 )
 def test_invalid_reply_is_rejected(data, reason):
     with pytest.raises(DecodeError, match=reason):
-        decode_reply(data)
+        Payload.decode(data)
+
+
+MODEL = np.arange(15, dtype=np.float32)  # 60 bytes
 
 
 @no_deadline
-@given(update_lists, st.binary(min_size=60, max_size=60))
-def test_history_keeps_the_last_updates_that_are_smaller_than_the_model(updates, model):
-    history, base = UpdateHistory(0, model), Version(0, zlib.crc32(model))
+@given(update_lists)
+def test_history_keeps_the_last_updates_that_are_smaller_than_the_model(updates):
+    history, numbers = UpdateHistory(0, MODEL), [0]
     for made, update in enumerate(updates, 1):
-        history.append(update.number, update.data)
-        so_far = versions(base, updates[:made])
-        assert (history.version, history.count) == (so_far[-1], made)
-        for number, version in enumerate(so_far):
-            missed = encode(updates[number:made])
-            if history.reaches(version.number):
-                assert history.since(version.number) == missed
-                assert len(missed) < len(model)
+        history.append(update.number, update.data, MODEL + made)
+        numbers.append(update.number)
+        assert (history.version, history.count) == (Version.of(numbers[-1], MODEL + made), made)
+        for place, number in enumerate(numbers):
+            missed = encode(updates[place:made])
+            if history.reaches(number):
+                assert history.since(number) == missed
+                assert len(missed) < MODEL.nbytes
             else:
-                assert len(missed) >= len(model)
+                assert len(missed) >= MODEL.nbytes
 
 
 def test_history_by_hand():
-    history = UpdateHistory(4, b"a model of 20 bytes.")
-    assert history.version == Version(4, zlib.crc32(b"a model of 20 bytes."))
-    assert history.reaches(4)
-    assert not history.reaches(3)
-    assert history.since(4) == b""
-    history.append(5, b"x")  # 9 bytes with its head
-    history.append(7, b"yz")
+    model = MODEL[:5]  # 20 bytes
+    history = UpdateHistory(4, model)
+    assert history.version == Version(4, zlib.crc32(model.tobytes()))
+    assert (history.reaches(4), history.reaches(3), history.since(4)) == (True, False, b"")
+    history.append(5, b"x", model)  # 9 bytes with its head
+    history.append(7, b"yz", model)
     assert history.since(4) == ModelUpdate(5, b"x").encode() + ModelUpdate(7, b"yz").encode()
     assert history.since(5) == ModelUpdate(7, b"yz").encode()
-    history.append(8, b"")  # 27 bytes: the oldest is dropped
+    history.append(8, b"", model)  # 27 bytes: the oldest is dropped
     assert [history.reaches(number) for number in (4, 5, 7, 8)] == [False, True, True, True]
-    assert history.since(8) == b""
-    assert history.count == 3
-
-
-def test_history_drops_an_update_as_large_as_the_model():
-    history = UpdateHistory(0, bytes(20))
-    history.append(1, bytes(12))
-    assert not history.reaches(0)
-    assert history.reaches(1)
-    assert history.version == Version(0, zlib.crc32(bytes(20))).after(1, bytes(12))
+    assert (history.since(8), history.count) == (b"", 3)
+    history.append(9, bytes(12), model)  # as large as the model
+    assert [history.reaches(number) for number in (8, 9)] == [False, True]

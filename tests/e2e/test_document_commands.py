@@ -23,6 +23,7 @@ from tests.support.processes import until
 
 PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
 COMMANDS = list(dict.fromkeys(line for page in PAGES for line in shell_commands(page.read_text())))
+IN_README = shell_commands((ROOT / "README.md").read_text())
 EXAMPLE_RUN = "runs/20261121-123456-mnist-2nn-fedavg-3571"
 SHORT = {"num-server-rounds": "2", "data-source": "embedded"}
 SMALL = {"num-clients": "10", "local-steps": "1"}
@@ -231,7 +232,12 @@ def added_keys(command):
 
 
 def case(command):
-    return pytest.param(command, marks=() if QUICK.match(command) else pytest.mark.slow, id=command)
+    """Return the case of a command; trainings that only a page of docs/ shows are long tests."""
+    marks = [] if QUICK.match(command) else [pytest.mark.slow]
+    trains = TRAINS.match(command) or UNDER_FLWR.match(command) or " sweep " in command
+    if trains and marks and command not in IN_README:
+        marks.append(pytest.mark.long)
+    return pytest.param(command, marks=marks, id=command)
 
 
 @pytest.mark.parametrize("command", [case(one) for one in COMMANDS if one not in LISTED])

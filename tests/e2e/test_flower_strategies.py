@@ -24,6 +24,8 @@ STRATEGIES = {
     "DifferentialPrivacyServerSideFixedClipping": PRIVACY,
     "QFedAvg": "client-learning-rate = 0.04",
 }
+# The others are long tests; tests/integration has all in one process.
+IN_CI = ("FedAdam", "DifferentialPrivacyServerSideFixedClipping")
 KEYS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
     "num-server-rounds": 2,
@@ -50,7 +52,10 @@ def environment(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in STRATEGIES],
+)
 def test_flwr_run_trains_with_it(name, environment, tmp_path):
     shown, status = run_app(environment, config(name, tmp_path / "runs"), 4)
     assert status["status"] == "finished:completed", shown
@@ -61,7 +66,7 @@ def test_flwr_run_trains_with_it(name, environment, tmp_path):
 @pytest.mark.parametrize(
     ("mod", "reason"),
     [
-        ("dying", "no usable reply in round 2: "),
+        pytest.param("dying", "no usable reply in round 2: ", marks=pytest.mark.long),
         (
             "reading",
             r"no usable reply in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line",

@@ -65,7 +65,16 @@ def test_update_that_the_server_counts_twice_is_seen(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["stc", "topk", "signsgd", "qsgd", "eden", "ef21", "dgc", "compressed"]
+    "name",
+    [
+        "stc",
+        "signsgd",
+        "ef21",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("topk", "qsgd", "eden", "dgc", "compressed")
+        ),
+    ],
 )
 def test_lost_replies_and_lost_states_cost_little_and_no_accepted_update_is_lost(name):
     """A fifth of the replies are dropped, and a twentieth of the participants lose their state.

@@ -83,8 +83,8 @@ def all_ended(pids):
     "changes",
     [
         {},
-        {"strategy": "fedsgd", "momentum": 0.5},
-        {"task": "mnist-2nn", "num-server-rounds": 2},
+        pytest.param({"strategy": "fedsgd", "momentum": 0.5}, marks=pytest.mark.long),
+        pytest.param({"task": "mnist-2nn", "num-server-rounds": 2}, marks=pytest.mark.long),
         {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
     ],
     ids=["fedavg", "fedsgd", "2nn", "stc"],

@@ -1,38 +1,41 @@
 """Strategies: one module per method, found by name.
 
-A name is one of `BUILT_IN`, one that an installed package registers under the entry-point group
+A name is built in, one that an installed package registers under the entry-point group
 `fedavg_app.strategies`, or "package.module:Class" for any importable
 `flwr.serverapp.strategy.Strategy`.
 """
 
 import inspect
-import pkgutil
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
-from strategies.argument_types import check_names, check_types
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 from strategies.metric_keys import wrapped
+from strategies.registry import Registry, check_arguments, make
 
-ENTRY_POINTS = "fedavg_app.strategies"
-BUILT_IN = {
-    "compressed": "strategies.compressed:Compressed",
-    "dgc": "strategies.dgc:DGC",
-    "eden": "strategies.eden:EDEN",
-    "ef21": "strategies.ef21:EF21",
-    "fedavg": "strategies.fedavg:FedAvg",
-    "fedsgd": "strategies.fedsgd:FedSGD",
-    "qsgd": "strategies.qsgd:QSGD",
-    "signsgd": "strategies.signsgd:SignSGD",
-    "stc": "strategies.stc:STC",
-    "topk": "strategies.topk:TopK",
-}
+STRATEGIES = Registry[Strategy](
+    Strategy,  # type: ignore[type-abstract]
+    "strategy",
+    {
+        "compressed": "strategies.compressed:Compressed",
+        "dgc": "strategies.dgc:DGC",
+        "eden": "strategies.eden:EDEN",
+        "ef21": "strategies.ef21:EF21",
+        "fedavg": "strategies.fedavg:FedAvg",
+        "fedsgd": "strategies.fedsgd:FedSGD",
+        "qsgd": "strategies.qsgd:QSGD",
+        "signsgd": "strategies.signsgd:SignSGD",
+        "stc": "strategies.stc:STC",
+        "topk": "strategies.topk:TopK",
+    },
+    group="fedavg_app.strategies",
+)
+names, load = STRATEGIES.names, STRATEGIES.load
 # Flower's strategies sample for themselves; they must take all nodes of the cohort they are shown.
 WHOLE_COHORT = {
     "fraction_train": 1.0,
@@ -41,34 +44,6 @@ WHOLE_COHORT = {
     "min_evaluate_nodes": 1,
     "min_available_nodes": 1,
 }
-
-
-def names() -> list[str]:
-    """Return the short names that `load` takes: the built-in ones and those of other packages."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
-
-
-def load(name: str) -> type[Strategy]:
-    """Return the strategy class of that name.
-
-    Args:
-        name: A short name (see `names`) or "package.module:Class".
-
-    Raises:
-        ValueError: An unknown short name, or not a `Strategy`.
-        ImportError: There is no such module.
-        AttributeError: The module has no such attribute.
-    """
-    path = BUILT_IN.get(name, name)
-    if ":" not in path:
-        installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-        if name not in installed:
-            raise ValueError(f"known strategies: {', '.join(names())}; or package.module:Class")
-        path = installed[name]
-    strategy = pkgutil.resolve_name(path)
-    if not (inspect.isclass(strategy) and issubclass(strategy, Strategy)):
-        raise ValueError(f"{path!r} is not a subclass of flwr.serverapp.strategy.Strategy")
-    return strategy
 
 
 def build(
@@ -123,15 +98,9 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
         arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
-    defaults = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
-    check_names(cls.__name__, cls, arguments, WHOLE_COHORT)
-    try:
-        made = cls(**{**defaults, **arguments})
-    except TypeError as error:
-        check_types(cls, arguments)
-        raise ValueError(f"{cls.__name__}: {error}") from error
-    check_types(cls, arguments)  # after the class's own checks, which say more
-    return made
+    whole_cohort = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
+    check_arguments(cls, arguments, hidden=WHOLE_COHORT)
+    return make(cls, {**whole_cohort, **arguments})
 
 
 def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:

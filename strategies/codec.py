@@ -6,12 +6,17 @@ other, often without an error.
 """
 
 import zlib
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 
 from strategies.compression import warm_up
 from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import ErrorFeedback, NoFeedback, check_contraction
+from strategies.compression.error_feedback import (
+    ErrorFeedback,
+    NoFeedback,
+    Residual,
+    check_contraction,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Codec:
 
     uplink: Compressor
     downlink: Compressor
-    feedback: ErrorFeedback
+    feedback: ErrorFeedback = field(default_factory=Residual)
     warmup_rounds: int = 0
 
     def __post_init__(self) -> None:

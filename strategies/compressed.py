@@ -5,7 +5,7 @@ from typing import Any
 
 from strategies import compression
 from strategies import server_optimizer as server_optimizers
-from strategies.by_name import read_part
+from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 
 
@@ -39,10 +39,12 @@ class Compressed(CompressedStrategy):
         weights: str = "uniform",
     ) -> None:
         super().__init__(
-            compression.build(*read_part("uplink", uplink)),
-            compression.build(*read_part("downlink", downlink)),
-            feedback=compression.build_feedback(*read_part("feedback", feedback)),
-            warmup_rounds=warmup_rounds,
+            Codec(
+                compression.COMPRESSORS.build_part("uplink", uplink),
+                compression.COMPRESSORS.build_part("downlink", downlink),
+                compression.FEEDBACK.build_part("feedback", feedback),
+                warmup_rounds,
+            ),
             server_optimizer=server_optimizer,
             weights=weights,
         )

@@ -25,13 +25,10 @@ from strategies.client_state import LastBuilt
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
-from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.error_feedback import (
     DivergedError,
-    ErrorFeedback,
     NoFeedback,
-    Residual,
     add,
     check_range,
     compress,
@@ -77,11 +74,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     server takes their weighted mean.
 
     Args:
-        uplink: Compresses the clients' updates.
-        downlink: Compresses the server's update of the global model.
-        feedback: What clients do about what compression leaves out. Unless it is `NoFeedback`, the
-            server adds what it did not send to its next update.
-        warmup_rounds: The first rounds, in which the share of sent entries falls to p (`warm_up`).
+        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
+            adds what it did not send to its next update.
         server_optimizer: Turns the mean update into the change of the model; see
             `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
@@ -90,6 +84,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     Attributes:
         codec: What both ends compress with.
+        optimizer: The server's, None for none.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -100,18 +95,15 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def __init__(
         self,
-        uplink: Compressor,
-        downlink: Compressor,
+        codec: Codec,
         *,
-        feedback: ErrorFeedback | None = None,
-        warmup_rounds: int = 0,
         server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
         weights: str = "uniform",
         client_settings: Mapping[str, float | str] | None = None,
     ) -> None:
         super().__init__()
-        self.codec = Codec(uplink, downlink, feedback or Residual(), warmup_rounds)
-        self.server_optimizer = server_optimizers.build(server_optimizer)
+        self.codec = codec
+        self.optimizer = server_optimizers.build(server_optimizer)
         self.weights = check_weights(weights)
         self.residual: Vector | None = None
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
@@ -304,9 +296,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def _server_update(self) -> Vector:
         """Return what the round's updates amount to: the change of the model, float32 (n,)."""
         update = self.combine(*self.update_sum.finish())
-        if self.server_optimizer is None:
+        if self.optimizer is None:
             return update
-        changes = self.server_optimizer.step({"update": update.astype(np.float64)})
+        changes = self.optimizer.step({"update": update.astype(np.float64)})
         return changes["update"].astype(np.float32)
 
     def _compress(self, update: Vector) -> tuple[bytes, Update]:

@@ -5,18 +5,18 @@ Faster Error Feedback. NeurIPS 2021, arXiv 2106.05203; with few clients a round 
 2110.03294. The paper compresses gradients by top-k; here it is the change by the local training.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from strategies.compressed_server import CompressedStrategy
+from strategies.codec import Codec
 from strategies.compression import ef21
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
-from strategies.server_optimizer import NONE
+from strategies.preset import Preset
 
 
-class EF21(CompressedStrategy):
+@dataclass(kw_only=True, eq=False)
+class EF21(Preset):
     """EF21: clients send the largest entries of their update minus an estimate of it.
 
     The server keeps every client's estimate, a model's size each, and steps by their mean in each
@@ -27,25 +27,14 @@ class EF21(CompressedStrategy):
     Args:
         sparsity_up: p of what clients send: the share of entries.
         scope: What entries are chosen from: every "tensor", or the whole "model".
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
-            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
-    Raises:
-        ValueError: An argument is out of its range.
+    The others are those of `Preset`.
     """
 
-    def __init__(
-        self,
-        sparsity_up: float = 1 / 100,
-        scope: str = "tensor",
-        weights: str = "uniform",
-        server_optimizer: str | Mapping[str, Any] = NONE,
-    ) -> None:
-        super().__init__(
-            Sparse(check_sparsity("sparsity-up", sparsity_up), scope),
-            Float32(),
-            feedback=ef21.EF21(),
-            weights=weights,
-            server_optimizer=server_optimizer,
-        )
+    sparsity_up: float = 1 / 100
+    scope: str = "tensor"
+
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+        uplink = Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope)
+        return Codec(uplink, Float32(), ef21.EF21())

@@ -15,16 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, cast_like
-from strategies.by_name import build_part, read_part
+from strategies.registry import Registry, read_part
 
 Updates = Mapping[str, NDArray[np.float64]]
 Vectors = dict[str, NDArray[np.float64]]
 
-BUILT_IN = {
-    "adam": "strategies.server_optimizer:Adam",
-    "sgd": "strategies.server_optimizer:SGD",
-    "yogi": "strategies.server_optimizer:Yogi",
-}
 NONE = "none"
 
 
@@ -159,6 +154,17 @@ class Yogi(Adaptive):
         return v - (1 - self.beta_2) * square * np.sign(v - square)
 
 
+SERVER_OPTIMIZERS = Registry[ServerOptimizer](
+    ServerOptimizer,  # type: ignore[type-abstract]
+    "server optimizer",
+    {
+        "adam": "strategies.server_optimizer:Adam",
+        "sgd": "strategies.server_optimizer:SGD",
+        "yogi": "strategies.server_optimizer:Yogi",
+    },
+)
+
+
 def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
     """Return the server optimiser that a strategy's argument names; None for "none".
 
@@ -167,15 +173,14 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
             name and arguments, ``{name = "adam", learning-rate = 0.01}``.
 
     Raises:
-        ValueError, ImportError, AttributeError: As for `build_part`.
+        ValueError, ImportError, AttributeError: As for `Registry.build`.
     """
     name, arguments = read_part("server-optimizer", given)
     if name == NONE:
         if arguments:
             raise ValueError(f"server optimizer {NONE!r} takes no arguments")
         return None
-    known = {**BUILT_IN, NONE: NONE}  # for the error that lists them
-    return build_part(ServerOptimizer, "server optimizer", known, name, arguments)  # type: ignore[type-abstract]
+    return SERVER_OPTIMIZERS.build(name, arguments)
 
 
 def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:

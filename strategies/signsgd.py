@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from strategies.codec import Codec
 from strategies.compressed_server import CompressedReply, CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.error_feedback import NoFeedback
@@ -33,7 +34,7 @@ class SignSGD(CompressedStrategy):
 
     def __init__(self, step_size: float = 0.0002) -> None:
         step = check_step("step-size", step_size)
-        super().__init__(uplink=Sign(), downlink=Sign(step), feedback=NoFeedback())
+        super().__init__(Codec(Sign(), Sign(step), NoFeedback()))
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the client's votes: signs, whatever the step size that it sent."""

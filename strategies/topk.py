@@ -4,17 +4,17 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 1704.05021; as in Sattler et al. 2020, without momentum correction, clipping or warm-up.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from strategies.compressed_server import CompressedStrategy
+from strategies.codec import Codec
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
-from strategies.server_optimizer import NONE
+from strategies.preset import Preset
 
 
-class TopK(CompressedStrategy):
+@dataclass(kw_only=True, eq=False)
+class TopK(Preset):
     """Top-k: clients send their largest entries as they are, with error feedback.
 
     With the default sparsity_down = 1 the server sends all entries, and clients download the full
@@ -24,27 +24,22 @@ class TopK(CompressedStrategy):
         sparsity_up: p of the clients' updates: the share of entries they send.
         sparsity_down: p of the server's.
         scope: What entries are chosen from: every "tensor", or the whole "model".
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
-            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
-    Raises:
-        ValueError: An argument is out of its range.
+    The others are those of `Preset`.
     """
 
-    def __init__(
-        self,
-        sparsity_up: float = 1 / 100,
-        sparsity_down: float = 1.0,
-        scope: str = "tensor",
-        weights: str = "uniform",
-        server_optimizer: str | Mapping[str, Any] = NONE,
-    ) -> None:
-        down = check_sparsity("sparsity-down", sparsity_down)
-        super().__init__(
-            uplink=Sparse(check_sparsity("sparsity-up", sparsity_up), scope),
-            downlink=Float32() if down == 1 else Sparse(down, scope),
-            weights=weights,
-            server_optimizer=server_optimizer,
-            client_settings={"sparsity-up": sparsity_up, "scope": scope},
+    sparsity_up: float = 1 / 100
+    sparsity_down: float = 1.0
+    scope: str = "tensor"
+
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+        down = check_sparsity("sparsity-down", self.sparsity_down)
+        return Codec(
+            Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope),
+            Float32() if down == 1 else Sparse(down, self.scope),
         )
+
+    def client_settings(self) -> dict[str, float | str]:
+        """Return p and the scope."""
+        return {"sparsity-up": self.sparsity_up, "scope": self.scope}

@@ -1,14 +1,16 @@
 """The command `list`: the tasks, strategies, partitions and so on that there are."""
 
 import inspect
-import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from strategies.registry import Registry
 
 
 class Kind(StrEnum):
@@ -50,33 +52,31 @@ def _tasks() -> Iterator[tuple[str, str, str]]:
 def _strategies() -> Iterator[tuple[str, str, str]]:
     import strategies
 
-    for name in strategies.names():
-        cls = strategies.load(name)
-        yield name, _first_line(cls), _arguments(cls)
+    return _classes(strategies.STRATEGIES)
 
 
 def _compressors() -> Iterator[tuple[str, str, str]]:
     from strategies import compression
 
-    return _parts(compression.BUILT_IN)
+    return _classes(compression.COMPRESSORS)
 
 
 def _feedback() -> Iterator[tuple[str, str, str]]:
     from strategies import compression
 
-    return _parts(compression.FEEDBACK)
+    return _classes(compression.FEEDBACK)
 
 
 def _server_optimizers() -> Iterator[tuple[str, str, str]]:
     from strategies import server_optimizer
 
-    yield from _parts(server_optimizer.BUILT_IN)
+    yield from _classes(server_optimizer.SERVER_OPTIMIZERS)
     yield server_optimizer.NONE, "The model changes by the mean update.", ""
 
 
-def _parts(paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for name, path in sorted(paths.items()):
-        cls = pkgutil.resolve_name(path)
+def _classes(registry: "Registry[Any]") -> Iterator[tuple[str, str, str]]:
+    for name in registry.names():
+        cls = registry.load(name)
         yield name, _first_line(cls), _arguments(cls)
 
 

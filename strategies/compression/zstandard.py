@@ -14,7 +14,6 @@ import numpy as np
 import zstandard
 
 from strategies import compression
-from strategies.by_name import read_part
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
@@ -49,7 +48,7 @@ class Zstandard(Compressor):
     def __post_init__(self) -> None:
         if isinstance(self.level, bool) or self.level not in range(1, MAX_LEVEL + 1):
             raise ValueError(f"level = {self.level!r}: give a whole number from 1 to {MAX_LEVEL}")
-        object.__setattr__(self, "inner", compression.build(*read_part("of", self.of)))
+        object.__setattr__(self, "inner", compression.COMPRESSORS.build_part("of", self.of))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the other compressor's bytes as a Zstandard frame."""

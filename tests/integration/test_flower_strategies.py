@@ -63,7 +63,7 @@ def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("FedAdam", "eta = 'x'", "FedAdam: eta = 'x' is not of type float"),
+        ("FedAdam", "eta = 'x'", "FedAdam: eta = 'x': should be a valid number"),
         ("Krum", "num-malicious-nodes = 5", "num-malicious-nodes = 5: give 0 to 4"),
         ("MultiKrum", "num-nodes-to-select = 8", "num-nodes-to-select = 8: give 1 to 7"),
         (

@@ -94,9 +94,13 @@ def test_module_with_a_syntax_error_is_shown_with_its_file_and_line(key, write_m
         (
             "strategy",
             "json:JSONDecoder",
-            "'json:JSONDecoder' is not a subclass of flwr.serverapp.strategy.Strategy",
+            "'json:JSONDecoder' is not a subclass of Strategy",
         ),
-        ("strategy", "fedfoo", "known strategies: compressed, dgc, eden, ef21, fedavg, fedsgd"),
+        (
+            "strategy",
+            "fedfoo",
+            "'fedfoo' is no strategy; known: compressed, dgc, eden, ef21",
+        ),
         ("task", "json:JSONDecoder", "'json:JSONDecoder' is not a tasks.base.Task"),
         ("task", "mnits", "known tasks: cifar10-cnn, cifar10-vgg11"),
     ],

@@ -93,19 +93,19 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"uplink": "terntary"}, "compressor 'terntary': known are float16, float32, low-r"),
+        ({"uplink": "terntary"}, "'terntary' is no compressor; known: float16, float32, low-r"),
         (
             {"uplink": {"sparsity": 0.1}},
             "uplink = .*: give a name, or a table such as {n",
         ),
         (
             {"uplink": {"name": "sparse", "sparsty": 1}},
-            "compressor 'sparse' does not take sparsty; it takes: sparsity",
+            "Sparse does not take sparsty; it takes: sparsity",
         ),
         ({"weights": "none"}, "weights = 'none'"),
         (
             {"feedback": "residuals"},
-            "error feedback 'residuals': known are ef21, momentum, ",
+            "'residuals' is no error feedback; known: ef21, momentum, ",
         ),
         ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: give a number from 0"),
         ({"warmup_rounds": -1}, "warmup-rounds = -1: give a whole number"),
@@ -113,11 +113,11 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
         ({"feedback": "momentum", "uplink": "rotated"}, "Rotated sends all entries, and only"),
         (
             {"feedback": {"name": "momentum", "momentum": "x"}},
-            "MomentumCorrection: momentum = 'x' is not of type float",
+            "MomentumCorrection: momentum = 'x': should be a valid number",
         ),
         (
             {"server_optimizer": "sdg"},
-            "server optimizer 'sdg': known are adam, none, sgd, yogi; or",
+            "'sdg' is no server optimizer; known: adam, sgd, yogi; or",
         ),
         ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],

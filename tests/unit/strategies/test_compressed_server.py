@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import strategies
 from strategies.base import RunSettings
+from strategies.codec import Codec
 from strategies.compressed_server import CompressedReply, CompressedStrategy
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import NoFeedback
@@ -467,7 +468,7 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
 def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(drawn, weights):
     size = len(drawn[0][0])
     layout = layout_of(size)
-    strategy = CompressedStrategy(Float32(), Float32(), feedback=NoFeedback(), weights=weights)
+    strategy = CompressedStrategy(Codec(Float32(), Float32(), NoFeedback()), weights=weights)
     model = {"array0": np.zeros(size, np.float32)}
     strategy.configure_train(1, record(model), ConfigRecord(), cohort())
     stack, counts = [], []
@@ -485,7 +486,7 @@ def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(dr
 
 
 def test_combined_update_by_hand():
-    strategy = CompressedStrategy(Float32(), Float32(), weights="samples")
+    strategy = CompressedStrategy(Codec(Float32(), Float32()), weights="samples")
     model = {"w": float32([10, 20, 30])}
     strategy.configure_train(1, record(model), ConfigRecord(), cohort())
     for node, (values, count) in enumerate([([1, 0, -4], 1), ([0, 0, 8], 3)]):

@@ -110,18 +110,18 @@ def test_compressed_strategies_step_before_they_compress(name):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("sdg", "server optimizer 'sdg': known are adam, none, sgd, yogi; or module:Class"),
+        ("sdg", "'sdg' is no server optimizer; known: adam, sgd, yogi; or package"),
         ({"learning-rate": 1}, "server-optimizer = .*: give a name"),
         ({"name": "none", "momentum": 0.9}, "server optimizer 'none' takes no arguments"),
         ({"name": "sgd", "learning-rate": 0}, "learning-rate = 0: give a number above 0"),
-        ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1' is not of type float"),
+        ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1': should be a valid number"),
         ({"name": "sgd", "momentum": 1.0}, "momentum = 1.0: give a number from 0 to below 1"),
         ({"name": "adam", "beta-1": -0.1}, "beta-1 = -0.1: give a number from 0"),
         ({"name": "yogi", "beta-2": 1}, "beta-2 = 1: give a number from 0"),
         ({"name": "adam", "tau": 0}, "tau = 0: give a number above 0"),
         (
             {"name": "adam", "beta": 0},
-            "server optimizer 'adam' does not take beta; it takes: learning-rate, beta-1",
+            "Adam does not take beta; it takes: learning-rate, beta-1",
         ),
         ("strategies.stc:STC", "is not a subclass of ServerOptimizer"),
     ],

@@ -80,7 +80,7 @@ def test_compressors_are_made_of_the_arguments():
 
 @pytest.mark.parametrize(
     ("step", "reason"),
-    [(-1.0, r"step-size = -1\.0"), (1e-60, "step-size = 1e-60"), ("x", "step-size = x")],
+    [(-1.0, r"step-size = -1\.0"), (1e-60, "step-size = 1e-60"), ("x", "step-size = 'x'")],
 )
 def test_invalid_step_size_is_rejected(step, reason):
     with pytest.raises(ValueError, match=reason):

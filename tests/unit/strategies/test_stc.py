@@ -53,7 +53,7 @@ def test_messages_carry_what_clients_in_other_languages_need():
         ({"sparsity_down": 1.5}, r"sparsity-down = 1\.5"),
         ({"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
         ({"weights": "none"}, "weights = 'none'"),
-        ({"p": 0.1}, "it takes: sparsity-up"),
+        ({"p": 0.1}, "it takes: weights, server-optimizer, sparsity-up"),
     ],
 )
 def test_invalid_argument_is_rejected(arguments, reason):

@@ -70,20 +70,20 @@ def test_compressors_with_equal_arguments_are_equal():
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("terntary", {}, "compressor 'terntary': known are float16, float32, low-rank,"),
-        ("builtins:dict", {}, "compressor 'builtins:dict' is not a subclass of Compressor"),
+        ("terntary", {}, "'terntary' is no compressor; known: float16, float32, low-rank,"),
+        ("builtins:dict", {}, "'builtins:dict' is not a subclass of Compressor"),
         (f"{__name__}:not_a_class", {}, "is not a subclass of Compressor"),
-        (f"{__name__}:Abstract", {}, "compressor '.*Abstract': .*abstract"),
+        (f"{__name__}:Abstract", {}, "Abstract: .*abstract"),
         (
             "sparse",
             {"sparsty": 0.1},
-            "compressor 'sparse' does not take sparsty; it takes: sparsity",
+            "Sparse does not take sparsty; it takes: sparsity",
         ),
         ("sparse", {"sparsity": 2}, "sparsity = 2: give a share"),
         (
             "float32",
             {"scope": "model"},
-            "compressor 'float32' does not take scope; it takes: no arguments",
+            "Float32 does not take scope; it takes: no arguments",
         ),
     ],
 )

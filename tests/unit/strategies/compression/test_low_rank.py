@@ -186,6 +186,6 @@ def test_argument_that_is_no_whole_number_of_at_least_one_is_refused(key, value)
     with pytest.raises(ValueError, match=f"{key} = .*: give a whole number of at least 1"):
         LowRank(**{key: value})
     whole = type(value) is int
-    reason = ": give a whole number of at least 1" if whole else " is not of type int"
+    reason = ": give a whole number of at least 1" if whole else ": should be a valid integer"
     with pytest.raises(ValueError, match=f"{key} = .*{reason}"):
         compression.build("low-rank", {key: value})

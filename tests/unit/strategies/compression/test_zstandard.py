@@ -159,13 +159,13 @@ def test_every_update_of_another_compressor_fits(of):
         ({"level": 23}, "level = 23"),
         ({"level": True}, "level = True"),
         ({"level": 2.5}, "level = 2.5"),
-        ({"of": 3}, "of = 3 is not of type str"),
+        ({"of": 3}, "of = 3: should be a valid string"),
         ({"of": {"bits": 3}}, "of = .*: give a name, or"),
-        ({"of": "terntary"}, "compressor 'terntary': known are"),
+        ({"of": "terntary"}, "'terntary' is no compressor; known"),
         ({"of": {"name": "quantized", "bits": 1}}, "bits = 1"),
         (
             {"of": {"name": "sparse", "sparsty": 1}},
-            "compressor 'sparse' does not take sparsty; it takes: sparsity",
+            "Sparse does not take sparsty; it takes: sparsity",
         ),
     ],
 )

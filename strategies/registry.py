@@ -1,0 +1,156 @@
+"""Classes by name, and objects made of them with a config's arguments.
+
+Strategies, compressors, error feedback and server optimisers each have a `Registry`.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[Kind]):
+    """The classes of one kind that have a name.
+
+    Attributes:
+        kind: Their base class.
+        what: What one is called, for errors.
+        built_in: "module:Class" by name.
+        group: The entry points under which installed packages add names; empty for none.
+    """
+
+    kind: type[Kind]
+    what: str
+    built_in: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+
+    def names(self) -> list[str]:
+        """Return the names, sorted; a package's cannot replace a built-in one."""
+        return sorted(self._paths())
+
+    def load(self, name: str) -> type[Kind]:
+        """Return the class of that name.
+
+        Args:
+            name: One of `names`, or "package.module:Class" for any other that can be imported.
+
+        Raises:
+            ValueError: An unknown name, or not a class of this kind.
+            ImportError: There is no such module.
+            AttributeError: The module has no such attribute.
+        """
+        path = self._paths().get(name, name)
+        if ":" not in path:
+            known = ", ".join(self.names())
+            raise ValueError(f"{name!r} is no {self.what}; known: {known}; or package.module:Class")
+        found = pkgutil.resolve_name(path)
+        if not (inspect.isclass(found) and issubclass(found, self.kind)):
+            raise ValueError(f"{path!r} is not a subclass of {self.kind.__qualname__}")
+        return found
+
+    def build(self, name: str, arguments: Mapping[str, Any] | None = None) -> Kind:
+        """Return an object of the class of that name.
+
+        Raises:
+            ValueError: As for `load`, or for arguments that the class does not take.
+            ImportError: As for `load`.
+            AttributeError: As for `load`.
+        """
+        return make(self.load(name), arguments or {})
+
+    def build_part(self, key: str, given: str | Mapping[str, Any]) -> Kind:
+        """Return the part of a strategy that an argument gives.
+
+        Args:
+            key: The argument's name, for errors.
+            given: A name, or a table with "name" and arguments, whose hyphens are underscores.
+
+        Raises:
+            ValueError, ImportError, AttributeError: As for `build`.
+        """
+        return self.build(*read_part(key, given))
+
+    def _paths(self) -> dict[str, str]:
+        points = entry_points(group=self.group) if self.group else ()
+        return {**{point.name: point.value for point in points}, **self.built_in}
+
+
+def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of a part, given as for `Registry.build_part`.
+
+    Raises:
+        ValueError: There is no name.
+    """
+    if isinstance(given, str):
+        return given, {}
+    table = dict(given) if isinstance(given, Mapping) else {}
+    name = table.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(f'{key} = {given!r}: give a name, or a table such as {{name = "..."}}')
+    return name, {argument.replace("-", "_"): value for argument, value in table.items()}
+
+
+def make(cls: type[Kind], arguments: Mapping[str, Any]) -> Kind:
+    """Return ``cls(**arguments)``.
+
+    Raises:
+        ValueError: As for `check_arguments`, or one is missing, or the class refuses one.
+    """
+    check_arguments(cls, arguments)
+    try:
+        return cls(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from error
+
+
+def check_arguments(cls: type, arguments: Mapping[str, Any], hidden: Collection[str] = ()) -> None:
+    """Check the names of a class's arguments, and their types against the class's hints.
+
+    Args:
+        cls: The class.
+        arguments: By name. A hint that pydantic does not know is not checked.
+        hidden: Names that the class takes, and a config must not give.
+
+    Raises:
+        ValueError: One is unknown or of another type. The line names arguments with hyphens, as
+            configs do.
+    """
+    parameters = inspect.signature(cls).parameters.values()
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    names = [
+        one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in hidden
+    ]
+    unknown = [name for name in arguments if name in hidden or not (name in names or takes_any)]
+    if unknown:
+        takes = _kebab(*names) or "no arguments"
+        raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
+    hints = _hints(cls)
+    for name in arguments.keys() & hints:
+        try:
+            settings = ConfigDict(arbitrary_types_allowed=True)
+            adapter: TypeAdapter[Any] = TypeAdapter(hints[name], config=settings)
+        except Exception:  # noqa: S112 - not a type of a config
+            continue
+        try:
+            adapter.validate_python(arguments[name], strict=True)
+        except ValidationError as error:
+            value, text = arguments[name], error.errors()[0]["msg"].removeprefix("Input ")
+            raise ValueError(f"{cls.__name__}: {_kebab(name)} = {value!r}: {text}") from None
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls.__init__)  # type: ignore[misc]
+    except Exception:  # a hint of another package's that names what is imported for types only
+        return {}
+
+
+def _kebab(*names: str) -> str:
+    return ", ".join(name.replace("_", "-") for name in names)

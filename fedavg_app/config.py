@@ -10,9 +10,16 @@ import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from fedavg_app.errors import ConfigError
 from tasks.data.dataset import DataOptions
@@ -122,6 +129,13 @@ class TrainingConfig(BaseModel):
         "runs", description="each run leaves its results in a new folder in here"
     )
 
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.data_dir and self.data_source != "auto":
+            fix = "leave it at 'auto' where data-dir is given"
+            raise ConfigError("data-source", self.data_source, fix)
+        return self
+
     @property
     def data_options(self) -> DataOptions:
         """Where to look for the data set."""
@@ -206,6 +220,17 @@ class RunConfig(TrainingConfig):
         description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'",
     )
 
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if not self.local_epochs and not self.local_steps:
+            raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
+        if self.local_epochs > 1 and self.local_steps:
+            fix = "leave it at 1 where local-steps is given, which replaces it"
+            raise ConfigError("local-epochs", self.local_epochs, fix)
+        parse_arguments("strategy-args", self.strategy_args)
+        parse_arguments("partition-args", self.partition_args)
+        return self
+
     @property
     def method(self) -> str:
         """The strategy's name, without the module of a path."""
@@ -259,9 +284,9 @@ def parse_config(values: Mapping[str, Any]) -> RunConfig:
     """Return the checked config for kebab-case keys (missing ones take their defaults).
 
     Raises:
-        ConfigError: An unknown key or a value out of its range.
+        ConfigError: An unknown key, a value out of its range, or two keys that do not go together.
     """
-    return check_config(_validated(RunConfig, values))
+    return _validated(RunConfig, values)
 
 
 def parse_central(values: Mapping[str, Any]) -> CentralConfig:
@@ -270,43 +295,15 @@ def parse_central(values: Mapping[str, Any]) -> CentralConfig:
     Raises:
         ConfigError: An unknown key or a value out of its range.
     """
-    config = _validated(CentralConfig, values)
-    check_source(config)
-    return config
-
-
-def check_config(config: RunConfig) -> RunConfig:
-    """Check what concerns more than one key; return the config.
-
-    Raises:
-        ConfigError: Two keys do not go together, or arguments are not TOML.
-    """
-    if not config.local_epochs and not config.local_steps:
-        raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
-    if config.local_epochs > 1 and config.local_steps:
-        fix = "leave it at 1 where local-steps is given, which replaces it"
-        raise ConfigError("local-epochs", config.local_epochs, fix)
-    check_source(config)
-    parse_arguments("strategy-args", config.strategy_args)
-    parse_arguments("partition-args", config.partition_args)
-    return config
-
-
-def check_source(config: TrainingConfig) -> None:
-    """Check that the data are asked for from one source.
-
-    Raises:
-        ConfigError: Both data-dir and data-source are given.
-    """
-    if config.data_dir and config.data_source != "auto":
-        raise ConfigError(
-            "data-source", config.data_source, "leave it at 'auto' where data-dir is given"
-        )
+    return _validated(CentralConfig, values)
 
 
 def config_error(error: ValidationError) -> ConfigError:
     """Return the first problem of a pydantic error as one line with key, value and fix."""
     first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):  # of keys that do not go together
+        return cause
     # A union's location ends in the tried member, a subcommand's begins with its name.
     known = {kebab(name): field for name, field in RunConfig.model_fields.items()}
     key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))

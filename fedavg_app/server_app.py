@@ -16,7 +16,7 @@ from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
 from fedavg_app.network.flower_http import is_network_grid
 from fedavg_app.network.network_grid import bounded
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.evaluation import CentralEvaluation, Evaluate
+from fedavg_app.server.central_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fedavg_app.callbacks.base import MakeCallback
-from fedavg_app.config import RunConfig, check_config, with_clients
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import prepare
@@ -35,7 +35,7 @@ def simulate(
         ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and
             `fedavg_app.server_app.run` do.
     """
-    config = check_config(with_clients(config))
+    config = with_clients(config)
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     check_names(config)
     check_reachable(ray_address)

@@ -10,7 +10,7 @@ import strategies
 import tasks
 from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.client.mods import load_mods
-from fedavg_app.config import RunConfig, TrainingConfig, check_source, parse_arguments
+from fedavg_app.config import RunConfig, TrainingConfig, parse_arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.cache import make_partitioner
 from fedavg_app.plugins import load_component
@@ -88,9 +88,8 @@ def load_task(config: TrainingConfig) -> "Task":
     """Return the task that the config names.
 
     Raises:
-        ConfigError: It is unknown, or the data source or the device is not available.
+        ConfigError: It is unknown, or the device is not available.
     """
-    check_source(config)
     task = load_component("task", config.task, tasks.load)
     if config.device == "cuda":
         import torch

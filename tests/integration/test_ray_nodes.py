@@ -8,7 +8,7 @@ from fedavg_app import server_app
 from fedavg_app.config import RunConfig
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
 from tests.support.in_process import same_model

@@ -47,7 +47,7 @@ client.train("gradient")(reply)
 @server.main()
 def serve(grid, context):
     """Run all configs, one after the other."""
-    from fedavg_app.server.evaluation import CentralEvaluation
+    from fedavg_app.server.central_evaluation import CentralEvaluation
 
     for name, config in CONFIGS.items():
         Path(os.environ[CURRENT]).write_text(json.dumps({"name": name, "config": config}))

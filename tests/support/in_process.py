@@ -4,7 +4,7 @@ import numpy as np
 
 from fedavg_app.config import RunConfig, kebab
 from fedavg_app.results.metrics import TrainingResult
-from fedavg_app.server.evaluation import CentralEvaluation
+from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop

@@ -2,11 +2,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from fedavg_app.config import (
     Effect,
     RunConfig,
     fields_with,
+    kebab,
     parse_arguments,
     parse_config,
 )
@@ -74,3 +76,19 @@ def test_arguments_are_toml_with_kebab_case_names():
 
 def test_keys_that_may_differ_on_resume_are_exactly_these():
     assert fields_with(RunConfig, Effect.FREE_ON_RESUME, Effect.NONE) == MAY_DIFFER_ON_RESUME
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"local_epochs": 0},
+        {"local_epochs": 5, "local_steps": 1},
+        {"strategy_args": "eta ="},
+        {"data_dir": "/data", "data_source": "hub"},
+    ],
+)
+def test_keys_that_do_not_go_together_make_no_config(values):
+    with pytest.raises(ValidationError):
+        RunConfig(**values)
+    with pytest.raises(ConfigError):
+        parse_config({kebab(name): value for name, value in values.items()})

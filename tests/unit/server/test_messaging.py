@@ -32,15 +32,13 @@ class AnsweringGrid(ScriptedGrid):
         return Message(arrays(message.metadata.dst_node_id), reply_to=message)
 
 
-def sent_messages(
-    grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None, rejected=()
-):
+def sent_messages(grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None):
     """Send one message to each node with ``push``; return the messages and `SentMessages`."""
     messages = [Message(arrays(5), dst_node_id=node, message_type="train") for node in NODES]
     ids = push(grid, messages)
     late = {} if late is None else late
     grid = CohortGrid(grid, NODES)
-    return messages, SentMessages(grid, messages, ids, timeout, enough, late, lambda: rejected)
+    return messages, SentMessages(grid, messages, ids, timeout, enough, late)
 
 
 def sources(replies):
@@ -83,14 +81,12 @@ def test_nodes_beyond_the_replies_that_are_enough_are_not_waited_for(clock):
 def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
     """Node 11's reply comes first, and is known to be unusable only once it has been read."""
     grid = AnsweringGrid(clock, [1.0, 0.0, 0.5])
-    rejected = {12}  # in the round before: it counts as usable until it is rejected again
-    _, sent = sent_messages(grid, enough=2, rejected=rejected)
+    _, sent = sent_messages(grid, enough=2)
     read = []
     for reply in sent.replies():
-        rejected.discard(12)
         read.append(reply.metadata.src_node_id)
         if read[-1] == 11:
-            rejected.add(11)
+            sent.reject(11)
     assert read == [11, 12, 10]
     assert sent.unanswered == {}
 
@@ -128,7 +124,7 @@ PLAN = TrainingPlan(
 def messenger(grid, plan=PLAN, num_clients=10):
     nodes = NodeRegistry(grid, num_clients)
     nodes.by_client = {client: 10 + client for client in range(num_clients)}
-    return RoundMessenger(grid, nodes, plan, tuple)
+    return RoundMessenger(grid, nodes, plan)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import torch
 
 import tasks
 from fedavg_app.config import parse_config
-from fedavg_app.server import evaluation
-from fedavg_app.server.evaluation import CentralEvaluation, evaluation_batches
+from fedavg_app.server import central_evaluation
+from fedavg_app.server.central_evaluation import CentralEvaluation, evaluation_batches
 from strategies.flower_arrays import to_record
 from tasks.data.dataset import DataOptions, Dataset, Split
 
@@ -44,7 +44,7 @@ def test_batches_cover_every_example_once_and_fit_the_cache():
 
 @pytest.mark.parametrize(("room", "again"), [(2**30, []), (2**19, [125, 50])])
 def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkeypatch):
-    monkeypatch.setattr(evaluation, "PREPARED_BYTES", room)
+    monkeypatch.setattr(central_evaluation, "PREPARED_BYTES", room)
     prepared = []
     task, examples = counting_task(prepared), data(300)
     evaluate = CentralEvaluation(task, examples, CONFIG)

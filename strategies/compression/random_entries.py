@@ -2,8 +2,8 @@
 
 J. Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency. 2016,
 arXiv 1610.05492, section 2 ("random mask"). Bytes (little endian): the seed, 8 bytes; the k values,
-float32 each. The positions are those of the k smallest of n numbers that the seed's Philox stream
-gives; NumPy keeps the streams of bit generators the same in all its versions.
+float32 each. They are one of each of k stretches of n/k entries, the first of which begins at a
+random entry: as drawing k of n, this gives each entry the chance k/n, and takes k numbers.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,13 @@ class RandomEntries(Compressor):
 
     def _positions(self, seed: int, size: int) -> Positions:
         count = self._count(size)
-        if count in (0, size):
-            return np.arange(count)
-        keys = np.random.Philox(key=seed).random_raw(size)
-        return np.sort(np.argpartition(keys, count - 1)[:count])
+        if not count:
+            return np.empty(0, np.int64)
+        # NumPy keeps the streams of bit generators the same in all its versions.
+        words = np.random.Philox(key=seed).random_raw(count + 1) >> np.uint64(32)
+        borders = np.arange(count + 1, dtype=np.uint64) * np.uint64(size) // np.uint64(count)
+        within = words[1:] * np.diff(borders) >> np.uint64(32)
+        first = words[0] * np.uint64(size) >> np.uint64(32)
+        places = (first + borders[:-1] + within).astype(np.int64)
+        end = np.searchsorted(places, size)  # those beyond go on from the first entry
+        return np.concatenate([places[end:] - size, places[:end]])

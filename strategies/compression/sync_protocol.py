@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from strategies.compression.decoded_update import DecodeError
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 _HEAD = struct.Struct("<BIII")
 _UPDATE = struct.Struct("<II")

@@ -7,7 +7,8 @@ import pytest
 
 from strategies import compression
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.hadamard import block_sizes, padded_size, rotate, rotate_back
+from strategies.compression.hadamard import Rotation, block_sizes
+from strategies.compression.rotated import Rotated
 from tests.support.compression_reference import generator, layout_of
 
 SIZE = 3000
@@ -76,22 +77,53 @@ def test_one_bit_after_a_rotation_loses_less_than_qsgd_with_twice_the_bits():
     assert rotated < 0.6 < qsgd
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 255, 257, 7850, 8191, 8192, 8193, 20_001])
-def test_rotation_keeps_lengths_and_turns_back(size):
-    vector = generator(2).standard_normal(size)
-    assert size <= padded_size(size) < size + 256
-    assert all(block >= 256 for _, block in block_sizes(size))
-    blocks = rotate(vector, 12345)
-    total = sum(float((block**2).sum()) for block in blocks)
-    assert total == pytest.approx(float((vector**2).sum()))
-    np.testing.assert_allclose(rotate_back(blocks, 12345, size), vector, atol=1e-12)
+@pytest.mark.parametrize("size", [255, 300, 7850, 8191, 8193, 40_001])
+def test_error_is_that_of_max_quantizer_in_blocks_of_any_size(size):
+    blocks = block_sizes(size)
+    assert size <= sum(blocks) < size + 256
+    assert set(blocks) <= {2**place for place in range(8, 14)}
+    vector = normal(size)
+    found = decoded("rotated", {"bits": 4, "unbiased": False}, vector, 5)
+    assert relative_error(found, vector) == pytest.approx(0.008, rel=0.3)
+
+
+def transform(values):
+    """Return the Walsh-Hadamard transform of a list of whole numbers, stage by stage."""
+    half = 1
+    while half < len(values):
+        pairs = np.array(values).reshape(-1, 2, half)
+        values = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).ravel()
+        half *= 2
+    return values
+
+
+def test_decoded_bits_are_those_of_the_document():
+    """docs/protocol.md, in integers: 33,500 entries are four blocks of 8,192, and three smaller."""
+    size, blocks, seed = 33_500, [8192] * 4 + [512, 256], 9
+    layout, padded = layout_of(size), sum(blocks)
+    data = Rotated(2).encode(normal(size), layout, np.random.default_rng(seed))
+    scales = np.frombuffer(data[8 : 8 + 4 * len(blocks)], "<f4").astype(np.float64)
+    bits = np.unpackbits(np.frombuffer(data[8 + 4 * len(blocks) :], np.uint8)).reshape(-1, 2)
+    entries = np.array([-15100, -4528, 4528, 15100])[2 * bits[:, 0].astype(int) + bits[:, 1]]
+    key = int.from_bytes(data[:8], "little")
+    words = np.random.Philox(key=key).random_raw(3 * padded // 64).astype("<u8")
+    signs = 1 - 2 * np.unpackbits(words.view(np.uint8)).astype(int).reshape(3, padded)
+    expected, start = [], 0
+    for block, scale in zip(blocks, scales, strict=True):
+        part = slice(start, start + block)
+        values, start = entries[part], start + block
+        for row in (1, 0) if block == 8192 else (2, 1, 0):
+            values = transform(values) * signs[row, part]
+        expected.append((values * (scale / 2**24)).astype(np.float32))
+    found = Rotated(2).decode(data, layout).to_dense()
+    assert np.concatenate(expected)[:size].tobytes() == found.tobytes()
 
 
 def test_rotation_makes_one_entry_nearly_normal():
     """One transform would give entries of one magnitude, whose kurtosis is 1; a normal's is 3."""
-    vector = np.zeros(8192)
+    vector = np.zeros(8192, np.float32)
     vector[77] = 1
-    (block,) = rotate(vector, 3)
+    (block, _), *_ = Rotation(3, 8192).forward(vector)
     assert float((block**4).mean() / (block**2).mean() ** 2) == pytest.approx(3, abs=0.2)
 
 
@@ -119,7 +151,7 @@ def test_positions_follow_from_the_seed():
     [
         ("quantized", {"bits": 1}, "bits = 1: give a whole number from 2 to 8"),
         ("quantized", {"bits": 9}, "bits = 9"),
-        ("quantized", {"bucket": 0}, "bucket = 0: give a number of entries"),
+        ("quantized", {"bucket": 0}, "bucket = 0: give a whole number of at least 1"),
         ("quantized", {"norm": "l1"}, "norm = 'l1': give 'l2' or 'max'"),
         ("rotated", {"bits": 5}, "bits = 5: give a whole number from 1 to 4"),
         ("random", {"sparsity": 0}, "sparsity = 0"),

@@ -86,12 +86,6 @@ def test_encoded_step_that_is_not_positive_is_rejected(step):
         decode(data, 2)
 
 
-@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
-def test_head_that_fits_no_vector_is_rejected(b, count):
-    with pytest.raises(DecodeError, match=f"b = {b} and z = {count}"):
-        decode(struct.pack("<fBI", 1, b, count) + bytes(8), 8)
-
-
 @pytest.mark.parametrize("step", [0, -1.0, 1e-60, 1e60, math.nan, math.inf, "x", None, True])
 def test_invalid_step_is_rejected_by_name(step):
     with pytest.raises(ValueError, match=r"^step-size = .*: give a positive number$"):

@@ -139,7 +139,7 @@ def test_invalid_list_of_updates_is_rejected(data, reason):
 def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
     head = Head(accepted, Version(number, fingerprint))
     data = head.encode()
-    assert data == b"\x04" + b"".join(
+    assert data == b"\x05" + b"".join(
         x.to_bytes(4, "little") for x in (accepted, number, fingerprint)
     )
     assert Head.decode(data) == head
@@ -148,7 +148,7 @@ def test_head_decodes_to_what_was_encoded(accepted, number, fingerprint):
 @pytest.mark.parametrize("size", [0, 12, 14])
 def test_head_of_another_length_is_rejected(size):
     with pytest.raises(DecodeError, match=f"the head has {size} bytes, not 13"):
-        Head.decode(b"\x04" * size)
+        Head.decode(b"\x05" * size)
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 255])
@@ -181,11 +181,11 @@ def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     ("data", "reason"),
     [
         (b"", "the payload has 0 bytes"),
-        (b"\x04\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
-        (b"\x04\x04\0\0\0\0", "unknown status 4"),
-        (b"\x04\xff\0\0\0\0", "unknown status 255"),
-        (b"\x04\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
-        (b"\x04\x02\0\0\0\0a", "1 bytes follow a status without an update"),
+        (b"\x05\0\0\0\0", "the payload has 5 bytes, its head alone takes 6"),
+        (b"\x05\x04\0\0\0\0", "unknown status 4"),
+        (b"\x05\xff\0\0\0\0", "unknown status 255"),
+        (b"\x05\x01\0\0\0\0ab", "2 bytes follow a status without an update"),
+        (b"\x05\x02\0\0\0\0a", "1 bytes follow a status without an update"),
     ],
 )
 def test_invalid_reply_is_rejected(data, reason):

@@ -157,18 +157,12 @@ def test_magnitude_of_a_block_without_entries_must_be_zero(magnitude):
         Ternary(0.25).decode(bytes(data), layout_of(4, 4))
 
 
-@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
-def test_head_that_fits_no_vector_is_rejected(b, count):
-    with pytest.raises(DecodeError, match=f"b = {b} and k = {count}"):
-        Ternary(1.0).decode(struct.pack("<BIf", b, count, 1) + bytes(8), layout_of(8))
-
-
 def test_more_entries_than_the_sparsity_allows_are_rejected():
     values = [1, 2, 3, 4, 5, 6, 7, 8]
     for sparsity, blocks, most in ((0.25, (8,), 2), (0.25, (4, 4), 2), (0.3, (4, 4), 4)):
         layout = layout_of(*blocks)
         Ternary(sparsity).decode(encode(values, most / 8, *blocks), layout)
-        with pytest.raises(DecodeError, match=r"k = 8 do not fit a vector of 8 entries"):
+        with pytest.raises(DecodeError, match=f"k = 8, the sparsity allows {most}"):
             Ternary(sparsity).decode(encode(values, 1.0, *blocks), layout)
 
 

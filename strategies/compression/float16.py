@@ -29,7 +29,6 @@ class Float16(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
         from torch import from_numpy  # converts ten times as fast as NumPy, to the same bits
 
         exponents, scaled = [], vector.copy()
@@ -70,10 +69,6 @@ class Float16(Compressor):
         """Return the bound of 11 significant bits, and of what is 2^39 below the largest."""
         return 2.0**-22 + size * 2.0**-76
 
-    def expected_bits(self, size: int) -> float:
-        """Return 16 bits an entry, and an array's exponent."""
-        return float(BITS * size + EXPONENT_BITS)
-
-    def expected_bits_of(self, layout: Layout) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 16 bits an entry, and the exponent of each array."""
         return float(BITS * layout.size + EXPONENT_BITS * len(layout.sizes))

@@ -23,6 +23,7 @@ from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vect
 from strategies.compression.float32 import BITS
 from strategies.compression.power_iteration import factors
 from strategies.compression.vector_layout import Layout
+from strategies.compression.whole_numbers import check_whole
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,8 @@ class LowRank(Compressor):
     iterations: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("rank", "iterations"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} = {number!r}: give a whole number of at least 1")
+        check_whole("rank", self.rank, 1)
+        check_whole("iterations", self.iterations, 1)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
@@ -75,7 +74,7 @@ class LowRank(Compressor):
             DecodeError: Another number of bytes, or a value that is NaN or infinite, in the bytes
                 or in the product.
         """
-        if 8 * len(data) != self.expected_bits_of(layout):
+        if 8 * len(data) != self.expected_bits(layout):
             raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")
         numbers = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
@@ -101,11 +100,7 @@ class LowRank(Compressor):
             raise DecodeError("a product of the factors is NaN or infinite")
         return DenseUpdate(values)
 
-    def expected_bits(self, size: int) -> float:
-        """Return 32 bits an entry: one array of one dimension is no matrix."""
-        return float(BITS * size)
-
-    def expected_bits_of(self, layout: Layout) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits for each number that is sent, of the factors or of other arrays."""
         sent = [
             self.rank * (rows + columns) if factored else rows * columns

@@ -57,7 +57,6 @@ class Quantized(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout
         rows = self._buckets(vector)
         norms = self._norms(rows)
         with np.errstate(under="ignore"):
@@ -106,17 +105,17 @@ class Quantized(Compressor):
         bits = next(enough, None)
         return f"bits = {bits}" if bits else f"bucket = {self.levels**2}"
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return the bits for entries of a normal distribution, with the cheaper of the two codes.
 
         An entry is not zero with the probability min(s |v| / N, 1), whose mean is at most that of
         s |v| / N: s sqrt(2 / pi) / sqrt(d) with the norm "l2", for "max" with sqrt(2 ln d).
         """
-        d = min(self.bucket, max(size, 1))
+        d = min(self.bucket, max(layout.size, 1))
         norm = math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(max(d, 2)))
         share = min(self.levels * math.sqrt(2 / math.pi) / norm, 1)
-        entries = size * mostly_zero.expected_bits(share, self.bits)
-        return entries + NORM_BITS * self._num_buckets(size)
+        entries = layout.size * mostly_zero.expected_bits(share, self.bits)
+        return entries + NORM_BITS * self._num_buckets(layout.size)
 
     def _num_buckets(self, size: int) -> int:
         return -(-size // self.bucket)

@@ -40,7 +40,6 @@ class RandomEntries(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout
         seed = int(rng.integers(2**64, dtype=np.uint64))
         values = vector[self._positions(seed, len(vector))].astype(np.float64)
         if self.unbiased:
@@ -74,9 +73,9 @@ class RandomEntries(Compressor):
         """Return the argument that leaves the entries as they are."""
         return "unbiased = false"
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits for each of the k entries, and the seed's."""
-        return float(BITS * self._count(size) + 8 * SEED_BYTES)
+        return float(BITS * self._count(layout.size) + 8 * SEED_BYTES)
 
     def _count(self, size: int) -> int:
         return min(max(round(self.sparsity * size), 1), size)

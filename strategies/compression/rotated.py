@@ -48,7 +48,6 @@ class Rotated(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout
         seed = int(rng.integers(2**64, dtype=np.uint64))
         numbers, scales = [np.empty(0, np.uint8)], [np.empty(0)]
         for y, unit in Rotation(seed, len(vector)).forward(vector):
@@ -89,11 +88,10 @@ class Rotated(Compressor):
         D / (1 - D) with the unbiased scale, pi / 2 - 1 for one bit. Of small blocks the rotated
         entries are not quite normal, and the error differs by some per cent.
         """
-        del size
         distortion = DISTORTIONS[self.bits]
         return distortion / (1 - distortion) if self.unbiased else distortion
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return ``bits`` an entry, a scale for each block, and the seed."""
-        blocks = block_sizes(size)
+        blocks = block_sizes(layout.size)
         return float(self.bits * sum(blocks) + SCALE_BITS * len(blocks) + 8 * SEED_BYTES)

@@ -38,7 +38,6 @@ class Sign(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout, rng
         zeros = np.flatnonzero(vector == 0)
         b = golomb.parameter(len(zeros) / max(len(vector), 1))
         bits = golomb.encode(zeros, b, vector[vector != 0] < 0)
@@ -65,12 +64,11 @@ class Sign(Compressor):
 
     def error_bound(self, size: int) -> float:
         """Return infinity: the step does not depend on the vector."""
-        del size
         return math.inf
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return one bit an entry."""
-        return float(size)
+        return float(layout.size)
 
 
 def check_step(name: str, step: object) -> float:

@@ -46,7 +46,6 @@ class Sparse(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
@@ -76,9 +75,8 @@ class Sparse(Compressor):
 
     def error_bound(self, size: int) -> float:
         """Return 1 - p: the entries that are kept have at least the share p of the squared norm."""
-        del size
         return 1 - self.sparsity
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return n p positions with a float32 each."""
-        return size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)
+        return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)

@@ -47,7 +47,6 @@ class Ternary(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]
@@ -90,9 +89,9 @@ class Ternary(Compressor):
         k = max(math.ceil(self.sparsity * size), 1)
         return 1 - k / (k * k + size - k)
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return n p positions, each with one sign bit."""
-        return size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
+        return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
 
 
 def _counts(positions: Positions, blocks: Sequence[int]) -> NDArray[np.int64]:

@@ -56,7 +56,7 @@ class CompressorContract:
         compressors: What is tested, at least one.
         fixed_point: Whether encoding a decoded update gives an equal update.
         deterministic: Whether the bytes are the same for every seed.
-        tolerance: By what share the bytes may differ from ``expected_bits_of``, for the entries of
+        tolerance: By what share the bytes may differ from ``expected_bits``, for the entries of
             a normal distribution and a model of 141,000.
         at_most: Whether the formula is an upper bound only.
         mutations: How many damaged payloads are decoded.
@@ -144,9 +144,9 @@ class CompressorContract:
                     assert again == data, name
 
     def test_encoded_size_is_that_of_the_formula(self, compressor: Compressor) -> None:
-        """`expected_bits_of`, from which bits are counted and replies are bounded."""
+        """`expected_bits`, from which bits are counted and replies are bounded."""
         data = compressor.encode(self.vectors(LARGE)["normal"], LARGE, _rng())
-        found, expected = 8 * len(data), compressor.expected_bits_of(LARGE)
+        found, expected = 8 * len(data), compressor.expected_bits(LARGE)
         assert found <= expected * (1 + self.tolerance), f"{found} bits, {expected} expected"
         if not self.at_most:
             assert found >= expected * (1 - self.tolerance), f"{found} bits, {expected} expected"

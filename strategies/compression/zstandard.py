@@ -19,6 +19,7 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
+from strategies.compression.whole_numbers import check_whole
 
 MAX_LEVEL = 22
 # Bytes of heads, of all together and of each array, which formulas leave out.
@@ -47,8 +48,7 @@ class Zstandard(Compressor):
     inner: Compressor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.level, bool) or self.level not in range(1, MAX_LEVEL + 1):
-            raise ValueError(f"level = {self.level!r}: give a whole number from 1 to {MAX_LEVEL}")
+        check_whole("level", self.level, 1, MAX_LEVEL)
         object.__setattr__(self, "inner", compression.build(*read_part("of", self.of)))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
@@ -74,16 +74,12 @@ class Zstandard(Compressor):
         """Return the other compressor's argument."""
         return self.inner.contraction_fix()
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
 
         What packing saves depends on the values.
         """
-        return self.inner.expected_bits(size)
-
-    def expected_bits_of(self, layout: Layout) -> float:
-        """Return the other compressor's formula, an upper bound as in `expected_bits`."""
-        return self.inner.expected_bits_of(layout)
+        return self.inner.expected_bits(layout)
 
     def _most_bytes(self, layout: Layout) -> int:
         """Bound the other compressor's bytes by twice its formula or by float32's, and heads.
@@ -91,7 +87,7 @@ class Zstandard(Compressor):
         The server accepts twice the formula, too. Where the formula is for entries of a normal
         distribution, others may take more than that, but not more than float32.
         """
-        bits = max(2 * self.inner.expected_bits_of(layout), BITS * layout.size)
+        bits = max(2 * self.inner.expected_bits(layout), BITS * layout.size)
         return math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
 
 

@@ -153,9 +153,9 @@ def test_head_of_another_length_is_rejected(size):
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 255])
 def test_another_protocol_is_rejected(protocol):
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 5"):
         Head.decode(bytes([protocol]) + bytes(12))
-    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 4"):
+    with pytest.raises(DecodeError, match=f"protocol {protocol}, this end speaks 5"):
         decode_reply(bytes([protocol]) + bytes(5))
 
 
@@ -172,7 +172,7 @@ def test_status_numbers_are_those_of_the_protocol():
 def test_reply_decodes_to_what_was_encoded(status, server_round, update):
     update = update if status == ReplyStatus.UPDATE else b""
     data = encode_reply(status, server_round, update)
-    assert data == bytes([4, status]) + server_round.to_bytes(4, "little") + update
+    assert data == bytes([5, status]) + server_round.to_bytes(4, "little") + update
     assert decode_reply(data) == (status, server_round, update)
     assert isinstance(decode_reply(data)[0], ReplyStatus)
 

@@ -50,8 +50,8 @@ class Truncating(Float32):
 
 
 class WrongFormula(Float32):
-    def expected_bits(self, size):
-        return 31.0 * size
+    def expected_bits(self, layout):
+        return 31.0 * layout.size
 
 
 class OwnRandomNumbers(Float32):
@@ -231,8 +231,8 @@ def test_settings_say_what_a_compressor_does_not_promise():
 
 def test_formula_that_is_a_bound_may_be_far_above():
     class Above(Float32):
-        def expected_bits(self, size):
-            return 40.0 * size
+        def expected_bits(self, layout):
+            return 40.0 * layout.size
 
     name = "test_encoded_size_is_that_of_the_formula"
     check(name, Above(), at_most=True)

@@ -50,12 +50,7 @@ def test_content_is_the_other_compressors_bytes(of, inner):
     assert zstandard.decompress(data) == content
     expected = inner.decode(content, LAYOUT).to_dense()
     assert np.array_equal(compressor.decode(data, LAYOUT).to_dense(), expected)
-    assert compressor.expected_bits(100) == inner.expected_bits(100)
-    assert compressor.expected_bits_of(LAYOUT) == inner.expected_bits_of(LAYOUT)
-
-
-def test_default_is_float16():
-    assert compression.build("zstd") == Zstandard("float16", 3)
+    assert compressor.expected_bits(LAYOUT) == inner.expected_bits(LAYOUT)
 
 
 def test_compressors_are_equal_where_their_arguments_are():
@@ -150,25 +145,3 @@ def test_every_update_of_another_compressor_fits(of):
             compressor = Zstandard(of)
             data = compressor.encode(vector, layout, generator())
             compressor.decode(data, layout)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"level": 0}, "level = 0: give a whole number from 1 to 22"),
-        ({"level": 23}, "level = 23"),
-        ({"level": True}, "level = True"),
-        ({"level": 2.5}, "level = 2.5"),
-        ({"of": 3}, "of = 3 is not of type str"),
-        ({"of": {"bits": 3}}, "of = .*: give a name, or"),
-        ({"of": "terntary"}, "compressor 'terntary': known are"),
-        ({"of": {"name": "quantized", "bits": 1}}, "bits = 1"),
-        (
-            {"of": {"name": "sparse", "sparsty": 1}},
-            "compressor 'sparse' does not take sparsty; it takes: sparsity",
-        ),
-    ],
-)
-def test_argument_that_cannot_be_used_is_named(arguments, reason):
-    with pytest.raises(ValueError, match=reason):
-        compression.build("zstd", arguments)

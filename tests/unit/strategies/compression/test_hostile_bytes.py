@@ -10,18 +10,12 @@ import warnings
 import numpy as np
 import pytest
 
-from strategies.compression.float32 import Float32
 from strategies.compression.hostile_bytes import cost, decode_or_reject, mutants
-from strategies.compression.sign import Sign
-from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import decode_updates
-from strategies.compression.ternary import Ternary
-from tests.support.compression_reference import DECODERS, generator, layout_of
+from tests.support.compression_reference import DECODERS, generator
 from tests.support.mutations import LAYOUTS, decoder_cases
 
 PAYLOADS = 3000  # per decoder
-ENTRIES = 1_000_000
-LAYOUT = layout_of(ENTRIES)
 NAMES = ["float32", "head", "reply", "sign", "sparse", "ternary", "updates"]
 
 
@@ -63,25 +57,8 @@ def test_damaged_payload_that_decodes_means_what_the_bitwise_reference_reads(for
         assert any(found)
 
 
-@pytest.mark.parametrize(
-    ("decode", "data"),
-    [
-        (lambda data: Ternary(1.0).decode(data, LAYOUT), struct.pack("<BIf", 31, 2**32 - 1, 1)),
-        (lambda data: Ternary(1.0).decode(data, LAYOUT), struct.pack("<BIf", 31, ENTRIES, 1)),
-        (lambda data: Sparse(1.0).decode(data, LAYOUT), struct.pack("<BI", 31, 2**32 - 1)),
-        (lambda data: Sparse(1.0).decode(data, LAYOUT), struct.pack("<BI", 31, ENTRIES)),
-        (lambda data: Sign().decode(data, LAYOUT), struct.pack("<fBI", 1, 31, 2**32 - 1)),
-        (lambda data: Sign().decode(data, LAYOUT), struct.pack("<fBI", 1, 31, ENTRIES)),
-        (lambda data: Float32().decode(data, LAYOUT), bytes(8)),
-        (decode_updates, struct.pack("<II", 1, 2**32 - 1)),
-    ],
-    ids=[
-        "ternary-2^32", "ternary-n", "sparse-2^32", "sparse-n", "sign-2^32", "sign-n", "float32",
-        "updates",
-    ],
-)  # fmt: skip
-def test_claimed_count_without_its_bytes_allocates_nothing(decode, data):
-    _, peak, rejected = cost(decode, data)
+def test_claimed_length_without_its_bytes_allocates_nothing():
+    _, peak, rejected = cost(decode_updates, struct.pack("<II", 1, 2**32 - 1))
     assert rejected
     assert peak < 100_000
 

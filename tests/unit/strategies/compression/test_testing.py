@@ -141,11 +141,11 @@ class Greedy(Float32):
         return super().decode(data, layout)
 
 
+FIXED_POINT = "test_encoding_a_decoded_update_gives_an_equal_update"
 ROUND_TRIP = "test_round_trip_gives_a_finite_update_of_the_layouts_size"
 DAMAGED = "test_damaged_bytes_are_rejected_or_decode_to_a_valid_update"
 TRUNCATED = "test_truncated_and_extended_bytes_are_rejected"
-SHORT = "test_short_bytes_that_claim_much_cost_nothing"
-OTHER_LAYOUT = "test_bytes_of_another_layout_are_rejected_or_an_update_of_the_one_given"
+COST = "test_cost_of_decoding_is_bounded_by_the_model"
 
 
 def check(name, compressor, **settings):
@@ -161,33 +161,27 @@ def check(name, compressor, **settings):
         (OneEntryMore, ROUND_TRIP, AssertionError, "entries, not"),
         (ByteArray, ROUND_TRIP, AssertionError, "encode returned .*bytearray"),
         (PositionsAsTheyCome, ROUND_TRIP, AssertionError, "the positions do not rise"),
-        (
-            Truncating,
-            "test_encoding_a_decoded_update_gives_an_equal_update",
-            AssertionError,
-            "normal",
-        ),
+        (Truncating, FIXED_POINT, AssertionError, "normal"),
         (WrongFormula, "test_encoded_size_is_that_of_the_formula", AssertionError, "expected"),
         (OwnRandomNumbers, "test_same_seed_gives_the_same_bytes", AssertionError, "differ"),
         (OfSeed, "test_same_seed_gives_the_same_bytes", AssertionError, "differ"),
         (WithState, "test_compressor_has_no_state", AssertionError, "edges"),
-        (InPlace, "test_encode_does_not_change_the_vector", AssertionError, "normal"),
-        (NeedsWritable, "test_encode_does_not_change_the_vector", ValueError, "read-only"),
-        (OwnMemory, "test_dense_vector_is_a_new_one", AssertionError, "own memory"),
+        (
+            InPlace,
+            "test_same_seed_gives_the_same_bytes",
+            AssertionError,
+            "is changed",
+        ),
+        (NeedsWritable, "test_same_seed_gives_the_same_bytes", ValueError, "read-only"),
+        (OwnMemory, ROUND_TRIP, AssertionError, "own memory"),
         (IgnoresWhatFollows, TRUNCATED, AssertionError, "bytes instead of"),
         (FillsUp, TRUNCATED, AssertionError, "bytes instead of"),
         (RaisesAnything, TRUNCATED, struct.error, "requires"),
-        (RaisesAnything, OTHER_LAYOUT, struct.error, "requires"),
         (RaisesAnything, DAMAGED, Failed, "unpack requires"),
         (LetsNaNThrough, "test_nan_and_infinity_never_come_out", AssertionError, "NaN or inf"),
-        (RaisesAnything, SHORT, struct.error, "requires"),
-        (BelievesCounts, SHORT, AssertionError, "65536 at byte 1 of 64 allocates"),
-        (
-            Greedy,
-            "test_cost_of_decoding_is_bounded_by_the_model",
-            AssertionError,
-            "allocates",
-        ),
+        (RaisesAnything, COST, struct.error, "requires"),
+        (BelievesCounts, COST, AssertionError, "64 bytes, .* at byte .* allocates"),
+        (Greedy, COST, AssertionError, "allocates"),
     ],
 )
 def test_broken_promise_is_found(broken, name, error, reason):
@@ -214,19 +208,11 @@ def test_cost_ends_its_tracing_whatever_is_raised():
     assert not tracemalloc.is_tracing()
 
 
-def test_vector_that_is_not_finite_may_be_refused_but_not_let_through():
-    name = "test_vector_that_is_not_finite_never_becomes_such_an_update"
-    contract = CompressorContract()
-    getattr(contract, name)(Float32(), np.nan)
-    with pytest.raises(AssertionError, match="NaN or infinite"):
-        getattr(contract, name)(LetsNaNThrough(), np.nan)
-
-
 def test_settings_say_what_a_compressor_does_not_promise():
     check("test_same_seed_gives_the_same_bytes", OfSeed(), deterministic=False)
     check("test_encoded_size_is_that_of_the_formula", WrongFormula(), tolerance=0.04)
     with pytest.raises(pytest.skip.Exception):
-        check("test_encoding_a_decoded_update_gives_an_equal_update", Truncating(), fixed_point=0)
+        check(FIXED_POINT, Truncating(), fixed_point=False)
 
 
 def test_formula_that_is_a_bound_may_be_far_above():
@@ -259,4 +245,4 @@ def test_every_test_of_the_contract_is_broken_by_one_here():
     (parametrized,) = test_broken_promise_is_found.pytestmark
     names = {row[1] for row in parametrized.args[1]}
     own = {name for name in vars(CompressorContract) if name.startswith("test_")}
-    assert own - names == {"test_vector_that_is_not_finite_never_becomes_such_an_update"}
+    assert own == names

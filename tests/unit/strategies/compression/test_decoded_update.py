@@ -55,17 +55,6 @@ def test_norm_is_that_of_the_dense_vector_in_float64(update):
     assert update.norm() == pytest.approx(exact)
 
 
-@no_deadline
-@given(updates())
-def test_to_dense_and_sums_do_not_share_memory_with_the_update(update):
-    before = update.to_dense().tobytes()
-    update.to_dense()[:] = 7
-    total = np.zeros(update.size)
-    update.add_to(total, 1)
-    total[:] = 7
-    assert update.to_dense().tobytes() == before
-
-
 def test_updates_by_hand():
     sparse = SparseUpdate(4, np.array([1, 3]), float32([3, -4]))
     assert sparse.to_dense().tolist() == [0, 3, 0, -4]

@@ -69,13 +69,6 @@ def test_unbiased_error_of_one_bit_is_drives():
         assert relative_error(found, vector) == pytest.approx(math.pi / 2 - 1, rel=0.05)
 
 
-def test_one_bit_after_a_rotation_loses_less_than_qsgd_with_twice_the_bits():
-    vector = normal(2**13)
-    rotated = relative_error(decoded("rotated", {"bits": 1}, vector, 5), vector)
-    qsgd = relative_error(decoded("quantized", {"bits": 2, "norm": "max"}, vector, 5), vector)
-    assert rotated < 0.6 < qsgd
-
-
 @pytest.mark.parametrize("size", [255, 300, 7850, 8191, 8193, 40_001])
 def test_error_is_that_of_max_quantizer_in_blocks_of_any_size(size):
     blocks = block_sizes(size)

@@ -106,19 +106,6 @@ def test_list_of_updates_by_hand():
     assert decode_updates(b"") == []
 
 
-@no_deadline
-@given(update_lists, st.data())
-def test_list_cut_within_an_update_is_rejected(updates, data):
-    encoded = encode(updates)
-    ends = {len(encode(updates[:count])) for count in range(len(updates) + 1)}
-    left = data.draw(st.integers(0, len(encoded)))
-    if left in ends:
-        assert encode(decode_updates(encoded[:left])) == encoded[:left]
-    else:
-        with pytest.raises(DecodeError, match=r"ends within an update's head|claims"):
-            decode_updates(encoded[:left])
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -160,11 +147,8 @@ def test_another_protocol_is_rejected(protocol):
 
 
 def test_status_numbers_are_those_of_the_protocol():
-    assert [status.value for status in ReplyStatus] == [0, 1, 2, 3]
-    assert ReplyStatus.UPDATE == 0
-    assert ReplyStatus.NEEDS_MODEL == 1
-    assert ReplyStatus.DIVERGED == 2
-    assert ReplyStatus.FIRST_UPDATE == 3
+    names = ["UPDATE", "NEEDS_MODEL", "DIVERGED", "FIRST_UPDATE"]
+    assert [(status.value, status.name) for status in ReplyStatus] == list(enumerate(names))
 
 
 @no_deadline
@@ -208,22 +192,6 @@ def test_history_keeps_the_last_updates_that_are_smaller_than_the_model(updates,
                 assert len(missed) < len(model)
             else:
                 assert len(missed) >= len(model)
-
-
-def test_history_by_hand():
-    history = UpdateHistory(4, b"a model of 20 bytes.")
-    assert history.version == Version(4, zlib.crc32(b"a model of 20 bytes."))
-    assert history.reaches(4)
-    assert not history.reaches(3)
-    assert history.since(4) == b""
-    history.append(5, b"x")  # 9 bytes with its head
-    history.append(7, b"yz")
-    assert history.since(4) == ModelUpdate(5, b"x").encode() + ModelUpdate(7, b"yz").encode()
-    assert history.since(5) == ModelUpdate(7, b"yz").encode()
-    history.append(8, b"")  # 27 bytes: the oldest is dropped
-    assert [history.reaches(number) for number in (4, 5, 7, 8)] == [False, True, True, True]
-    assert history.since(8) == b""
-    assert history.count == 3
 
 
 def test_history_drops_an_update_as_large_as_the_model():

@@ -59,15 +59,6 @@ def test_compressors_are_equal_where_their_arguments_are():
     assert pickle.loads(pickle.dumps(Zstandard(QUANTIZED))) == Zstandard(QUANTIZED)
 
 
-def test_level_trades_time_for_size():
-    vector = np.round(normal(20_000), 2)
-    sizes = [
-        len(Zstandard("float32", level).encode(vector, layout_of(20_000), generator()))
-        for level in (1, 19)
-    ]
-    assert sizes[1] < sizes[0] < 4 * 20_000
-
-
 def test_update_of_no_bytes_is_packed_as_none():
     layout, packed = layout_of(0), Zstandard("float32")
     assert packed.encode(normal(0), layout, generator()) == b""

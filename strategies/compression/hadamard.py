@@ -96,7 +96,7 @@ class Rotation:
             rows = levels.take(numbers[part]).reshape(-1, block)
             for row in reversed(range(rotations(block))):
                 rows = _transform(rows) * self._signs_of(row, part, block)
-            rows *= units[first : first + len(rows), None] / STEPS
+            rows = rows * (units[first : first + len(rows), None] / STEPS) + 0.0  # never -0
             first += len(rows)
             with np.errstate(under="ignore"):
                 values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX).reshape(-1)

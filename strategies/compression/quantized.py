@@ -10,20 +10,18 @@ code of `mostly_zero`.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strategies.compression import mostly_zero
+from strategies.compression.buckets import NORMS, norms_of, number_of, read_norms, rows_of
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
 from strategies.compression.whole_numbers import check_whole
 
-NORMS = ("l2", "max")
 NORM_BITS = 32
-FLOAT32_MAX = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -43,22 +41,19 @@ class Quantized(Compressor):
     bits: int = 4
     bucket: int = 512
     norm: str = "l2"
+    levels: int = field(init=False, repr=False, compare=False)  # s
 
     def __post_init__(self) -> None:
         check_whole("bits", self.bits, 2, 8)
         check_whole("bucket", self.bucket, 1)
         if self.norm not in NORMS:
             raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, NORMS))}")
-
-    @property
-    def levels(self) -> int:
-        """The largest level, s."""
-        return (1 << (self.bits - 1)) - 1
+        object.__setattr__(self, "levels", (1 << (self.bits - 1)) - 1)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        rows = self._buckets(vector)
-        norms = self._norms(rows)
+        rows = rows_of(vector, self.bucket)
+        norms = norms_of(rows, self.norm)
         with np.errstate(under="ignore"):
             rows /= np.where(norms > 0, norms, 1)[:, None]
             rows *= self.levels
@@ -74,16 +69,11 @@ class Quantized(Compressor):
         Raises:
             DecodeError: The bytes are not such an update for this layout.
         """
-        start = 4 * self._num_buckets(layout.size)
-        if len(data) < start:
-            raise DecodeError(f"{len(data)} bytes, the norms alone take {start}")
-        norms = np.frombuffer(data[:start], "<f4").astype(np.float32)
-        if not (np.isfinite(norms).all() and (norms >= 0).all()):
-            raise DecodeError("a norm is negative, NaN or infinite")
-        numbers = mostly_zero.decode(data[start:], layout.size, self.levels, self.bits)
+        norms, code = read_norms(data, layout.size, self.bucket)
+        numbers = mostly_zero.decode(code, layout.size, self.levels, self.bits)
         if (numbers > 2 * self.levels).any():
             raise DecodeError(f"a level is beyond {self.levels}")
-        rows = self._buckets(numbers)
+        rows = rows_of(numbers, self.bucket)
         with np.errstate(under="ignore"):
             rows -= self.levels
             rows /= self.levels
@@ -101,9 +91,10 @@ class Quantized(Compressor):
 
     def contraction_fix(self) -> str:
         """Return the fewest bits that make it a contraction."""
-        enough = (bits for bits in range(2, 9) if replace(self, bits=bits).error_bound(2**30) < 1)
-        bits = next(enough, None)
-        return f"bits = {bits}" if bits else f"bucket = {self.levels**2}"
+        for bits in range(2, 9):
+            if replace(self, bits=bits).error_bound(self.bucket) < 1:
+                return f"bits = {bits}"
+        return f"bucket = {self.levels**2}"
 
     def expected_bits(self, layout: Layout) -> float:
         """Return the bits for entries of a normal distribution, with the cheaper of the two codes.
@@ -115,23 +106,4 @@ class Quantized(Compressor):
         norm = math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(max(d, 2)))
         share = min(self.levels * math.sqrt(2 / math.pi) / norm, 1)
         entries = layout.size * mostly_zero.expected_bits(share, self.bits)
-        return entries + NORM_BITS * self._num_buckets(layout.size)
-
-    def _num_buckets(self, size: int) -> int:
-        return -(-size // self.bucket)
-
-    def _buckets(self, entries: Vector | NDArray[np.uint8]) -> Vector:
-        """Return a row of float32 for each bucket, the last one filled with zeros."""
-        width = min(self.bucket, max(len(entries), 1))
-        rows = np.zeros((self._num_buckets(len(entries)), width), np.float32)
-        rows.reshape(-1)[: len(entries)] = entries
-        return rows
-
-    def _norms(self, rows: Vector) -> Vector:
-        if self.norm == "max":
-            largest: Vector = np.abs(rows).max(axis=1)
-            return largest
-        norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1)).clip(max=FLOAT32_MAX)
-        with np.errstate(under="ignore"):  # rounded up, so that no entry is larger than its norm
-            rounded: Vector = np.nextafter(norms.astype(np.float32), FLOAT32_MAX)
-        return rounded
+        return entries + NORM_BITS * number_of(layout.size, self.bucket)

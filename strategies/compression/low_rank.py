@@ -81,23 +81,20 @@ class LowRank(Compressor):
         numbers = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
             raise DecodeError("a value is NaN or infinite")
-        values, start, read = np.empty(layout.size, np.float32), 0, 0
+        parts = [np.empty(0, np.float32)]
         for rows, columns, factored in self._matrices(layout):
-            part = values[start : start + rows * columns]
-            start += len(part)
-            if not factored:
-                part[:] = numbers[read : read + len(part)]
-                read += len(part)
-                continue
-            middle, end = read + rows * self.rank, read + (rows + columns) * self.rank
-            left = numbers[read:middle].reshape(rows, self.rank)
-            right = numbers[middle:end].reshape(columns, self.rank)
-            read = end
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                product = np.multiply.outer(left[:, 0], right[:, 0])
-                for column in range(1, self.rank):
-                    product += np.multiply.outer(left[:, column], right[:, column])
-            part[:] = product.reshape(-1)
+            sent = self.rank * (rows + columns) if factored else rows * columns
+            part, numbers = numbers[:sent], numbers[sent:]
+            if factored:
+                left = part[: rows * self.rank].reshape(rows, self.rank)
+                right = part[rows * self.rank :].reshape(columns, self.rank)
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    product = np.multiply.outer(left[:, 0], right[:, 0])
+                    for column in range(1, self.rank):
+                        product += np.multiply.outer(left[:, column], right[:, column])
+                part = product.reshape(-1)
+            parts.append(part)
+        values = np.concatenate(parts)
         if not np.isfinite(values).all():
             raise DecodeError("a product of the factors is NaN or infinite")
         return DenseUpdate(values)
@@ -113,8 +110,6 @@ class LowRank(Compressor):
     def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, bool]]:
         """Yield (n, m, whether it is sent as factors) of each array."""
         for shape, size in zip(layout.shapes, layout.sizes, strict=True):
-            if len(shape) < 2 or size == 0:
-                yield size, 1, False
-            else:
-                rows, columns = shape[0], size // shape[0]
-                yield rows, columns, self.rank * (rows + columns) < size
+            rows = shape[0] if len(shape) > 1 else size
+            columns = size // max(rows, 1)
+            yield rows, columns, self.rank * (rows + columns) < size

@@ -64,7 +64,25 @@ class Zstandard(Compressor):
                 can need for this layout (which is seen before anything is allocated), or to what it
                 refuses.
         """
-        return self.inner.decode(unpack(data, self._most_bytes(layout)) if data else b"", layout)
+        if not data:
+            return self.inner.decode(b"", layout)
+        # The server accepts twice the formula, too. Where that is for entries of a normal
+        # distribution, others may take more, but not more than float32.
+        bits = max(2 * self.inner.expected_bits(layout), BITS * layout.size)
+        most = math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
+        try:
+            # -1 (read as 2^64 - 1) where the frame does not say; 0 for a skippable one, too.
+            size = zstandard.get_frame_parameters(data).content_size
+            if not 0 < size <= most:
+                raise DecodeError(
+                    f"the frame states {size} bytes, {most} are the most there can be"
+                )
+            content = zstandard.ZstdDecompressor().decompress(
+                data, max_output_size=most, allow_extra_data=False
+            )
+        except zstandard.ZstdError as error:
+            raise DecodeError(f"not a Zstandard frame: {error}") from error
+        return self.inner.decode(content, layout)
 
     def error_bound(self, size: int) -> float | None:
         """Return the other compressor's bound."""
@@ -80,30 +98,3 @@ class Zstandard(Compressor):
         What packing saves depends on the values.
         """
         return self.inner.expected_bits(layout)
-
-    def _most_bytes(self, layout: Layout) -> int:
-        """Bound the other compressor's bytes by twice its formula or by float32's, and heads.
-
-        The server accepts twice the formula, too. Where the formula is for entries of a normal
-        distribution, others may take more than that, but not more than float32.
-        """
-        bits = max(2 * self.inner.expected_bits(layout), BITS * layout.size)
-        return math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
-
-
-def unpack(data: bytes, most: int) -> bytes:
-    """Return the content of a Zstandard frame, of 1 to ``most`` bytes.
-
-    Raises:
-        DecodeError: The bytes are not one such frame.
-    """
-    try:
-        # -1 (read as 2^64 - 1) where the frame does not say; 0 for a skippable one, too.
-        size = zstandard.get_frame_parameters(data).content_size
-        if not 0 < size <= most:
-            raise DecodeError(f"the frame states {size} bytes, {most} are the most there can be")
-        return zstandard.ZstdDecompressor().decompress(
-            data, max_output_size=most, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
-        raise DecodeError(f"not a Zstandard frame: {error}") from error

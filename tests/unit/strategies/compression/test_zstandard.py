@@ -96,7 +96,7 @@ SKIPPABLE = struct.pack("<II", 0x184D2A50, SIZE) + bytes(SIZE)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (frame(bytes(SIZE), write_content_size=False), "the most there can be"),
+        (frame(bytes(SIZE), write_content_size=False), "are the most"),
         (SKIPPABLE, "not a Zstandard frame"),
         (SKIPPABLE + VALID, "not a Zstandard frame"),
         (VALID + SKIPPABLE, "not a Zstandard frame: .*unused data"),

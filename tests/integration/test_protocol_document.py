@@ -108,7 +108,7 @@ class DocumentedClient:
 
     def read(self, content):
         protocol, accepted, number, fingerprint = struct.unpack("<BIII", content["config"]["head"])
-        assert protocol == 4
+        assert protocol == 5
         if "arrays" in content:
             assert set(content) == {"config", "arrays"}
             assert "updates" not in content["config"]
@@ -182,7 +182,7 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             assert set(record) == {"payload", "num-examples"}
             assert (type(record), record["num-examples"]) == (ConfigRecord, 5)
             payload = record["payload"]
-            assert struct.unpack_from("<BBI", payload) == (4, 0, server_round)
+            assert struct.unpack_from("<BBI", payload) == (5, 0, server_round)
             updates.append(FORMS[name](payload[6:], settings.get("scope")))
             replies.append(reply)
             accepted_in[i] = server_round
@@ -208,7 +208,7 @@ def test_client_that_lost_its_model_asks_for_it():
         reply = mod(message, context, training(change))
         if server_round == 2:
             assert set(reply.content) == {"update"}
-            assert dict(reply.content["update"]) == {"payload": bytes([4, 1, 2, 0, 0, 0])}
+            assert dict(reply.content["update"]) == {"payload": bytes([5, 1, 2, 0, 0, 0])}
         arrays, _ = strategy.aggregate_train(server_round, [reply])
         model = arrays if arrays is not None else model
     assert 10 not in strategy.rejected

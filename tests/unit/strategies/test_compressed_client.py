@@ -52,7 +52,7 @@ def test_reply_holds_the_round_and_the_compressed_change():
     reply = network.train(message, change, num_examples=7)
     assert set(reply.content) == {"update"}
     metrics = dict(reply.content["update"])
-    assert struct.unpack_from("<BBI", metrics.pop("payload")) == (4, 0, 3)
+    assert struct.unpack_from("<BBI", metrics.pop("payload")) == (5, 0, 3)
     assert metrics == {"num-examples": 7, "train-loss": 1.0}
     total = sent(reply) + network.residual(0)
     np.testing.assert_allclose(total, residual + change, atol=1e-5)
@@ -67,7 +67,7 @@ def test_client_without_the_model_requests_it_and_keeps_its_state():
     (message,) = network.configure(0)
     reply = network.train(message, network.random_change())
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 4, 1, 3)
+    assert payload(reply) == struct.pack("<BBI", 5, 1, 3)
     assert network.contexts[0].state == RecordDict()
     assert not network.trained_from
 
@@ -80,7 +80,7 @@ def test_diverged_training_is_reported_and_changes_no_state(value):
     (message,) = network.configure(0)
     reply = network.train(message, np.full(SIZE, value, np.float32))
     assert set(reply.content) == {"update"}
-    assert payload(reply) == struct.pack("<BBI", 4, 2, 3)
+    assert payload(reply) == struct.pack("<BBI", 5, 2, 3)
     assert state_bytes(network.contexts[0]) == before
     network.aggregate([reply])
     network.run_round({0: network.random_change()})
@@ -103,7 +103,7 @@ def test_diverged_training_changes_no_state_of_the_handler_either():
         return Message(content, reply_to=message)
 
     reply = network.client_mod(message, context, fit)
-    assert payload(reply) == struct.pack("<BBI", 4, 2, 3)
+    assert payload(reply) == struct.pack("<BBI", 5, 2, 3)
     assert state_bytes(network.contexts[0]) == before
 
 
@@ -189,7 +189,7 @@ def replace(message, name, data):
     change_entry(message, "config", name, data)
 
 
-def head(protocol=4, accepted=0, number=0, fingerprint=0):
+def head(protocol=5, accepted=0, number=0, fingerprint=0):
     return struct.pack("<BIII", protocol, accepted, number, fingerprint)
 
 
@@ -228,7 +228,7 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     named = {"accepted": accepted, "number": number, "fingerprint": fingerprint}
     replace(message, "head", head(**{**named, field: named[field] ^ 1}))
     reply = network.train(message, network.random_change())
-    assert payload(reply) == struct.pack("<BBI", 4, 1, 3)
+    assert payload(reply) == struct.pack("<BBI", 5, 1, 3)
     assert state_bytes(network.contexts[0]) == before
 
 

@@ -88,13 +88,13 @@ def updates_in(message):
 def head_of(message):
     """Return (accepted round, version's number, fingerprint) of a training message."""
     head = message.content["config"]["head"]
-    assert head[0] == 4
+    assert head[0] == 5
     return tuple(int.from_bytes(head[at : at + 4], "little") for at in (1, 5, 9))
 
 
 def status_reply(node, status, server_round):
     """Return a reply without an update, written by hand."""
-    data = bytes([4, status]) + server_round.to_bytes(4, "little")
+    data = bytes([5, status]) + server_round.to_bytes(4, "little")
     return reply_with(node, RecordDict({"update": ConfigRecord({"payload": data})}))
 
 
@@ -302,10 +302,10 @@ def with_huge_magnitude(reply):
         (in_an_array, "no ConfigRecord 'update'"),
         (lambda reply: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
         (lambda reply: replace(reply, b""), "its head alone takes 6"),
-        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 4"),
+        (lambda reply: replace(reply, b"\x02" + bytes(20)), "protocol 2, this end speaks 5"),
         (lambda reply: replace(reply, encode_reply(0, 99)), "the reply is to round 99, not 1"),
         (lambda reply: replace(reply, payload(reply)[:-1]), "undecodable update"),
-        (lambda reply: replace(reply, update_of_all_entries()), "k = 131 do not fit"),
+        (lambda reply: replace(reply, update_of_all_entries()), "k = 131, the sparsity allows 8"),
         (lambda reply: replace(reply, encode_reply(1, 1) + b"a"), "bytes follow a status"),
         (lambda reply: replace(reply, encode_reply(1, 1)), "full model next round"),
         (lambda reply: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),

@@ -1,11 +1,14 @@
 """A vector's entries in buckets of d, and a norm of each bucket."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import DecodeError, Vector
 
 NORMS = ("l2", "max")
+CHUNK = 2**15  # entries
 FLOAT32_MAX = np.finfo(np.float32).max
 
 
@@ -20,6 +23,13 @@ def rows_of(entries: Vector | NDArray[np.uint8], bucket: int) -> Vector:
     rows = np.zeros((number_of(len(entries), bucket), width), np.float32)
     rows.reshape(-1)[: len(entries)] = entries
     return rows
+
+
+def chunks_of(vector: Vector, bucket: int) -> Iterator[Vector]:
+    """Yield the `rows_of` some buckets at a time, which stay in the cache."""
+    step = max(CHUNK // bucket, 1) * bucket
+    for start in range(0, len(vector), step):
+        yield rows_of(vector[start : start + step], bucket)
 
 
 def norms_of(rows: Vector, norm: str) -> Vector:

@@ -72,10 +72,10 @@ class Rotation:
         Returns:
             Blocks of one size, float64 (how many, their size), and a unit for each.
         """
-        padded = np.zeros(sum(self._blocks), np.float32)
-        padded[: self._size] = vector
         for part, block in self._parts():
-            rows = padded[part].reshape(-1, block)
+            rows = np.zeros(part.stop - part.start, np.float32)
+            rows[: len(vector[part])] = vector[part]
+            rows = rows.reshape(-1, block)
             step = np.abs(rows).max(axis=1).astype(np.float64) / STEPS
             step[step == 0] = 1
             rotated = np.rint(rows / step[:, None])

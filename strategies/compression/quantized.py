@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from strategies.compression import mostly_zero
-from strategies.compression.buckets import NORMS, norms_of, number_of, read_norms, rows_of
+from strategies.compression import buckets, mostly_zero
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
@@ -46,22 +45,25 @@ class Quantized(Compressor):
     def __post_init__(self) -> None:
         check_whole("bits", self.bits, 2, 8)
         check_whole("bucket", self.bucket, 1)
-        if self.norm not in NORMS:
-            raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, NORMS))}")
+        if self.norm not in buckets.NORMS:
+            raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, buckets.NORMS))}")
         object.__setattr__(self, "levels", (1 << (self.bits - 1)) - 1)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        rows = rows_of(vector, self.bucket)
-        norms = norms_of(rows, self.norm)
-        with np.errstate(under="ignore"):
-            rows /= np.where(norms > 0, norms, 1)[:, None]
-            rows *= self.levels
-        below = np.floor(rows)
-        numbers = (below + self.levels).astype(np.uint8)
-        numbers += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
-        code = mostly_zero.encode(numbers.reshape(-1)[: len(vector)], self.levels, self.bits)
-        return norms.astype("<f4").tobytes() + code
+        norms, numbers = [np.empty(0, np.float32)], [np.empty(0, np.uint8)]
+        for rows in buckets.chunks_of(vector, self.bucket):
+            norms.append(buckets.norms_of(rows, self.norm))
+            with np.errstate(under="ignore"):
+                rows /= np.where(norms[-1] > 0, norms[-1], 1)[:, None]
+                rows *= self.levels
+            below = np.floor(rows)
+            number = (below + self.levels).astype(np.uint8)
+            number += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
+            numbers.append(number.reshape(-1))
+        entries = np.concatenate(numbers)[: len(vector)]
+        code = mostly_zero.encode(entries, self.levels, self.bits)
+        return np.concatenate(norms).astype("<f4").tobytes() + code
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update.
@@ -69,11 +71,11 @@ class Quantized(Compressor):
         Raises:
             DecodeError: The bytes are not such an update for this layout.
         """
-        norms, code = read_norms(data, layout.size, self.bucket)
+        norms, code = buckets.read_norms(data, layout.size, self.bucket)
         numbers = mostly_zero.decode(code, layout.size, self.levels, self.bits)
         if (numbers > 2 * self.levels).any():
             raise DecodeError(f"a level is beyond {self.levels}")
-        rows = rows_of(numbers, self.bucket)
+        rows = buckets.rows_of(numbers, self.bucket)
         with np.errstate(under="ignore"):
             rows -= self.levels
             rows /= self.levels
@@ -106,4 +108,4 @@ class Quantized(Compressor):
         norm = math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(max(d, 2)))
         share = min(self.levels * math.sqrt(2 / math.pi) / norm, 1)
         entries = layout.size * mostly_zero.expected_bits(share, self.bits)
-        return entries + NORM_BITS * number_of(layout.size, self.bucket)
+        return entries + NORM_BITS * buckets.number_of(layout.size, self.bucket)

@@ -87,8 +87,10 @@ class RandomEntries(Compressor):
         # NumPy keeps the streams of bit generators the same in all its versions.
         words = np.random.Philox(key=seed).random_raw(count + 1) >> np.uint64(32)
         borders = np.arange(count + 1, dtype=np.uint64) * np.uint64(size) // np.uint64(count)
-        within = words[1:] * np.diff(borders) >> np.uint64(32)
-        first = words[0] * np.uint64(size) >> np.uint64(32)
-        places = (first + borders[:-1] + within).astype(np.int64)
-        end = np.searchsorted(places, size)  # those beyond go on from the first entry
-        return np.concatenate([places[end:] - size, places[:end]])
+        places = words[1:]
+        places *= np.diff(borders)
+        places >>= np.uint64(32)
+        places += borders[:-1] + (words[0] * np.uint64(size) >> np.uint64(32))
+        end = np.searchsorted(places, np.uint64(size))  # those beyond go on from the first entry
+        positions = places.view(np.int64)
+        return np.concatenate([positions[end:] - size, positions[:end]])

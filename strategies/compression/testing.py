@@ -100,6 +100,12 @@ class CompressorContract:
             vector.setflags(write=False)
         return made
 
+    def cases(self) -> Iterator[tuple[str, Layout, Vector]]:
+        """Yield the vectors of all small layouts with their names."""
+        for layout in SMALL_LAYOUTS:
+            for name, vector in self.vectors(layout).items():
+                yield name, layout, vector
+
     def damage(self, compressor: Compressor, count: int) -> int:
         """Decode so many damaged payloads; return how many of them were updates all the same.
 
@@ -122,30 +128,28 @@ class CompressorContract:
         self, compressor: Compressor
     ) -> None:
         """The same bytes decode to the same update, whose memory is its own, every time."""
-        for layout in SMALL_LAYOUTS:
-            for name, vector in self.vectors(layout).items():
-                data = compressor.encode(vector, layout, _rng())
-                assert type(data) is bytes, f"encode returned {type(data)}"
-                update = compressor.decode(data, layout)
-                check_update(update, layout.size)
-                before = _bits(update)
-                again = compressor.decode(data, layout)
-                assert _bits(again) == before, f"{name}: decoding is not a function"
-                update.to_dense()[:] = 7
-                assert _bits(update) == before, "to_dense returned the update's own memory"
+        for name, layout, vector in self.cases():
+            data = compressor.encode(vector, layout, _rng())
+            assert type(data) is bytes, f"encode returned {type(data)}"
+            update = compressor.decode(data, layout)
+            check_update(update, layout.size)
+            before = _bits(update)
+            again = compressor.decode(data, layout)
+            assert _bits(again) == before, f"{name}: decoding is not a function"
+            update.to_dense()[:] = 7
+            assert _bits(update) == before, "to_dense returned the update's own memory"
 
     def test_encoding_a_decoded_update_gives_an_equal_update(self, compressor: Compressor) -> None:
         """So that a form's updates are its fixed points."""
         if not self.fixed_point:
             pytest.skip("not a fixed point")
-        for layout in SMALL_LAYOUTS:
-            for name, vector in self.vectors(layout).items():
-                data = compressor.encode(vector, layout, _rng())
-                update = compressor.decode(data, layout)
-                again = compressor.encode(update.to_dense(), layout, _rng())
-                assert _bits(compressor.decode(again, layout)) == _bits(update), name
-                if self.deterministic:
-                    assert again == data, name
+        for name, layout, vector in self.cases():
+            data = compressor.encode(vector, layout, _rng())
+            update = compressor.decode(data, layout)
+            again = compressor.encode(update.to_dense(), layout, _rng())
+            assert _bits(compressor.decode(again, layout)) == _bits(update), name
+            if self.deterministic:
+                assert again == data, name
 
     def test_encoded_size_is_that_of_the_formula(self, compressor: Compressor) -> None:
         """`expected_bits`, from which bits are counted and replies are bounded."""
@@ -157,16 +161,15 @@ class CompressorContract:
 
     def test_same_seed_gives_the_same_bytes(self, compressor: Compressor) -> None:
         """Random numbers are those of ``rng`` only; the vector is read, writable or not."""
-        for layout in SMALL_LAYOUTS:
-            for name, vector in self.vectors(layout).items():
-                seeds = (7, 7, 8 if self.deterministic else 7)
-                given = (vector, vector.copy(), vector)
-                encoded = {
-                    compressor.encode(one, layout, _rng(seed))
-                    for one, seed in zip(given, seeds, strict=True)
-                }
-                assert given[1].tobytes() == vector.tobytes(), f"{name}: the vector is changed"
-                assert len(encoded) == 1, f"{name}: the bytes differ"
+        for name, layout, vector in self.cases():
+            seeds = (7, 7, 8 if self.deterministic else 7)
+            given = (vector, vector.copy(), vector)
+            encoded = {
+                compressor.encode(one, layout, _rng(seed))
+                for one, seed in zip(given, seeds, strict=True)
+            }
+            assert given[1].tobytes() == vector.tobytes(), f"{name}: the vector is changed"
+            assert len(encoded) == 1, f"{name}: the bytes differ"
 
     def test_compressor_has_no_state(self, compressor: Compressor) -> None:
         """Neither of the instance that encoded, nor of what was encoded or decoded before."""
@@ -181,14 +184,13 @@ class CompressorContract:
 
     def test_truncated_and_extended_bytes_are_rejected(self, compressor: Compressor) -> None:
         """Every byte that is counted is one that is needed."""
-        for layout in SMALL_LAYOUTS:
-            for name, vector in self.vectors(layout).items():
-                data = compressor.encode(vector, layout, _rng())
-                bad = [data[:length] for length in range(len(data))]
-                bad += [data + b"\0", data + b"\xff", data + bytes(100), data + (data or b"\0")]
-                for one in bad:
-                    about = f"{name}: {len(one)} bytes instead of {len(data)} decode"
-                    assert not _decodes(compressor, one, layout), about
+        for name, layout, vector in self.cases():
+            data = compressor.encode(vector, layout, _rng())
+            bad = [data[:length] for length in range(len(data))]
+            bad += [data + b"\0", data + b"\xff", data + bytes(100), data + (data or b"\0")]
+            for one in bad:
+                about = f"{name}: {len(one)} bytes instead of {len(data)} decode"
+                assert not _decodes(compressor, one, layout), about
 
     def test_damaged_bytes_are_rejected_or_decode_to_a_valid_update(
         self, compressor: Compressor

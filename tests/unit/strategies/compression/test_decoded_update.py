@@ -44,12 +44,6 @@ def test_add_to_adds_the_weighted_dense_vector_in_float64(update, weight):
 
 @no_deadline
 @given(updates())
-def test_max_abs_is_the_largest_magnitude(update):
-    assert update.max_abs() == np.abs(update.to_dense()).max(initial=0)
-
-
-@no_deadline
-@given(updates())
 def test_norm_is_that_of_the_dense_vector_in_float64(update):
     exact = math.sqrt(math.fsum(float(x) ** 2 for x in update.to_dense()))
     assert update.norm() == pytest.approx(exact)

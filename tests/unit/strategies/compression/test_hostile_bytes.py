@@ -9,10 +9,25 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from strategies.compression.float32 import Float32
 from strategies.compression.hostile_bytes import cost, decode_or_reject, mutants
+from strategies.compression.sign import Sign
+from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import decode_updates
-from tests.support.compression_reference import DECODERS, generator
+from strategies.compression.ternary import Ternary
+from tests.support.compression_reference import (
+    DECODERS,
+    SMALLEST,
+    SPARSITY,
+    float32,
+    generator,
+    layout_of,
+    no_deadline,
+    vectors_in_blocks,
+)
 from tests.support.mutations import LAYOUTS, decoder_cases
 
 PAYLOADS = 3000  # per decoder
@@ -40,6 +55,22 @@ def test_damaged_payload_is_rejected_or_decodes_to_a_valid_result(name):
 
 def test_every_decoder_has_a_case():
     assert sorted({case[0] for case in decoder_cases()}) == NAMES
+
+
+@no_deadline
+@given(vectors_in_blocks(), SPARSITY, st.sampled_from(sorted(DECODERS)))
+@example((np.ones(300, np.float32), (300,)), 1.0, "ternary")
+@example((np.zeros(300, np.float32), (100, 200)), 1.0, "sign")
+@example((float32([-0.0, SMALLEST]), (2,)), 1.0, "float32")
+def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity, form):
+    values, blocks = drawn
+    forms = {"float32": Float32(), "sign": Sign(0.5)}
+    forms |= {"sparse": Sparse(sparsity), "ternary": Ternary(sparsity)}
+    data = forms[form].encode(values, layout_of(*blocks), generator())
+    found = forms[form].decode(data, layout_of(*blocks)).to_dense()
+    assert found.tobytes() == float32(DECODERS[form](data, blocks)).tobytes()
+    if form == "float32":
+        assert found.tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize("form", DECODERS)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sign import Sign, check_step
-from tests.support import compression_reference as reference
 from tests.support.compression_reference import (
     LARGEST,
     SMALLEST,
@@ -49,13 +48,6 @@ def test_update_is_the_sign_times_the_step(step, drawn):
 def test_only_the_signs_of_the_values_count():
     update = decode(encode([3e38, -1e-40, 0, -0.0, SMALLEST], 0.5), 5)
     assert update.to_dense().tolist() == [0.5, -0.5, 0, 0, 0.5]
-
-
-@no_deadline
-@given(steps, directions)
-def test_bytes_are_what_the_bitwise_reference_reads(step, drawn):
-    data = encode(drawn, step)
-    assert reference.decode_sign(data, (len(drawn),)) == decode(data, len(drawn)).values.tolist()
 
 
 def test_bytes_by_hand():

@@ -55,14 +55,6 @@ def test_scope_model_selects_from_all_tensors_together():
     assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 6, 0, 3]
 
 
-@no_deadline
-@given(vectors_in_blocks(), SPARSITY)
-def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity):
-    values, blocks = drawn
-    expected = compress(values, sparsity, *blocks).to_dense().tolist()
-    assert reference.decode_sparse(encode(values, sparsity, *blocks), blocks) == expected
-
-
 def test_bytes_by_hand():
     # 3 of 12 positions: b = 1; gaps less one are 1, 0, 8: quotients 0, 0, 4; remainders 1, 0, 0.
     values = [0, 1, -2, 0, 0, 0, 0, 0, 0, 0, 0, 3]

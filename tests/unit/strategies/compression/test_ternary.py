@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
@@ -107,16 +107,6 @@ def test_block_of_zeros_has_magnitude_zero():
 def test_mean_magnitude_neither_underflows_nor_overflows(value):
     update = compress(np.full(1000, value, np.float32), 1, 1000)
     assert (update.to_dense() == np.float32(value)).all()
-
-
-@no_deadline
-@given(vectors_in_blocks(), SPARSITY)
-@example((np.ones(300, np.float32), (300,)), 1.0)
-@example((np.zeros(300, np.float32), (100, 200)), 1.0)
-def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity):
-    values, blocks = drawn
-    expected = compress(values, sparsity, *blocks).to_dense().tolist()
-    assert reference.decode_ternary(encode(values, sparsity, *blocks), blocks) == expected
 
 
 def test_bytes_by_hand():

@@ -1,12 +1,16 @@
 """Quantised, rotated and randomly chosen entries: the papers' claims about them."""
 
 import math
+import struct
 
 import numpy as np
 import pytest
 
 from strategies import compression
+from strategies.compression.decoded_update import DecodeError
 from strategies.compression.hadamard import Rotation, block_sizes
+from strategies.compression.quantized import Quantized
+from strategies.compression.random_entries import RandomEntries
 from strategies.compression.rotated import Rotated
 from tests.support.compression_reference import generator, layout_of
 
@@ -128,11 +132,33 @@ def test_sparse_form_is_taken_where_it_is_smaller():
         assert 8 * len(data) / SIZE < most
 
 
-def test_positions_follow_from_the_seed():
-    compressor = compression.build("random", {"sparsity": 0.01})
+def test_quantized_bytes_by_hand():
+    """docs/protocol.md: a norm of 2 and one of 0.5, s = 3, all entries and then two of them."""
+    compressor, layout = Quantized(3, bucket=4), layout_of(6)
+    norms = struct.pack("<ff", 2, 0.5)
+    bits = "000" + "011" + "110" + "100" + "010" + "011"
+    data = norms + struct.pack("<BI", 255, 6) + int(bits.ljust(24, "0"), 2).to_bytes(3)
+    third = np.float32(1) / np.float32(3)
+    expected = np.array([-2, 0, 2, 2 * third, -0.5 * third, 0], np.float32)
+    assert compressor.decode(data, layout).to_dense().tolist() == expected.tolist()
+    # Two entries, -3 and 1, at 1 and 4: b = 0, gaps less one are 1 and 2.
+    data = norms + struct.pack("<BI", 0, 2) + bytes([0b000_100_00, 0b10_110_000])
+    expected = np.array([0, -2, 0, 0, 0.5 * third, 0], np.float32)
+    assert compressor.decode(data, layout).to_dense().tolist() == expected.tolist()
+    with pytest.raises(DecodeError, match="a level is beyond 3"):
+        compressor.decode(norms + struct.pack("<BI", 255, 6) + b"\xff\xff\xc0", layout)
+
+
+@pytest.mark.parametrize("sparsity", [0.01, 0.3, 0.7, 1.0])
+def test_random_positions_are_those_of_the_document(sparsity):
+    compressor, k = RandomEntries(sparsity), round(sparsity * SIZE)
     data = compressor.encode(normal(), LAYOUT, generator())
-    assert len(data) == 8 + 4 * 30
+    assert len(data) == 8 + 4 * k
     update = compressor.decode(data, LAYOUT)
     np.testing.assert_array_equal(update.values, normal()[update.positions])
-    other = compressor.decode(bytes(8) + data[8:], LAYOUT)
-    assert not np.array_equal(other.positions, update.positions)
+    words = np.random.Philox(key=int.from_bytes(data[:8], "little")).random_raw(k + 1).tolist()
+    first, *drawn = [word >> 32 for word in words]
+    starts = [i * SIZE // k for i in range(k + 1)]
+    within = [w * (starts[i + 1] - starts[i]) // 2**32 for i, w in enumerate(drawn)]
+    expected = sorted((first * SIZE // 2**32 + starts[i] + within[i]) % SIZE for i in range(k))
+    assert update.positions.tolist() == expected

@@ -12,6 +12,7 @@ and back, multiply by 2^(R m).
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 
 import numpy as np
@@ -122,15 +123,13 @@ def rotations(block: int) -> int:
     return 2 if block == BLOCK else MAX_ROTATIONS
 
 
+@cache
 def _hadamard(size: int) -> Matrix:
     """Return Sylvester's matrix of a power of two: H_2n = [[H_n, H_n], [H_n, -H_n]]."""
     matrix = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     return matrix
-
-
-FACTORS = {1 << place: _hadamard(1 << place) for place in range(2, 6)}
 
 
 def _transform(rows: Matrix) -> Matrix:
@@ -143,6 +142,5 @@ def _transform(rows: Matrix) -> Matrix:
     places = size.bit_length() - 1
     for factor in range(3):
         side = 1 << (places + factor) // 3
-        rows = rows.reshape(count, side, -1).swapaxes(1, 2) @ FACTORS[side]
-        rows = rows.reshape(count, size)
-    return rows
+        rows = rows.reshape(count, side, -1).swapaxes(1, 2) @ _hadamard(side)
+    return rows.reshape(count, size)

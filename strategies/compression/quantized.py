@@ -104,8 +104,8 @@ class Quantized(Compressor):
         An entry is not zero with the probability min(s |v| / N, 1), whose mean is at most that of
         s |v| / N: s sqrt(2 / pi) / sqrt(d) with the norm "l2", for "max" with sqrt(2 ln d).
         """
-        d = min(self.bucket, max(layout.size, 1))
+        size, d = layout.size, min(self.bucket, max(layout.size, 2))
         norm = math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(max(d, 2)))
         share = min(self.levels * math.sqrt(2 / math.pi) / norm, 1)
-        entries = layout.size * mostly_zero.expected_bits(share, self.bits)
-        return entries + NORM_BITS * buckets.number_of(layout.size, self.bucket)
+        norms = NORM_BITS * buckets.number_of(size, self.bucket)
+        return norms + size * mostly_zero.expected_bits(share, self.bits)

@@ -163,7 +163,7 @@ def measure_task(task: str) -> Table:
         made, rng = compression.build(name, arguments), np.random.default_rng(1)
         data = made.encode(vector, layout, rng)
         add(
-            label, data, made.expected_bits_of(layout),
+            label, data, made.expected_bits(layout),
             lambda: made.encode(vector, layout, rng),  # noqa: B023
             lambda: made.decode(data, layout).to_dense(),  # noqa: B023
         )  # fmt: skip
@@ -193,7 +193,7 @@ def add_rows(
     table: Table, name: str, compressor: Compressor, timings: list[Timing], n: int, copying: float
 ) -> None:
     """Add a compressor's rows; ``copying`` are the seconds of a memcpy."""
-    formula = f"{compressor.expected_bits(n) / 8:,.0f}"
+    formula = f"{compressor.expected_bits(Layout(('weights',), ((n,),))) / 8:,.0f}"
     for place, timing in enumerate(timings):
         table.add_row(
             "" if place else name,

@@ -228,7 +228,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
         buffers = model_bits(self.buffers(self.model))
-        return self.codec.uplink_in(self.server_round).expected_bits_of(self._layout) + buffers
+        return self.codec.uplink_in(self.server_round).expected_bits(self._layout) + buffers
 
     def max_reply_bytes(self, model: ArrayRecord) -> int:
         """Return twice the uplink compressor's formula for one update, at most the model's bytes.
@@ -236,7 +236,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         Golomb codes of unlucky positions take half as much again as the mean.
         """
         layout = Layout(tuple(model), tuple(tuple(array.shape) for array in model.values()))
-        most = math.ceil(2 * self.codec.uplink_in(1).expected_bits_of(layout) / 8)
+        most = math.ceil(2 * self.codec.uplink_in(1).expected_bits(layout) / 8)
         buffers = sum(len(array.data) for array in self.buffers(model).values())
         return min(most + buffers, super().max_reply_bytes(model))
 
@@ -259,7 +259,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
-        return count * self.codec.downlink.expected_bits_of(self._layout)
+        return count * self.codec.downlink.expected_bits(self._layout)
 
     def _check_payload(self, node: int, payload: Payload) -> None:
         """Check that a reply's payload brings an update of this round, made with this codec."""

@@ -49,4 +49,4 @@ class SignSGD(CompressedStrategy):
 
     def missed_updates_bits(self, count: int) -> float:
         """Return log2(2s + 1) bits an entry: a sum of s signs has that many values."""
-        return self.codec.uplink.expected_bits(self._layout.size) * math.log2(2 * count + 1)
+        return self.codec.uplink.expected_bits(self._layout) * math.log2(2 * count + 1)

@@ -3,8 +3,9 @@
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`); one file each:
 `float32`, `float16`, `sparse`, `random_entries`, `ternary`, `sign`, `quantized`, `rotated`,
 `low_rank`, and `zstandard`, which packs another's bytes. They are made of `largest_entries` (the k
-largest entries), `golomb` (positions as bits), `hadamard` (a random rotation), `power_iteration`
-and `bit_packing`, for vectors described by a `vector_layout`.
+largest entries), `golomb` (positions as bits), `bit_packing` and `mostly_zero` (small numbers as
+bits), `buckets`, `hadamard` (a random rotation), `max_quantizer` and `power_iteration`, for vectors
+described by a `vector_layout`. `float16` imports torch, in its methods.
 """
 
 from strategies.compression.compressor import Compressor

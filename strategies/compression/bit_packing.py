@@ -1,45 +1,51 @@
-"""Bits in bytes, the most significant first, padded with zeros to whole bytes."""
+"""Small numbers in bytes, ``width`` bits each, the most significant bit first.
+
+Eight numbers are a 64-bit word, a byte each. Three steps move what is used of bytes, of pairs of
+bytes and of quadruples together.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Bits, DecodeError
+from strategies.compression.decoded_update import DecodeError
+
+WORD = 2**64 - 1
 
 
-def pack(*parts: Bits) -> bytes:
-    """Return the parts' zeros and ones (uint8), one after the other, as bytes."""
-    return np.packbits(np.concatenate(parts)).tobytes()
+def packed_size(count: int, width: int) -> int:
+    """Return the bytes that so many numbers take; the last one is filled with zeros."""
+    return -(-count * width // 8)
 
 
-def unpack(data: bytes, max_bits: int) -> Bits:
-    """Return the bits of ``data`` as uint8 zeros and ones.
+def pack(numbers: NDArray[np.uint8], width: int) -> bytes:
+    """Return numbers below 2^width, uint8 (n,), as bytes; ``width`` is from 1 to 8."""
+    padded = np.zeros(-(-len(numbers) // 8) * 8, np.uint8)
+    padded[: len(numbers)] = numbers
+    words = padded.view(">u8").astype(np.uint64)
+    for lane in (8, 16, 32):
+        low = words & np.uint64(WORD // ((1 << lane) + 1))  # of each two lanes
+        words = low | (words ^ low) >> np.uint64(lane - width * lane // 8)
+    used = words.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - width :]
+    return used.tobytes()[: packed_size(len(numbers), width)]
+
+
+def unpack(data: bytes, count: int, width: int) -> NDArray[np.uint8]:
+    """Return the numbers that `pack` wrote, uint8 (count,).
 
     Raises:
-        DecodeError: There are more bytes than ``max_bits`` bits fill; nothing was allocated.
+        DecodeError: Another number of bytes, or the padding is not zero. Nothing was allocated.
     """
-    if len(data) > (max_bits + 7) // 8:
-        raise DecodeError(f"{len(data)} bytes where {max_bits} bits are the most there can be")
-    return np.unpackbits(np.frombuffer(data, np.uint8))
-
-
-def check_end(bits: Bits, used: int) -> None:
-    """Check that nothing follows the first ``used`` bits but zeros that fill the last byte.
-
-    Raises:
-        DecodeError: Bits are missing, left over, or the padding is not zero.
-    """
-    if used > len(bits):
-        raise DecodeError(f"{len(bits)} bits where {used} are needed")
-    if len(bits) - used >= 8 or bits[used:].any():
-        raise DecodeError(f"bits are left over after the {used} that were expected")
-
-
-def to_bits(numbers: NDArray[np.uint8], width: int) -> Bits:
-    """Return the lowest ``width`` bits of each number, the most significant first."""
-    return np.unpackbits(numbers[:, None], axis=1)[:, 8 - width :].reshape(-1)
-
-
-def from_bits(bits: Bits, count: int, width: int) -> NDArray[np.int64]:
-    """Return the numbers that `to_bits` wrote."""
-    weights = 1 << np.arange(width - 1, -1, -1)
-    return bits[: count * width].reshape(count, width).astype(np.int64) @ weights
+    if len(data) != packed_size(count, width):
+        raise DecodeError(f"{len(data)} bytes, not {packed_size(count, width)} for {count} numbers")
+    used = -count * width % 8
+    if data and data[-1] & ((1 << used) - 1):
+        raise DecodeError("bits after the last number are not zero")
+    padded = np.zeros((-(-count // 8), 8), np.uint8)
+    packed = np.frombuffer(data.ljust(len(padded) * width, b"\0"), np.uint8)
+    padded[:, 8 - width :] = packed.reshape(-1, width)
+    words = padded.view(">u8").astype(np.uint64)
+    for lane in (32, 16, 8):
+        bits = width * lane // 8
+        low = words & np.uint64(((1 << bits) - 1) * (WORD // ((1 << 2 * lane) - 1)))
+        words = low | (words ^ low) << np.uint64(lane - bits)
+    return words.astype(">u8").view(np.uint8).reshape(-1)[:count]

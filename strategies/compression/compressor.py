@@ -38,8 +38,8 @@ class Compressor(ABC):
         """
 
     @abstractmethod
-    def expected_bits(self, size: int) -> float:
-        """Return the bits of an update of one array of ``size`` entries by the method's formula.
+    def expected_bits(self, layout: Layout) -> float:
+        """Return the bits of an update of this layout by the method's formula.
 
         Without headers; what was really sent is counted separately.
         """
@@ -51,17 +51,8 @@ class Compressor(ABC):
         needs: what is left out of one update must not be more than the update. Infinite where
         there is no bound; None where none is known.
         """
-        del size
         return None
 
     def contraction_fix(self) -> str:
         """Return which argument makes this compressor a contraction; empty where none does."""
         return ""
-
-    def expected_bits_of(self, layout: Layout) -> float:
-        """Return the bits of an update of this layout by the method's formula.
-
-        This is what the server asks for. Most formulas need the number of entries only, and theirs
-        is `expected_bits`; a compressor whose formula depends on the shapes overrides this.
-        """
-        return self.expected_bits(layout.size)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 Positions = NDArray[np.int64]
-Bits = NDArray[np.uint8]
+Bits = NDArray[np.bool_]
 
 
 class DecodeError(ValueError):

@@ -82,7 +82,6 @@ class NoFeedback(ErrorFeedback):
 
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return the memory, which is empty."""
-        del sent
         return memory
 
 

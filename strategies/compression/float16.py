@@ -18,6 +18,7 @@ from strategies.compression.vector_layout import Layout
 BITS, EXPONENT_BITS = 16, 8
 # The exponent of the largest magnitude as `np.frexp` has it: in [2^14, 2^15).
 LARGEST_EXPONENT = 15
+LEAST_EXPONENT = -127  # whose power's inverse a float32 holds
 # The largest float16 below 2^15.
 BELOW_LARGEST = np.float32(32752)
 
@@ -28,18 +29,19 @@ class Float16(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
-        exponents, entries = [], []
-        for part in np.split(vector, np.cumsum(layout.sizes)[:-1]):
-            largest = np.abs(part).max(initial=0)
+        from torch import from_numpy  # converts ten times as fast as NumPy, to the same bits
+
+        exponents, scaled = [], vector.copy()
+        for part in np.split(scaled, np.cumsum(layout.sizes)[:-1]):
+            largest = max(part.max(initial=0), -part.min(initial=0))
             exponent = int(np.frexp(largest)[1]) - LARGEST_EXPONENT if largest else 0
-            exponent = max(exponent, -128)  # of float32's smallest subnormal numbers
-            exponents.append(exponent)
+            exponents.append(max(exponent, LEAST_EXPONENT))
             with np.errstate(under="ignore"):  # what is too small becomes 0
-                # Rounded up to 2^15, the largest numbers would be infinite as float32.
-                scaled = np.ldexp(part, -exponent).clip(-BELOW_LARGEST, BELOW_LARGEST)
-                entries.append(scaled.astype("<f2").tobytes())
-        return np.array(exponents, np.int8).tobytes() + b"".join(entries)
+                part *= np.float32(2.0 ** -exponents[-1])
+        # Rounded up to 2^15, the largest numbers would be infinite as float32.
+        scaled.clip(-BELOW_LARGEST, BELOW_LARGEST, out=scaled)
+        halves = from_numpy(scaled).half().numpy().astype("<f2", copy=False)
+        return np.array(exponents, np.int8).tobytes() + halves.tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update.
@@ -50,10 +52,15 @@ class Float16(Compressor):
         arrays = len(layout.sizes)
         if len(data) != arrays + 2 * layout.size:
             raise DecodeError(f"{len(data)} bytes, not {arrays} and 2 for each of {layout.size}")
+        from torch import from_numpy
+
         exponents = np.frombuffer(data[:arrays], np.int8)
-        values = np.frombuffer(data[arrays:], "<f2").astype(np.float32)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            values = np.ldexp(values, np.repeat(exponents.astype(np.int32), layout.sizes))
+        halves = np.frombuffer(data[arrays:], "<f2").astype(np.float16)
+        values: Vector = from_numpy(halves).float().numpy()
+        parts = np.split(values, np.cumsum(layout.sizes)[:-1])
+        for exponent, part in zip(exponents.tolist(), parts, strict=True):
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                part *= np.float32(2.0**exponent)
         if not np.isfinite(values).all():
             raise DecodeError("a value is NaN or infinite")
         return DenseUpdate(values)
@@ -62,10 +69,6 @@ class Float16(Compressor):
         """Return the bound of 11 significant bits, and of what is 2^39 below the largest."""
         return 2.0**-22 + size * 2.0**-76
 
-    def expected_bits(self, size: int) -> float:
-        """Return 16 bits an entry, and an array's exponent."""
-        return float(BITS * size + EXPONENT_BITS)
-
-    def expected_bits_of(self, layout: Layout) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 16 bits an entry, and the exponent of each array."""
         return float(BITS * layout.size + EXPONENT_BITS * len(layout.sizes))

@@ -17,7 +17,6 @@ class Float32(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return 4 bytes an entry."""
-        del layout, rng
         return vector.astype("<f4").tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
@@ -35,9 +34,8 @@ class Float32(Compressor):
 
     def error_bound(self, size: int) -> float:
         """Return 0."""
-        del size
         return 0.0
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits an entry."""
-        return float(BITS * size)
+        return float(BITS * layout.size)

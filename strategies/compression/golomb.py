@@ -3,7 +3,8 @@
 With M = 2^b, the gap d >= 1 to the previous position (the first from -1) is (d - 1) div M in unary,
 that many ones and a zero, and (d - 1) mod M in b bits. The paper writes these two after each other
 for every position; here all unary parts come first and all remainders after them. The number of
-bits is the same, and NumPy can decode all positions at once.
+bits is the same, and NumPy can decode all positions at once. Bits fill bytes from the most
+significant down, and zeros the last byte.
 """
 
 import math
@@ -14,6 +15,7 @@ from strategies.compression.decoded_update import Bits, DecodeError, Positions
 
 GOLDEN = (math.sqrt(5) + 1) / 2
 MAX_PARAMETER = 31
+NO_SIGNS = np.empty(0, np.bool_)
 
 
 def parameter(density: float) -> int:
@@ -32,64 +34,67 @@ def position_bits(density: float) -> float:
     """Return the expected bits of one position: b* + 1 / (1 - (1 - p)^(2^b*)).
 
     Sattler et al. 2020, section V: 6.085, 8.108 and 10.114 at p = 1/25, 1/100 and 1/400.
+
+    Args:
+        density: p, in (0, 1].
     """
     b = parameter(density)
     return b + 1 / (1 - (1 - density) ** (1 << b))
 
 
-def encode_positions(positions: Positions, b: int) -> Bits:
-    """Return the code of sorted, distinct positions >= 0: k unary parts, then k remainders.
+def encode(positions: Positions, b: int, signs: Bits = NO_SIGNS) -> bytes:
+    """Return the code of k positions, and the signs after it.
 
     Args:
-        positions: int64 (k,).
+        positions: int64 (k,), rising, at least 0.
         b: The Golomb parameter, 0 to 31.
-
-    Returns:
-        Bits as uint8 zeros and ones, k + sum((d - 1) div 2^b) + k * b of them.
+        signs: bool, any number of them; a bit each.
     """
     gaps = np.diff(positions, prepend=-1) - 1
-    quotients = gaps >> b
-    ends = np.cumsum(quotients + 1)
-    unary = np.ones(int(ends[-1]) if len(ends) else 0, np.uint8)
-    unary[ends - 1] = 0
-    remainders = np.empty((len(gaps), b), np.uint8)
+    ends = np.cumsum((gaps >> b) + 1)
+    unary = np.ones(int(ends[-1]) if len(ends) else 0, np.bool_)
+    unary[ends - 1] = False
+    remainders = np.empty((len(gaps), b), np.bool_)
     for column in range(b):
-        remainders[:, column] = (gaps >> (b - 1 - column)) & 1
-    return np.concatenate([unary, remainders.reshape(-1)])
+        remainders[:, column] = gaps & (1 << (b - 1 - column))
+    return np.packbits(np.concatenate([unary, remainders.reshape(-1), signs])).tobytes()
 
 
-def decode_positions(bits: Bits, count: int, b: int, size: int) -> tuple[Positions, int]:
-    """Return the positions that the bits begin with, and how many bits they took.
+def decode(data: bytes, b: int, count: int, size: int, signs: int = 0) -> tuple[Positions, Bits]:
+    """Return (positions, signs) that `encode` wrote, exactly these in these bytes.
 
-    Time and memory are bounded by the numbers of bits and of positions.
+    Time and memory are bounded by ``count`` and ``size``, which the caller has compared.
 
     Args:
-        bits: Zeros and ones, uint8.
-        count: k, how many positions there are; checked against the bits.
-        b: The Golomb parameter, 0 to 31.
-        size: n; positions beyond n - 1 are refused.
+        data: The bytes.
+        b: The Golomb parameter; any b up to 31 decodes.
+        count: k, how many positions there are.
+        size: n.
+        signs: How many bits follow the positions.
 
     Raises:
-        DecodeError: Too few bits, or a position beyond the vector.
+        DecodeError: b or k fits no vector of n entries; a position beyond it; bits that are
+            missing, left over, or not zero after the last one.
     """
+    if b > MAX_PARAMETER or count > size:
+        raise DecodeError(f"b = {b} and k = {count} do not fit {size} entries")
     max_unary = count + (size >> b)  # of positions within the vector; keeps sums within 64 bits
-    ends = np.flatnonzero(bits[:max_unary] == 0)[:count]
+    most = max_unary + count * b + signs
+    if len(data) > (most + 7) // 8:
+        raise DecodeError(f"{len(data)} bytes where {most} bits are the most there can be")
+    bits = np.unpackbits(np.frombuffer(data, np.uint8)).view(np.bool_)
+    ends = np.flatnonzero(~bits[:max_unary])[:count]
     if len(ends) < count:
         raise DecodeError(f"{len(ends)} of {count} positions end within the bits and the vector")
     unary = int(ends[-1]) + 1 if count else 0
-    used = unary + count * b
-    if used > len(bits):
-        raise DecodeError(f"the bits end within the remainders of {count} positions")
+    end = unary + count * b
+    if not 0 <= len(bits) - (end + signs) < 8 or bits[end + signs :].any():
+        raise DecodeError(f"{len(bits)} bits where {end + signs} and zeros to fill are needed")
     gaps = (np.diff(ends, prepend=-1) - 1) << b
-    remainders = bits[unary:used].reshape(count, b)
+    remainders = bits[unary:end].reshape(count, b)
     for column in range(b):
         gaps |= remainders[:, column].astype(np.int64) << (b - 1 - column)
     positions = np.cumsum(gaps + 1) - 1
     if count and positions[-1] >= size:
         raise DecodeError(f"position {positions[-1]} lies beyond the vector's {size} entries")
-    return positions, used
-
-
-def max_bits(count: int, b: int, size: int) -> int:
-    """Return the most bits that ``count`` positions in a vector of ``size`` entries can take."""
-    return count * (b + 1) + (size >> b)
+    return positions, bits[end : end + signs]

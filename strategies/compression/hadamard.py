@@ -4,103 +4,143 @@ One randomised Hadamard transform is not the uniform rotation that DRIVE's and E
 for (`rotated`): of a vector with one large entry it gives entries of one magnitude, and the mean of
 what is decoded stays off. Two in blocks of 2^13 entries, and three in smaller ones, come so close
 that no bias can be measured (tests/unit/strategies/compression/test_bias.py).
+
+Entries are whole numbers, in float64. With R transforms of 2^m entries, and magnitudes up to 2^24,
+every sum is below 2^(24 + (R + 1) m / 2) <= 2^48: float64 has it exactly, so that the bits are the
+same in whatever order a library adds. Nothing is divided by the root of 2^m: two rotations, there
+and back, multiply by 2^(R m).
 """
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strategies.compression.decoded_update import Vector
+
 BLOCK, SMALLEST = 2**13, 2**8
-# How many transforms rotate a block of `BLOCK` entries, and a smaller one.
-ROTATIONS, SMALL_ROTATIONS = 2, 3
-# Rows that are transformed at a time: 1 MB, which stays in the cache. Half the time of all at once.
-ROWS = 16
+# Blocks that are rotated at a time: 256 KB, which stay in the cache.
+ROWS = 4
+MAX_ROTATIONS = 3
+
+# Steps of a block's largest entry, in which its entries are whole numbers; scales are divided by
+# it, so that they are about as large as entries.
+STEPS = 2.0**24
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Matrix = NDArray[np.float64]
 
+# Eight signs by their byte, the highest bit first; 1 is negative.
+EIGHTS = np.arange(256, dtype=np.uint8)[:, None]
+SIGNS = 1 - 2 * np.unpackbits(EIGHTS, axis=1).astype(np.float64)
 
-def block_sizes(size: int) -> list[tuple[int, int]]:
-    """Return (how many, their size) of the blocks of a vector, the largest first.
 
-    They are of `BLOCK` entries, and of the powers of two that sum up to what is left, which is
-    padded with zeros to a multiple of `SMALLEST`.
+def block_sizes(size: int) -> list[int]:
+    """Return the sizes of a vector's blocks.
+
+    They are of `BLOCK` entries, and of the powers of two that sum up to what is left, falling,
+    which is padded with zeros to a multiple of `SMALLEST`.
     """
-    whole, rest = divmod(size, BLOCK)
-    padded = -(-rest // SMALLEST) * SMALLEST
-    whole, padded = (whole + 1, 0) if padded == BLOCK else (whole, padded)
-    sizes = [(whole, BLOCK)] if whole else []
-    places = range(BLOCK.bit_length() - 2, SMALLEST.bit_length() - 2, -1)
-    return sizes + [(1, 1 << place) for place in places if padded >> place & 1]
+    padded = -(-size // SMALLEST) * SMALLEST
+    powers = (BLOCK >> place for place in range(1, 6))
+    return [BLOCK] * (padded // BLOCK) + [power for power in powers if padded & power]
 
 
-def padded_size(size: int) -> int:
-    """Return the entries that all blocks of a vector have together."""
-    return sum(count * block for count, block in block_sizes(size))
+class Rotation:
+    """A random rotation of vectors of one size.
 
-
-def rotate(vector: NDArray[np.float64], seed: int) -> list[Matrix]:
-    """Return the rotated blocks, (how many, size) each: H D_2 H D_1 v.
-
-    H is the orthonormal Hadamard matrix, D_1 and D_2 are random signs; blocks of fewer than `BLOCK`
-    entries have a third pair.
+    Args:
+        seed: Of the signs, up to 2^64 - 1.
+        size: n.
     """
-    padded = np.zeros(padded_size(len(vector)))
-    padded[: len(vector)] = vector
-    blocks, start = [], 0
-    signs = _signs(seed, len(padded))
-    for count, size in block_sizes(len(vector)):
-        part = slice(start, start + count * size)
-        rows = padded[part].reshape(count, size)
-        for sign in signs[: _rotations(size)]:
-            rows = _transform(rows * sign[part].reshape(count, size))
-        blocks.append(rows)
-        start += count * size
-    return blocks
+
+    def __init__(self, seed: int, size: int) -> None:
+        self._size, self._blocks = size, block_sizes(size)
+        # NumPy keeps the streams of bit generators the same in all versions.
+        words = np.random.Philox(key=seed).random_raw(MAX_ROTATIONS * sum(self._blocks) // 64)
+        self._signs = words.astype("<u8").view(np.uint8).reshape(MAX_ROTATIONS, -1)
+
+    def forward(self, vector: Vector) -> Iterator[tuple[Matrix, Matrix]]:
+        """Yield (rotated blocks, units): ... H D_2 H D_1 times each block, in steps of 2^-24.
+
+        A block turned `back` and times its unit is what it was.
+
+        Args:
+            vector: float32 (n,).
+
+        Returns:
+            Blocks of one size, float64 (how many, their size), and a unit for each.
+        """
+        for part, block in self._parts():
+            rows = np.zeros(part.stop - part.start, np.float32)
+            rows[: len(vector[part])] = vector[part]
+            rows = rows.reshape(-1, block)
+            step = np.abs(rows).max(axis=1).astype(np.float64) / STEPS
+            step[step == 0] = 1
+            rotated = np.rint(rows / step[:, None])
+            for row in range(rotations(block)):
+                rotated = _transform(rotated * self._signs_of(row, part, block))
+            yield rotated, step * (STEPS / block ** rotations(block))
+
+    def back(self, numbers: NDArray[np.uint8], levels: Matrix, units: Matrix) -> Vector:
+        """Return the vector of blocks of levels, turned back, times a unit for each block.
+
+        Args:
+            numbers: Which level each entry of the blocks has, uint8 (n and the padding,).
+            levels: Whole numbers, float64.
+            units: float64 (blocks,), divided by 2^24 here.
+        """
+        values, first = np.empty(len(numbers), np.float32), 0
+        for part, block in self._parts():
+            rows = levels.take(numbers[part]).reshape(-1, block)
+            for row in reversed(range(rotations(block))):
+                rows = _transform(rows) * self._signs_of(row, part, block)
+            rows = rows * (units[first : first + len(rows), None] / STEPS) + 0.0  # never -0
+            first += len(rows)
+            with np.errstate(under="ignore"):
+                values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX).reshape(-1)
+        return values[: self._size]
+
+    def _parts(self) -> Iterator[tuple[slice, int]]:
+        """Yield (which entries, their blocks' size) of up to `ROWS` blocks of one size."""
+        start = 0
+        for block, same in groupby(self._blocks):
+            end = start + block * len(list(same))
+            for first in range(start, end, ROWS * block):
+                yield slice(first, min(first + ROWS * block, end)), block
+            start = end
+
+    def _signs_of(self, row: int, part: slice, block: int) -> Matrix:
+        eights = self._signs[row, part.start // 8 : part.stop // 8]
+        signs: Matrix = SIGNS.take(eights, axis=0).reshape(-1, block)
+        return signs
 
 
-def rotate_back(blocks: list[Matrix], seed: int, size: int) -> NDArray[np.float64]:
-    """Return the vector of ``size`` entries whose `rotate` gives these blocks."""
-    signs = _signs(seed, padded_size(size))
-    parts, start = [np.empty(0)], 0
-    for rows in blocks:
-        part = slice(start, start + rows.size)
-        for sign in signs[: _rotations(rows.shape[1])][::-1]:
-            rows = _transform(rows) * sign[part].reshape(rows.shape)
-        parts.append(rows.reshape(-1))
-        start += rows.size
-    return np.concatenate(parts)[:size]
+def rotations(block: int) -> int:
+    """Return R, how many transforms rotate a block of that size."""
+    return 2 if block == BLOCK else MAX_ROTATIONS
 
 
-def _rotations(size: int) -> int:
-    return ROTATIONS if size == BLOCK else SMALL_ROTATIONS
-
-
-def _signs(seed: int, size: int) -> NDArray[np.int8]:
-    """Return random signs, (`SMALL_ROTATIONS`, size).
-
-    NumPy keeps the streams of bit generators the same in all versions.
-    """
-    words = np.random.Philox(key=seed).random_raw(-(-SMALL_ROTATIONS * size // 64)).astype("<u8")
-    bits = np.unpackbits(words.view(np.uint8))[: SMALL_ROTATIONS * size]
-    return (1 - 2 * bits.astype(np.int8)).reshape(SMALL_ROTATIONS, size)
+@cache
+def _hadamard(size: int) -> Matrix:
+    """Return Sylvester's matrix of a power of two: H_2n = [[H_n, H_n], [H_n, -H_n]]."""
+    matrix = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix
 
 
 def _transform(rows: Matrix) -> Matrix:
-    """Return each row's Walsh-Hadamard transform, orthonormal, which is its own inverse.
+    """Return each row's Walsh-Hadamard transform H v, H being of ones and minus ones.
 
-    In stage i entry j, whose bit i is 0, and entry j + 2^i become their sum and their difference;
-    the stages run from i = 0 up, and every entry is divided by the root of the size at the end.
+    H is the Kronecker product of three smaller ones. Each turn multiplies along the first axis of
+    what is left and makes it the last, so that the entries are in their order again in the end.
     """
     count, size = rows.shape
-    transformed = np.empty_like(rows)
-    for start in range(0, count, ROWS):
-        part = slice(start, start + ROWS)
-        columns = np.ascontiguousarray(rows[part].T)
-        half = 1
-        while half < size:
-            pairs = columns.reshape(size // (2 * half), 2, -1)
-            total = pairs[:, 0] + pairs[:, 1]
-            np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
-            pairs[:, 0] = total
-            half *= 2
-        transformed[part] = columns.T / np.sqrt(size)
-    return transformed
+    places = size.bit_length() - 1
+    for factor in range(3):
+        side = 1 << (places + factor) // 3
+        rows = rows.reshape(count, side, -1).swapaxes(1, 2) @ _hadamard(side)
+    return rows.reshape(count, size)

@@ -1,5 +1,6 @@
 """Damaged copies of encoded updates, and what a decoder may make of them; for tests."""
 
+import random
 import struct
 import time
 import tracemalloc
@@ -16,7 +17,6 @@ EDGE_NUMBERS = [0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 140, 141, 142, 2**16]
 EDGE_NUMBERS += [2**31 - 1, 2**31, 2**32 - 1]
 # Wherever the head of a format has its integers.
 ANY_FIELDS = tuple((offset, form) for offset in range(12) for form in "BI")
-DRAWS = 1000  # mutants whose random numbers are drawn at once, which is faster
 
 
 def mutants(
@@ -33,35 +33,29 @@ def mutants(
         count: How many to yield.
         fields: (offset, "B" or "I") of integers that are set to `EDGE_NUMBERS`.
     """
-    formats = {"B": 2**8, "I": 2**32}
-    for start in range(0, count, DRAWS):
-        draws = iter(rng.integers(0, 2**31, 16 * DRAWS).tolist())
-        noise = rng.bytes(4096)
-        for _ in range(min(DRAWS, count - start)):
-            data = bytearray(payloads[next(draws) % len(payloads)])
-            for _ in range(next(draws) % 3 + 1):
-                kind, where, what = next(draws) % 7, next(draws), next(draws)
-                at = where % max(len(data), 1)
-                if kind == 0 and data:  # one bit
-                    data[at] ^= 1 << what % 8
-                elif kind == 1 and data:  # one byte
-                    data[at] = what % 256
-                elif kind == 2:  # too short
-                    del data[at:]
-                elif kind == 3:  # too long
-                    data += noise[where % 4000 :][: what % 40]
-                elif kind == 4:  # the beginning of one, the end of another
-                    other = payloads[what % len(payloads)]
-                    data[at:] = other[min(at, len(other)) :] if what & 1024 else other[what % 7 :]
-                elif kind == 5 and data:  # random bytes in the middle
-                    length = what % 9
-                    data[at : at + length] = noise[where % 4000 :][:length]
-                elif fields:  # an integer at an edge of its range
-                    offset, form = fields[where % len(fields)]
-                    if offset + struct.calcsize(form) <= len(data):
-                        number = EDGE_NUMBERS[what % len(EDGE_NUMBERS)] if what & 512 else what
-                        struct.pack_into("<" + form, data, offset, number % formats[form])
-            yield bytes(data)
+    draw = random.Random(int(rng.integers(2**63)))  # noqa: S311 - faster than NumPy's, one by one
+    for _ in range(count):
+        data = bytearray(draw.choice(payloads))
+        for _ in range(draw.randint(1, 3)):
+            kind, at = draw.randrange(6), draw.randrange(max(len(data), 1))
+            if kind == 0 and data:  # one bit
+                data[at] ^= 1 << draw.randrange(8)
+            elif kind == 1:  # too short
+                del data[at:]
+            elif kind == 2:  # too long
+                data += draw.randbytes(draw.randrange(40))
+            elif kind == 3:  # the beginning of one, the end of another
+                data[at:] = draw.choice(payloads)[draw.choice([at, draw.randrange(7)]) :]
+            elif kind == 4:  # random bytes in the middle
+                noise = draw.randbytes(draw.randrange(9))
+                data[at : at + len(noise)] = noise[: len(data) - at]
+            elif fields:  # an integer at an edge of its range
+                offset, form = draw.choice(fields)
+                number = draw.choice([draw.choice(EDGE_NUMBERS), draw.randrange(2**31)])
+                if offset + struct.calcsize(form) <= len(data):
+                    bits = 8 * struct.calcsize(form)
+                    struct.pack_into("<" + form, data, offset, number % (1 << bits))
+        yield bytes(data)
 
 
 def check_update(update: Update, size: int) -> None:

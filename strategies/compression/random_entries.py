@@ -2,8 +2,8 @@
 
 J. Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency. 2016,
 arXiv 1610.05492, section 2 ("random mask"). Bytes (little endian): the seed, 8 bytes; the k values,
-float32 each. The positions are those of the k smallest of n numbers that the seed's Philox stream
-gives; NumPy keeps the streams of bit generators the same in all its versions.
+float32 each. They are one of each of k stretches of n/k entries, the first of which begins at a
+random entry: as drawing k of n, this gives each entry the chance k/n, and takes k numbers.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,6 @@ class RandomEntries(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout
         seed = int(rng.integers(2**64, dtype=np.uint64))
         values = vector[self._positions(seed, len(vector))].astype(np.float64)
         if self.unbiased:
@@ -74,16 +73,24 @@ class RandomEntries(Compressor):
         """Return the argument that leaves the entries as they are."""
         return "unbiased = false"
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits for each of the k entries, and the seed's."""
-        return float(BITS * self._count(size) + 8 * SEED_BYTES)
+        return float(BITS * self._count(layout.size) + 8 * SEED_BYTES)
 
     def _count(self, size: int) -> int:
         return min(max(round(self.sparsity * size), 1), size)
 
     def _positions(self, seed: int, size: int) -> Positions:
         count = self._count(size)
-        if count in (0, size):
-            return np.arange(count)
-        keys = np.random.Philox(key=seed).random_raw(size)
-        return np.sort(np.argpartition(keys, count - 1)[:count])
+        if not count:
+            return np.empty(0, np.int64)
+        # NumPy keeps the streams of bit generators the same in all its versions.
+        words = np.random.Philox(key=seed).random_raw(count + 1) >> np.uint64(32)
+        borders = np.arange(count + 1, dtype=np.uint64) * np.uint64(size) // np.uint64(count)
+        places = words[1:]
+        places *= np.diff(borders)
+        places >>= np.uint64(32)
+        places += borders[:-1] + (words[0] * np.uint64(size) >> np.uint64(32))
+        end = np.searchsorted(places, np.uint64(size))  # those beyond go on from the first entry
+        positions = places.view(np.int64)
+        return np.concatenate([positions[end:] - size, positions[:end]])

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategies.compression import golomb
-from strategies.compression.bit_packing import check_end, pack, unpack
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
@@ -39,11 +38,9 @@ class Sign(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del layout, rng
         zeros = np.flatnonzero(vector == 0)
         b = golomb.parameter(len(zeros) / max(len(vector), 1))
-        negative = (vector[vector != 0] < 0).astype(np.uint8)
-        bits = pack(golomb.encode_positions(zeros, b), negative)
+        bits = golomb.encode(zeros, b, vector[vector != 0] < 0)
         return HEAD.pack(self.step, b, len(zeros)) + bits
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
@@ -58,25 +55,20 @@ class Sign(Compressor):
         step, b, count = HEAD.unpack_from(data)
         if not (math.isfinite(step) and step > 0):
             raise DecodeError(f"the step is {step}, not a positive number")
-        if b > golomb.MAX_PARAMETER or count > size:
-            raise DecodeError(f"b = {b} and z = {count} do not fit a vector of {size} entries")
-        bits = unpack(data[HEAD.size :], golomb.max_bits(count, b, size) + size - count)
-        zeros, used = golomb.decode_positions(bits, count, b, size)
-        check_end(bits, used + size - count)
+        zeros, negative = golomb.decode(data[HEAD.size :], b, count, size, signs=size - count)
         nonzero = np.ones(size, np.bool_)
         nonzero[zeros] = False
         signs = np.zeros(size, np.float32)
-        signs[nonzero] = 1 - 2 * bits[used : used + size - count].astype(np.float32)
+        signs[nonzero] = 1 - 2 * negative.astype(np.float32)
         return DenseUpdate(signs * np.float32(step))
 
     def error_bound(self, size: int) -> float:
         """Return infinity: the step does not depend on the vector."""
-        del size
         return math.inf
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return one bit an entry."""
-        return float(size)
+        return float(layout.size)
 
 
 def check_step(name: str, step: object) -> float:

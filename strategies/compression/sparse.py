@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategies.compression import golomb
-from strategies.compression.bit_packing import check_end, pack, unpack
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
 from strategies.compression.float32 import BITS
@@ -47,12 +46,11 @@ class Sparse(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
-        bits = pack(golomb.encode_positions(positions, b))
-        return HEAD.pack(b, len(positions)) + vector[positions].astype("<f4").tobytes() + bits
+        values = vector[positions].astype("<f4").tobytes()
+        return HEAD.pack(b, len(positions)) + values + golomb.encode(positions, b)
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
         """Return the update.
@@ -67,21 +65,18 @@ class Sparse(Compressor):
         b, count = HEAD.unpack_from(data)
         start = HEAD.size + 4 * count
         allowed = max_kept(self.sparsity, layout.blocks(self.scope))
-        if b > golomb.MAX_PARAMETER or count > allowed or len(data) < start:
-            raise DecodeError(f"b = {b} and k = {count} do not fit {size} entries or the bytes")
+        if count > allowed or len(data) < start:
+            raise DecodeError(f"k = {count}, the sparsity allows {allowed}, or the bytes end early")
         values = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
         if not (np.isfinite(values).all() and (values.view(np.int32) & MAGNITUDE_BITS).all()):
             raise DecodeError("a value is zero, NaN or infinite")
-        bits = unpack(data[start:], golomb.max_bits(count, b, size))
-        positions, used = golomb.decode_positions(bits, count, b, size)
-        check_end(bits, used)
+        positions, _ = golomb.decode(data[start:], b, count, size)
         return SparseUpdate(size, positions, values)
 
     def error_bound(self, size: int) -> float:
         """Return 1 - p: the entries that are kept have at least the share p of the squared norm."""
-        del size
         return 1 - self.sparsity
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return n p positions with a float32 each."""
-        return size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)
+        return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + BITS)

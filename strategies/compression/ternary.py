@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression import golomb
-from strategies.compression.bit_packing import check_end, pack, unpack
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
 from strategies.compression.largest_entries import check_sparsity, largest_of_blocks, max_kept
@@ -48,14 +47,12 @@ class Ternary(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
-        del rng
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]
         magnitudes = np.array(means, np.float32)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
-        negative = (vector[positions] < 0).astype(np.uint8)
-        bits = pack(golomb.encode_positions(positions, b), negative)
+        bits = golomb.encode(positions, b, vector[positions] < 0)
         return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
@@ -70,19 +67,17 @@ class Ternary(Compressor):
         if len(data) < start:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {start}")
         b, count = HEAD.unpack_from(data)
-        if b > golomb.MAX_PARAMETER or count > max_kept(self.sparsity, blocks):
-            raise DecodeError(f"b = {b} and k = {count} do not fit a vector of {size} entries")
+        allowed = max_kept(self.sparsity, blocks)
+        if count > allowed:
+            raise DecodeError(f"k = {count}, the sparsity allows {allowed}")
         magnitudes = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
-        bits = unpack(data[start:], golomb.max_bits(count, b, size) + count)
-        positions, used = golomb.decode_positions(bits, count, b, size)
-        check_end(bits, used + count)
+        positions, negative = golomb.decode(data[start:], b, count, size, signs=count)
         counts = _counts(positions, blocks)
         as_bits = magnitudes.view(np.int32)  # denormals count, whatever the processor's settings
         fitting = np.where(counts > 0, as_bits > 0, as_bits == 0)
         if not (np.isfinite(magnitudes).all() and fitting.all()):
             raise DecodeError("a magnitude is not a positive number, or its block has no entry")
         of_entries = np.repeat(magnitudes, counts)
-        negative = bits[used : used + count].astype(np.bool_)
         return SparseUpdate(size, positions, np.where(negative, -of_entries, of_entries))
 
     def error_bound(self, size: int) -> float:
@@ -94,9 +89,9 @@ class Ternary(Compressor):
         k = max(math.ceil(self.sparsity * size), 1)
         return 1 - k / (k * k + size - k)
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return n p positions, each with one sign bit."""
-        return size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
+        return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
 
 
 def _counts(positions: Positions, blocks: Sequence[int]) -> NDArray[np.int64]:

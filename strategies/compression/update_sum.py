@@ -25,7 +25,6 @@ class UpdateSum:
 
     def changed(self, node: int, update: Update, *, anew: bool) -> Update:
         """Return what counts of the client once its update is added: the update itself."""
-        del node, anew
         return update
 
     def add(self, node: int, update: Update, weight: float, *, anew: bool) -> None:
@@ -37,7 +36,6 @@ class UpdateSum:
             weight: How much it counts.
             anew: Whether earlier updates of the client do not count any more.
         """
-        del node, anew
         if not self._weight:
             self._total = np.zeros(update.size)
         update.add_to(self._total, weight)

@@ -6,6 +6,7 @@ Lin et al. 2018, arXiv 1712.01887, section 3.3.
 from dataclasses import is_dataclass, replace
 
 from strategies.compression.compressor import Compressor
+from strategies.compression.whole_numbers import check_whole
 
 
 def check_warm_up(compressor: Compressor, rounds: int) -> int:
@@ -14,8 +15,7 @@ def check_warm_up(compressor: Compressor, rounds: int) -> int:
     Raises:
         ValueError: It is negative, or above 0 for a compressor without an argument "sparsity".
     """
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
-        raise ValueError(f"warmup-rounds = {rounds!r}: give a whole number, at least 0")
+    check_whole("warmup-rounds", rounds, 0)
     if rounds and not (is_dataclass(compressor) and hasattr(compressor, "sparsity")):
         name = type(compressor).__name__
         raise ValueError(f"warmup-rounds = {rounds}: {name} has no argument 'sparsity'")

@@ -18,6 +18,7 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
+from strategies.compression.whole_numbers import check_whole
 
 MAX_LEVEL = 22
 # Bytes of heads, of all together and of each array, which formulas leave out.
@@ -46,8 +47,7 @@ class Zstandard(Compressor):
     inner: Compressor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.level, bool) or self.level not in range(1, MAX_LEVEL + 1):
-            raise ValueError(f"level = {self.level!r}: give a whole number from 1 to {MAX_LEVEL}")
+        check_whole("level", self.level, 1, MAX_LEVEL)
         object.__setattr__(self, "inner", compression.COMPRESSORS.build_part("of", self.of))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
@@ -63,7 +63,25 @@ class Zstandard(Compressor):
                 can need for this layout (which is seen before anything is allocated), or to what it
                 refuses.
         """
-        return self.inner.decode(unpack(data, self._most_bytes(layout)) if data else b"", layout)
+        if not data:
+            return self.inner.decode(b"", layout)
+        # The server accepts twice the formula, too. Where that is for entries of a normal
+        # distribution, others may take more, but not more than float32.
+        bits = max(2 * self.inner.expected_bits(layout), BITS * layout.size)
+        most = math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
+        try:
+            # -1 (read as 2^64 - 1) where the frame does not say; 0 for a skippable one, too.
+            size = zstandard.get_frame_parameters(data).content_size
+            if not 0 < size <= most:
+                raise DecodeError(
+                    f"the frame states {size} bytes, {most} are the most there can be"
+                )
+            content = zstandard.ZstdDecompressor().decompress(
+                data, max_output_size=most, allow_extra_data=False
+            )
+        except zstandard.ZstdError as error:
+            raise DecodeError(f"not a Zstandard frame: {error}") from error
+        return self.inner.decode(content, layout)
 
     def error_bound(self, size: int) -> float | None:
         """Return the other compressor's bound."""
@@ -73,40 +91,9 @@ class Zstandard(Compressor):
         """Return the other compressor's argument."""
         return self.inner.contraction_fix()
 
-    def expected_bits(self, size: int) -> float:
+    def expected_bits(self, layout: Layout) -> float:
         """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
 
         What packing saves depends on the values.
         """
-        return self.inner.expected_bits(size)
-
-    def expected_bits_of(self, layout: Layout) -> float:
-        """Return the other compressor's formula, an upper bound as in `expected_bits`."""
-        return self.inner.expected_bits_of(layout)
-
-    def _most_bytes(self, layout: Layout) -> int:
-        """Bound the other compressor's bytes by twice its formula or by float32's, and heads.
-
-        The server accepts twice the formula, too. Where the formula is for entries of a normal
-        distribution, others may take more than that, but not more than float32.
-        """
-        bits = max(2 * self.inner.expected_bits_of(layout), BITS * layout.size)
-        return math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
-
-
-def unpack(data: bytes, most: int) -> bytes:
-    """Return the content of a Zstandard frame, of 1 to ``most`` bytes.
-
-    Raises:
-        DecodeError: The bytes are not one such frame.
-    """
-    try:
-        # -1 (read as 2^64 - 1) where the frame does not say; 0 for a skippable one, too.
-        size = zstandard.get_frame_parameters(data).content_size
-        if not 0 < size <= most:
-            raise DecodeError(f"the frame states {size} bytes, {most} are the most there can be")
-        return zstandard.ZstdDecompressor().decompress(
-            data, max_output_size=most, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
-        raise DecodeError(f"not a Zstandard frame: {error}") from error
+        return self.inner.expected_bits(layout)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from strategies.compression.float32 import Float32
-from strategies.compression.golomb import max_bits
 from strategies.compression.hostile_bytes import check_update
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
@@ -103,4 +102,5 @@ def _check_head(head, data):
 
 def position_bits_bound(count, b, size):
     """Return the most bits of ``count`` positions, for claims that no valid update makes too."""
-    return max_bits(min(count, size), min(b, 31), size)
+    b = min(b, 31)
+    return min(count, size) * (b + 1) + (size >> b)

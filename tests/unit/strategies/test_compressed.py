@@ -37,8 +37,8 @@ class RandomMask(Compressor):
         positions = self._positions(struct.unpack_from("<I", data)[0], layout)
         return SparseUpdate(layout.size, positions, np.frombuffer(data[4:], np.float32))
 
-    def expected_bits(self, size):
-        return 32 * size * self.share
+    def expected_bits(self, layout):
+        return 32 * layout.size * self.share
 
     def _positions(self, seed, layout):
         count = int(layout.size * self.share)
@@ -181,7 +181,7 @@ def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
 class ByShapes(Float32):
     """A compressor whose formula depends on the shapes."""
 
-    def expected_bits_of(self, layout):
+    def expected_bits(self, layout):
         return 100.0 * len(layout.shapes)
 
 

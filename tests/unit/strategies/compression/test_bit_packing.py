@@ -1,39 +1,66 @@
-"""Bits in bytes."""
+"""Small numbers in bytes, and the code of many zeros."""
 
-import math
+import struct
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.compression.bit_packing import check_end, pack, unpack
+from strategies.compression import mostly_zero
+from strategies.compression.bit_packing import pack, unpack
 from strategies.compression.decoded_update import DecodeError
-from tests.support.compression_reference import no_deadline
+from tests.support.compression_reference import generator, no_deadline, position_code
+
+numbers_and_width = st.integers(1, 8).flatmap(
+    lambda width: st.tuples(st.lists(st.integers(0, 2**width - 1)), st.just(width))
+)
+
+
+def bits_of(numbers, width):
+    return "".join(format(number, f"0{width}b") for number in numbers)
+
+
+def as_bytes(bits):
+    return bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
 
 
 @no_deadline
-@given(st.lists(st.integers(0, 1), max_size=70))
-def test_bits_fill_bytes_from_the_most_significant(drawn):
-    bits = np.array(drawn, np.uint8)
-    data = pack(bits[:3], bits[3:])
-    assert "".join(format(byte, "08b") for byte in data) == "".join(map(str, drawn)).ljust(
-        8 * len(data), "0"
-    )
-    assert len(data) == math.ceil(len(drawn) / 8)
-    unpacked = unpack(data, len(drawn))
-    check_end(unpacked, len(drawn))
-    np.testing.assert_array_equal(unpacked[: len(drawn)], bits)
+@given(numbers_and_width)
+def test_numbers_fill_bytes_from_the_most_significant_bit(drawn):
+    numbers, width = drawn
+    data = pack(np.array(numbers, np.uint8), width)
+    assert data == as_bytes(bits_of(numbers, width))
+    assert unpack(data, len(numbers), width).tolist() == numbers
+
+
+@pytest.mark.parametrize(("data", "count"), [(b"\0\1", 5), (b"\0\x08", 4), (b"", 1), (b"\0", 0)])
+def test_bytes_left_over_or_missing_are_rejected(data, count):
+    with pytest.raises(DecodeError, match=r"numbers|not zero"):
+        unpack(data, count, 3)
+
+
+def test_code_of_many_zeros_has_the_others_and_their_positions():
+    numbers = np.full(60, 3, np.uint8)
+    numbers[[5, 40, 41]] = 7, 0, 1
+    b = 4  # 1 + floor(log2(log(0.618) / log(0.95)))
+    expected = struct.pack("<BI", b, 3) + as_bytes(bits_of([7, 0, 1], 3))
+    expected += as_bytes(position_code([5, 40, 41], b))
+    assert mostly_zero.encode(numbers, 3, 3) == expected
+    assert mostly_zero.decode(expected, 60, 3, 3).tolist() == numbers.tolist()
+
+
+def test_code_of_few_zeros_has_all_numbers():
+    numbers = generator().integers(0, 15, 100).astype(np.uint8)
+    data = mostly_zero.encode(numbers, 7, 4)
+    assert data == struct.pack("<BI", 255, 100) + pack(numbers, 4)
+    assert mostly_zero.decode(data, 100, 7, 4).tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize(
-    ("data", "used"), [(b"\x80", 0), (b"\x01", 7), (b"\0", 9), (b"\0\0", 8), (b"\0", 0)]
+    ("b", "count", "rest"),
+    [(255, 3, bytes(2)), (255, 4, bytes(3)), (255, 5, bytes(3)), (0, 2**32 - 1, b""), (32, 0, b"")],
 )
-def test_bits_left_over_or_missing_are_rejected(data, used):
-    with pytest.raises(DecodeError, match="bits"):
-        check_end(unpack(data, 16), used)
-
-
-def test_more_bytes_than_the_bound_are_not_unpacked():
-    with pytest.raises(DecodeError, match="3 bytes where 16 bits"):
-        unpack(bytes(3), 16)
+def test_head_that_does_not_fit_is_rejected(b, count, rest):
+    with pytest.raises(DecodeError, match=r"entries|numbers"):
+        mostly_zero.decode(struct.pack("<BI", b, count) + rest, 4, 7, 4)

@@ -25,7 +25,6 @@ from tests.support.compression_reference import (
     generator,
     layout_of,
     no_deadline,
-    vectors,
     vectors_in_blocks,
 )
 
@@ -83,15 +82,6 @@ def test_over_many_rounds_every_update_is_sent_or_in_the_residual(compressor, sp
         sent += of_round.to_dense()
     np.testing.assert_allclose(sent + residual, updates, atol=rounds * 1e-5)
     assert np.abs(sent).max() > 1
-
-
-@no_deadline
-@given(vectors(min_size=1))
-def test_residual_is_zero_where_everything_is_sent(update):
-    zero = np.zeros_like(update)
-    _, sent, left = send(update, zero, Float32(), layout_of(len(update)), generator())
-    np.testing.assert_array_equal(sent.to_dense(), update)
-    assert not left.any()
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strategies.compression import golomb
-from strategies.compression.bit_packing import pack
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.golomb import (
-    decode_positions,
-    encode_positions,
-    max_bits,
-    parameter,
-    position_bits,
+from strategies.compression.golomb import decode, parameter, position_bits
+from tests.support.compression_reference import (
+    VGG11_SIZE,
+    BitReader,
+    generator,
+    no_deadline,
+    position_code,
 )
-from tests.support.compression_reference import VGG11_SIZE, BitReader, no_deadline, position_code
 
 # Sattler et al. 2020, section V: sparsity -> (b*, bits of a position).
 PAPER = {1 / 25: (4, 6.085), 1 / 100: (6, 8.108), 1 / 400: (8, 10.114)}
@@ -29,10 +28,12 @@ position_sets = st.integers(1, 400).flatmap(
 )
 
 
-def encode(positions, b):
-    bits = encode_positions(np.array(positions, np.int64), b)
-    assert bits.dtype == np.uint8
-    return bits
+def encode(positions, b, signs=()):
+    return golomb.encode(np.array(positions, np.int64), b, np.array(signs, np.bool_))
+
+
+def bits_of(data):
+    return "".join(format(byte, "08b") for byte in data)
 
 
 def entropy(p):
@@ -79,92 +80,74 @@ def test_position_bits_are_within_one_percent_of_the_entropy(p):
     assert entropy(p) < p * position_bits(p) < 1.01 * entropy(p)
 
 
-@pytest.mark.parametrize(
-    ("p", "bits", "compression", "ratio"),
-    [
-        (1 / 25, 0.242292, 113.4, 5.393),
-        (1 / 100, 0.080793, 352.4, 4.414),
-        (1 / 400, 0.025212, 1154.7, 3.797),
-    ],
-)
-def test_entropy_bounds_are_the_papers(p, bits, compression, ratio):
-    """The bounds that the code is compared to, so that a wrong `entropy` is noticed."""
-    assert entropy(p) == pytest.approx(bits, abs=5e-7)
-    assert 32 / (entropy(p) + p) == pytest.approx(compression, abs=0.05)
-    assert (entropy(p) + 32 * p) / (entropy(p) + p) == pytest.approx(ratio, abs=5e-4)
-
-
 def test_code_by_hand():
-    # Gaps less one: 2, 0, 9 with M = 4: quotients 0, 0, 2; remainders 2, 0, 1.
-    assert "".join(map(str, encode([2, 3, 13], 2))) == "00110" + "10" + "00" + "01"
+    # Gaps less one: 2, 0, 9 with M = 4: quotients 0, 0, 2; remainders 2, 0, 1. Then two signs.
+    assert bits_of(encode([2, 3, 13], 2, [1, 0])) == "00110" + "10" + "00" + "01" + "10" + "000"
 
 
 @no_deadline
-@given(position_sets)
-@example((1, [], 0))
-@example((1, [0], 31))
-@example((400, list(range(400)), 0))
-def test_code_equals_the_reference_and_decodes_to_the_positions(drawn):
+@given(position_sets, st.lists(st.booleans()))
+@example((1, [], 0), [])
+@example((1, [0], 31), [True])
+@example((400, list(range(400)), 0), [])
+def test_code_equals_the_reference_and_decodes_to_the_positions(drawn, signs):
     size, positions, b = drawn
-    bits = encode(positions, b)
-    assert "".join(map(str, bits)) == position_code(positions, b)
-    assert len(bits) <= max_bits(len(positions), b, size)
-    assert BitReader(pack(bits)).positions(len(positions), b) == positions
-
-    following = np.array([1, 0, 1], np.uint8)
-    found, used = decode_positions(np.concatenate([bits, following]), len(positions), b, size)
+    data = encode(positions, b, signs)
+    expected = position_code(positions, b) + "".join("01"[sign] for sign in signs)
+    assert bits_of(data) == expected.ljust(8 * len(data), "0")
+    assert len(data) == math.ceil(len(expected) / 8)
+    assert BitReader(data).positions(len(positions), b) == positions
+    found, following = decode(data, b, len(positions), size, len(signs))
     assert found.dtype == np.int64
     assert found.tolist() == positions
-    assert used == len(bits)
-
-
-@no_deadline
-@given(position_sets)
-def test_positions_beyond_the_vector_are_rejected(drawn):
-    _, positions, b = drawn
-    if positions:
-        with pytest.raises(DecodeError):
-            decode_positions(encode(positions, b), len(positions), b, positions[-1])
+    assert following.tolist() == signs
 
 
 @no_deadline
 @given(position_sets, st.data())
-def test_truncated_bits_are_rejected(drawn, data):
+def test_other_bytes_or_a_smaller_vector_are_rejected(drawn, data):
     size, positions, b = drawn
-    bits = encode(positions, b)
-    if len(bits):
-        left = data.draw(st.integers(0, len(bits) - 1))
+    encoded = encode(positions, b)
+    bad = [(encoded + data.draw(st.binary(min_size=1, max_size=9)), size)]
+    if positions:
+        bad += [(encoded, positions[-1])]
+        bad += [(encoded[: data.draw(st.integers(0, len(encoded) - 1))], size)]
+    for one, entries in bad:
         with pytest.raises(DecodeError):
-            decode_positions(bits[:left], len(positions), b, size)
+            decode(one, b, len(positions), entries)
 
 
 @no_deadline
-@given(st.lists(st.integers(0, 1)), st.integers(0, 50), st.integers(0, 31), st.integers(0, 200))
-def test_arbitrary_bits_decode_to_the_positions_that_they_encode(drawn, count, b, size):
-    bits = np.array(drawn, np.uint8)
+@given(st.binary(max_size=40), st.integers(0, 33), st.integers(0, 50), st.integers(0, 200))
+def test_arbitrary_bytes_decode_to_the_positions_that_they_encode(drawn, b, count, size):
     try:
-        found, used = decode_positions(bits, count, b, size)
+        found, _ = decode(drawn, b, count, size)
     except DecodeError:
         return
-    assert len(found) == count
-    assert position_code(found.tolist(), b) == "".join(map(str, drawn[:used]))
-    assert (np.diff(found) > 0).all()
+    assert encode(found, b) == drawn
     assert all(0 <= position < size for position in found)
+
+
+@pytest.mark.parametrize(("data", "signs"), [(b"\x01", 7), (b"\0", 9), (b"\0\0", 8), (b"\0", 0)])
+def test_bits_left_over_or_missing_are_rejected(data, signs):
+    with pytest.raises(DecodeError, match="bits"):
+        decode(data, 0, 0, 8, signs)
+
+
+@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
+def test_numbers_that_fit_no_vector_are_rejected(b, count):
+    with pytest.raises(DecodeError, match=f"b = {b} and k = {count} do not fit 8 entries"):
+        decode(bytes(8), b, count, 8)
 
 
 @pytest.mark.parametrize("p", PAPER)
 def test_size_of_random_positions_is_as_expected(p):
-    rng = np.random.default_rng(7)
-    for _ in range(3):
-        positions = np.flatnonzero(rng.random(VGG11_SIZE) < p)
-        bits = encode_positions(positions, parameter(p))
-        assert len(bits) / len(positions) == pytest.approx(PAPER[p][1], rel=0.01)
-        assert len(bits) == pytest.approx(VGG11_SIZE * p * position_bits(p), rel=0.05)
+    positions = np.flatnonzero(generator(7).random(VGG11_SIZE) < p)
+    bits = 8 * len(encode(positions, parameter(p)))
+    assert bits / len(positions) == pytest.approx(PAPER[p][1], rel=0.01)
 
 
-def test_gaps_of_more_than_31_bits_are_encoded():
-    for size in (2**31, 2**33):
-        positions = np.array([0, size - 1])
-        bits = encode_positions(positions, golomb.MAX_PARAMETER)
-        found, _ = decode_positions(bits, 2, golomb.MAX_PARAMETER, size)
-        np.testing.assert_array_equal(found, positions)
+@pytest.mark.parametrize("size", [2**31, 2**33])
+def test_gaps_of_more_than_31_bits_are_encoded(size):
+    positions, b = [0, size - 1], golomb.MAX_PARAMETER
+    assert decode(encode(positions, b), b, 2, size)[0].tolist() == positions

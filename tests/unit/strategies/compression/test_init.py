@@ -22,7 +22,7 @@ class OtherPackagesCompressor(Compressor):
     def decode(self, data, layout):
         raise NotImplementedError
 
-    def expected_bits(self, size):
+    def expected_bits(self, layout):
         raise NotImplementedError
 
 
@@ -74,17 +74,28 @@ def test_compressors_with_equal_arguments_are_equal():
         ("builtins:dict", {}, "'builtins:dict' is not a subclass of Compressor"),
         (f"{__name__}:not_a_class", {}, "is not a subclass of Compressor"),
         (f"{__name__}:Abstract", {}, "Abstract: .*abstract"),
-        (
-            "sparse",
-            {"sparsty": 0.1},
-            "Sparse does not take sparsty; it takes: sparsity",
-        ),
-        ("sparse", {"sparsity": 2}, "sparsity = 2: give a share"),
-        (
-            "float32",
-            {"scope": "model"},
-            "Float32 does not take scope; it takes: no arguments",
-        ),
+        ("sparse", {"sparsty": 0.1}, "Sparse does not take sparsty; it takes: sparsity"),
+        ("float32", {"scope": "model"}, "Float32 does not take scope; it takes: no arguments"),
+        ("sparse", {"sparsity": 2}, "sparsity = 2: give a share above 0"),
+        ("sparse", {"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
+        ("ternary", {"sparsity": 0}, "sparsity = 0: give a share above 0"),
+        ("ternary", {"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
+        ("random", {"sparsity": 0}, "sparsity = 0: give a share above 0"),
+        ("quantized", {"bits": 1}, "bits = 1: give a whole number from 2 to 8"),
+        ("quantized", {"bits": 9}, "bits = 9: give a whole number from 2 to 8"),
+        ("quantized", {"bits": 2.5}, "bits = 2.5: should be a valid integer"),
+        ("quantized", {"bucket": 0}, "bucket = 0: give a whole number of at least 1"),
+        ("quantized", {"norm": "l1"}, "norm = 'l1': give 'l2' or 'max'"),
+        ("rotated", {"bits": 5}, "bits = 5: give a whole number from 1 to 4"),
+        ("rotated", {"bits": True}, "bits = True"),
+        ("low-rank", {"rank": 0}, "rank = 0: give a whole number of at least 1"),
+        ("low-rank", {"iterations": -1}, "iterations = -1: give a whole number of at least 1"),
+        ("zstd", {"level": 0}, "level = 0: give a whole number from 1 to 22"),
+        ("zstd", {"level": 23}, "level = 23: give a whole number from 1 to 22"),
+        ("zstd", {"of": 3}, "of = 3: should be a valid string"),
+        ("zstd", {"of": {"bits": 3}}, "of = .*: give a name, or"),
+        ("zstd", {"of": "terntary"}, "'terntary' is no compressor; known"),
+        ("zstd", {"of": {"name": "quantized", "bits": 1}}, "bits = 1"),
     ],
 )
 def test_compressor_that_cannot_be_built_is_named(name, arguments, reason):

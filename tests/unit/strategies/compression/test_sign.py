@@ -9,13 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.float32 import Float32
 from strategies.compression.sign import Sign, check_step
-from tests.support import compression_reference as reference
 from tests.support.compression_reference import (
     LARGEST,
     SMALLEST,
-    VGG11_SIZE,
     float32,
     generator,
     layout_of,
@@ -53,30 +50,12 @@ def test_only_the_signs_of_the_values_count():
     assert update.to_dense().tolist() == [0.5, -0.5, 0, 0, 0.5]
 
 
-@no_deadline
-@given(steps, directions)
-def test_bytes_are_what_the_bitwise_reference_reads(step, drawn):
-    data = encode(drawn, step)
-    assert reference.decode_sign(data, (len(drawn),)) == decode(data, len(drawn)).values.tolist()
-
-
 def test_bytes_by_hand():
     # Zeros at 1, 2 and 11 of 12: b = 1; gaps less one are 1, 0, 8.
     values = [1, 0, 0, 1, -1, -1, 1, 1, 1, 1, 1, 0]
     head = struct.pack("<f", 0.25) + b"\x01" + struct.pack("<I", 3)
     bits = int(("0011110100" + "001100000").ljust(24, "0"), 2).to_bytes(3)
     assert encode(values, 0.25) == head + bits
-
-
-@no_deadline
-@given(directions, st.data())
-def test_truncated_or_extended_bytes_are_rejected(drawn, data):
-    encoded = encode(drawn)
-    left = data.draw(st.integers(0, len(encoded) - 1))
-    with pytest.raises(DecodeError):
-        decode(encoded[:left], len(drawn))
-    with pytest.raises(DecodeError):
-        decode(encoded + data.draw(st.binary(min_size=1, max_size=9)), len(drawn))
 
 
 @pytest.mark.parametrize("step", [0, -0.0, -1, math.nan, math.inf])
@@ -86,26 +65,14 @@ def test_encoded_step_that_is_not_positive_is_rejected(step):
         decode(data, 2)
 
 
-@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
-def test_head_that_fits_no_vector_is_rejected(b, count):
-    with pytest.raises(DecodeError, match=f"b = {b} and z = {count}"):
-        decode(struct.pack("<fBI", 1, b, count) + bytes(8), 8)
-
-
 @pytest.mark.parametrize("step", [0, -1.0, 1e-60, 1e60, math.nan, math.inf, "x", None, True])
 def test_invalid_step_is_rejected_by_name(step):
     with pytest.raises(ValueError, match=r"^step-size = .*: give a positive number$"):
         check_step("step-size", step)
     with pytest.raises(ValueError, match=r"^step = "):
         Sign(step)
-
-
-@pytest.mark.parametrize("step", [1, 0.0002, SMALLEST, LARGEST])
-def test_valid_step_is_returned_as_float(step):
-    assert check_step("step", step) == step
-    assert isinstance(check_step("step", step), float)
+    assert check_step("step", LARGEST) == LARGEST
 
 
 def test_expected_bits_are_one_an_entry():
-    assert Sign().expected_bits(10) == 10
-    assert Float32().expected_bits(VGG11_SIZE) / Sign().expected_bits(VGG11_SIZE) == 32
+    assert Sign().expected_bits(layout_of(10)) == 10

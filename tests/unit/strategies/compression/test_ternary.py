@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
@@ -109,16 +109,6 @@ def test_mean_magnitude_neither_underflows_nor_overflows(value):
     assert (update.to_dense() == np.float32(value)).all()
 
 
-@no_deadline
-@given(vectors_in_blocks(), SPARSITY)
-@example((np.ones(300, np.float32), (300,)), 1.0)
-@example((np.zeros(300, np.float32), (100, 200)), 1.0)
-def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity):
-    values, blocks = drawn
-    expected = compress(values, sparsity, *blocks).to_dense().tolist()
-    assert reference.decode_ternary(encode(values, sparsity, *blocks), blocks) == expected
-
-
 def test_bytes_by_hand():
     # 3 of 12 positions: b = 1; gaps less one are 1, 0, 8: quotients 0, 0, 4; remainders 1, 0, 0.
     values = [0, -0.5, 0.5, 0, 0, 0, 0, 0, 0, 0, 0, -2]
@@ -127,49 +117,15 @@ def test_bytes_by_hand():
     assert encode(values, 0.5, 4, 8) == head + bits
 
 
-@no_deadline
-@given(vectors_in_blocks(), SPARSITY, st.data())
-def test_truncated_or_extended_bytes_are_rejected(drawn, sparsity, data):
-    values, blocks = drawn
-    encoded, compressor = encode(values, sparsity, *blocks), Ternary(sparsity)
-    left = data.draw(st.integers(0, len(encoded) - 1))
-    with pytest.raises(DecodeError):
-        compressor.decode(encoded[:left], layout_of(*blocks))
-    with pytest.raises(DecodeError):
-        compressor.decode(
-            encoded + data.draw(st.binary(min_size=1, max_size=9)), layout_of(*blocks)
-        )
-
-
-@pytest.mark.parametrize("values", [(3, math.nan), (3, -3), (3, 0), (math.inf, 3), (3, -0.0)])
-def test_magnitude_that_is_not_positive_is_rejected(values):
-    data = bytearray(encode([0, 3, 0, 0, -3, 0, 0, 0], 0.25, 4, 4))
+@pytest.mark.parametrize(
+    "values",
+    [(math.nan, 0), (-3, 0), (0, 0), (math.inf, 0), (-0.0, 0), (3, 1), (3, -1), (3, SMALLEST)],
+)
+def test_magnitude_is_positive_or_zero_where_a_block_has_no_entry(values):
+    data = bytearray(encode([0, 3, 0, 0, 0, 0, 0, 0], 0.25, 4, 4))
     struct.pack_into("<ff", data, 5, *values)
     with pytest.raises(DecodeError, match="magnitude"):
         Ternary(0.25).decode(bytes(data), layout_of(4, 4))
-
-
-@pytest.mark.parametrize("magnitude", [1, -1, SMALLEST, math.nan, math.inf])
-def test_magnitude_of_a_block_without_entries_must_be_zero(magnitude):
-    data = bytearray(encode([0, 3, 0, 0, 0, 0, 0, 0], 0.25, 4, 4))
-    struct.pack_into("<f", data, 9, magnitude)
-    with pytest.raises(DecodeError, match="magnitude"):
-        Ternary(0.25).decode(bytes(data), layout_of(4, 4))
-
-
-@pytest.mark.parametrize(("b", "count"), [(32, 2), (255, 2), (0, 9), (0, 2**32 - 1), (31, 2**31)])
-def test_head_that_fits_no_vector_is_rejected(b, count):
-    with pytest.raises(DecodeError, match=f"b = {b} and k = {count}"):
-        Ternary(1.0).decode(struct.pack("<BIf", b, count, 1) + bytes(8), layout_of(8))
-
-
-def test_more_entries_than_the_sparsity_allows_are_rejected():
-    values = [1, 2, 3, 4, 5, 6, 7, 8]
-    for sparsity, blocks, most in ((0.25, (8,), 2), (0.25, (4, 4), 2), (0.3, (4, 4), 4)):
-        layout = layout_of(*blocks)
-        Ternary(sparsity).decode(encode(values, most / 8, *blocks), layout)
-        with pytest.raises(DecodeError, match=r"k = 8 do not fit a vector of 8 entries"):
-            Ternary(sparsity).decode(encode(values, 1.0, *blocks), layout)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +133,9 @@ def test_more_entries_than_the_sparsity_allows_are_rejected():
     [(1 / 25, 6.085, 112.9), (1 / 100, 8.108, 351.3), (1 / 400, 10.114, 1151.7)],
 )
 def test_expected_bits_are_the_papers_formula(p, bits, compression):
-    expected = Ternary(p).expected_bits(VGG11_SIZE)
+    expected = Ternary(p).expected_bits(layout_of(VGG11_SIZE))
     assert expected / (VGG11_SIZE * p) == pytest.approx(bits + 1, abs=5e-4)
-    ratio = Float32().expected_bits(VGG11_SIZE) / expected
+    ratio = Float32().expected_bits(layout_of(VGG11_SIZE)) / expected
     assert ratio == pytest.approx(compression, abs=0.05)
 
 
@@ -187,23 +143,6 @@ def test_expected_bits_are_the_papers_formula(p, bits, compression):
 def test_encoded_size_is_within_two_percent_of_the_paper(p, compression):
     values = np.random.default_rng(5).standard_normal(VGG11_SIZE, dtype=np.float32)
     data, update = encode(values, p, VGG11_SIZE), compress(values, p, VGG11_SIZE)
-    bits_per_entry = 8 * len(data) / len(update.positions)
-    assert position_bits(p) + 1 == pytest.approx(
-        {25: 7.085, 100: 9.108, 400: 11.114}[1 / p], abs=5e-4
-    )
-    assert bits_per_entry <= 1.02 * (position_bits(p) + 1)
+    assert 8 * len(data) / len(update.positions) <= 1.02 * (position_bits(p) + 1)
     assert 4 * VGG11_SIZE / len(data) >= compression
     assert reference.decode_ternary(data, (VGG11_SIZE,)) == update.to_dense().tolist()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"sparsity": 0}, "sparsity = 0: give a share above 0"),
-        ({"sparsity": 1.5}, r"sparsity = 1\.5"),
-        ({"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
-    ],
-)
-def test_invalid_argument_is_rejected(arguments, reason):
-    with pytest.raises(ValueError, match=reason):
-        Ternary(**arguments)

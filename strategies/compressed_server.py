@@ -9,7 +9,6 @@ bit; or the full model where that is smaller, or where the client is new or has 
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,45 +24,28 @@ from strategies.client_state import LastBuilt
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
+from strategies.compressed_reply import CompressedReply, read_payload, read_update
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.error_feedback import (
-    DivergedError,
     NoFeedback,
     add,
-    check_range,
     compress,
 )
-from strategies.compression.sync_protocol import Payload, ReplyStatus
+from strategies.compression.sync_protocol import ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
-from strategies.packed_records import BUFFERS, pack_message, unpack_reply
+from strategies.packed_records import BUFFERS, pack_message
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
     ClientUpdate,
-    DivergedReplyError,
     ReplyError,
     ResyncError,
     check_norm,
     read_arrays,
     report_of,
 )
-
-
-@dataclass(frozen=True)
-class CompressedReply:
-    """What a valid reply holds.
-
-    Attributes:
-        update: The decoded update of the trained arrays.
-        buffers: The arrays that are sent as they are (`RunSettings.buffers`).
-        anew: Whether the client's memory was empty, so that an estimate of it begins at zero.
-    """
-
-    update: Update
-    buffers: Arrays
-    anew: bool = False
 
 
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
@@ -162,15 +144,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             DivergedReplyError: Its training diverged.
             ReplyError: The reply must not be used for another reason.
         """
-        try:
-            data, metrics = unpack_reply(reply.content)
-            payload = Payload.decode(data)
-        except ValueError as error:
-            raise ReplyError(f"undecodable update: {error}") from error
         node = reply.metadata.src_node_id
-        self._check_payload(node, payload)
+        payload, metrics = read_payload(reply, self.codec, self.server_round)
+        if payload.status == ReplyStatus.NEEDS_MODEL and node not in self._sent_updates:
+            raise ReplyError("the client asks for the model, which it was just sent")
+        update = read_update(payload, self.codec, self._layout)
         report = report_of(node, metrics, self.settings.bounds)
-        update = self._decode(payload.update)
         anew = payload.status == ReplyStatus.FIRST_UPDATE
         if not anew and node not in self.update_sum:
             raise ReplyError("the update changes an estimate that the server does not have")
@@ -260,38 +239,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
         return count * self.codec.downlink.expected_bits(self._layout)
-
-    def _check_payload(self, node: int, payload: Payload) -> None:
-        """Check that a reply's payload brings an update of this round, made with this codec."""
-        if payload.codec != self.codec.digest:
-            raise ReplyError(
-                "the client compresses otherwise than the server; give both the same strategy-args "
-                f"(here {self.codec})"
-            )
-        if payload.server_round != self.server_round:
-            raise ReplyError(
-                f"the reply is to round {payload.server_round}, not {self.server_round}"
-            )
-        if payload.status == ReplyStatus.NEEDS_MODEL:
-            if node not in self._sent_updates:
-                raise ReplyError("the client asks for the model, which it was just sent")
-            raise ResyncError("the client lost its state; full model next round")
-        if payload.status == ReplyStatus.DIVERGED:
-            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
-        if payload.status == ReplyStatus.FIRST_UPDATE and not self.codec.feedback.keeps_estimates:
-            raise ReplyError("the update begins an estimate, which this error feedback has none of")
-
-    def _decode(self, data: bytes) -> Update:
-        """Return a client's update, all of whose values are in range."""
-        try:
-            update = self.codec.uplink_in(self.server_round).decode(data, self._layout)
-            update.check(self._layout.size)
-            check_range(update)
-        except DivergedError as error:
-            raise DivergedReplyError(str(error)) from error
-        except Exception as error:  # a compressor of another package may raise or return anything
-            raise ReplyError(f"undecodable update: {error}") from error
-        return update
 
     def _server_update(self) -> Vector:
         """Return what the round's updates amount to: the change of the model, float32 (n,)."""

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.codec import Codec
-from strategies.compressed_server import CompressedReply, CompressedStrategy
+from strategies.compressed_reply import CompressedReply
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, check_step

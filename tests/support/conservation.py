@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays
 from strategies.client_state import FEEDBACK, VERSION
-from strategies.compressed_server import CompressedReply, CompressedStrategy
+from strategies.compressed_reply import CompressedReply
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.update_sum import EstimateSum
 from strategies.flower_arrays import from_record, get_record
 from strategies.reply_validation import ARRAYS, ClientUpdate

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import strategies
 from strategies.base import RunSettings
 from strategies.codec import Codec
-from strategies.compressed_server import CompressedReply, CompressedStrategy
+from strategies.compressed_reply import CompressedReply
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32

@@ -14,7 +14,7 @@ from strategies.aggregation import split
 from strategies.client_state import ClientState, LastBuilt, Order, synced_model
 from strategies.codec import Codec
 from strategies.compression.decoded_update import Vector
-from strategies.compression.error_feedback import DivergedError, Memory, check_range, compress
+from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
 from strategies.compression.sync_protocol import (
     Payload,
     ReplyStatus,
@@ -72,7 +72,7 @@ def train_compressed(
         uplink = codec.uplink_in(order.server_round)
         data, sent = compress(to_send, uplink, layout, random_numbers(order.config, context))
         check_range(sent)
-    except DivergedError:
+    except OutOfRangeError:
         context.state = before
         return _reply_without_update(message, order, codec, ReplyStatus.DIVERGED)
     is_first = is_new and codec.feedback.keeps_estimates

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Message
 from strategies.aggregation import Arrays
 from strategies.codec import Codec
 from strategies.compression.decoded_update import Update
-from strategies.compression.error_feedback import DivergedError, check_range
+from strategies.compression.error_feedback import OutOfRangeError, check_range
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.packed_records import unpack_reply
@@ -69,7 +69,7 @@ def read_update(payload: Payload, codec: Codec, layout: Layout) -> Update:
         update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
         update.check(layout.size)
         check_range(update)
-    except DivergedError as error:
+    except OutOfRangeError as error:
         raise DivergedReplyError(str(error)) from error
     except Exception as error:  # a compressor of another package may raise or return anything
         raise ReplyError(f"undecodable update: {error}") from error

@@ -26,7 +26,7 @@ MAX_CHANGE = 2.0**64
 LARGE = 10**6
 
 
-class DivergedError(ValueError):
+class OutOfRangeError(ValueError):
     """An update with NaN or infinite values, or values beyond `MAX_CHANGE`."""
 
 
@@ -140,10 +140,10 @@ def compress(
     """Return the bytes of a vector, and the update that the receiver decodes from them.
 
     Raises:
-        DivergedError: The vector has NaN or infinite values.
+        OutOfRangeError: The vector has NaN or infinite values.
     """
     if not np.isfinite(vector).all():
-        raise DivergedError("the update has NaN or infinite values")
+        raise OutOfRangeError("the update has NaN or infinite values")
     data = compressor.encode(vector, layout, rng)
     return data, compressor.decode(data, layout)
 
@@ -152,8 +152,8 @@ def check_range(update: Update) -> None:
     """Check that all values are finite and at most `MAX_CHANGE`.
 
     Raises:
-        DivergedError: They are not.
+        OutOfRangeError: They are not.
     """
     largest = update.max_abs()
     if not largest <= MAX_CHANGE:  # NaN too
-        raise DivergedError(f"the update changes a weight by {largest:g}")
+        raise OutOfRangeError(f"the update changes a weight by {largest:g}")

@@ -33,7 +33,7 @@ class ClientVersions:
         self._confirmed.clear()
 
     def confirm(self, nodes: Iterable[int], server_round: int) -> None:
-        """Note that these clients trained from the current version, and that it was accepted."""
+        """Record that these clients trained from the current version, and that it was accepted."""
         confirmed = _Confirmed(self._history.version.number, self._history.count)
         for node in nodes:
             self._confirmed[node] = confirmed
@@ -44,11 +44,11 @@ class ClientVersions:
         self._history.append(server_round, update, vector)
 
     def forget_model(self, node: int) -> None:
-        """Note that the client does not have a model any more."""
+        """Record that the client does not have a model any more."""
         self._confirmed.pop(node, None)
 
     def forget_models(self) -> None:
-        """Note that no client has a model any more."""
+        """Record that no client has a model any more."""
         self._confirmed.clear()
 
     def forget_accepted(self, node: int) -> None:

@@ -189,7 +189,7 @@ def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
     Args:
         model: The arrays that are trained.
         updates: The mean update of each, float64.
-        optimizer: The optimiser, which takes note of the step.
+        optimizer: The optimiser; its moments are updated.
     """
     changes = optimizer.step(updates)
     return {

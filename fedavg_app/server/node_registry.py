@@ -183,10 +183,10 @@ class NodeRegistry:
                 logger.warning("node %d, client %d, has disconnected", node, client)
                 del self.by_client[client]
                 waiting_nodes = [node for node, wanted in self._waiting.items() if wanted == client]
-                for heir in waiting_nodes[:1]:
-                    del self._waiting[heir]
-                    self._assign(client, heir)
-                    logger.warning("client %d is now node %d, not %d", client, heir, node)
+                for successor in waiting_nodes[:1]:
+                    del self._waiting[successor]
+                    self._assign(client, successor)
+                    logger.warning("client %d is now node %d, not %d", client, successor, node)
 
     def _query(self, nodes: Iterable[int]) -> None:
         ordered = sorted(nodes)
@@ -199,7 +199,7 @@ class NodeRegistry:
             self._queried |= {key: node for key, node in zip(ids, ordered, strict=True) if key}
 
     def _register(self, reply: Message) -> None:
-        """Note a node's partition; the node is refused if that is another live node's."""
+        """Record a node's partition; the node is refused if that is another live node's."""
         node = self._queried.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
             self._query_errors.append(f"node {node}: {error_reason(reply.error)}")
@@ -221,7 +221,7 @@ class NodeRegistry:
                 logger.warning("node %d takes no part: %s", node, self._refusals[node])
 
     def _assign(self, client: int, node: int) -> None:
-        """Note which node a client is, and which other one it was before."""
+        """Record which node a client is, and which other one it was before."""
         self.by_client[client] = node
         before = self._last_node.get(client, node)
         if before != node:

@@ -4,7 +4,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 `FlowerAdapter` they see valid replies only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -25,10 +25,9 @@ from strategies.client_metrics import accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.flower_log import as_debug_messages, logger
 from strategies.metric_keys import (
-    add_aliases,
     check_keys,
     check_weight,
-    unify_spelling,
+    in_spelling_of,
     wrapped,
 )
 from strategies.reply_validation import (
@@ -132,11 +131,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
         """
         reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
-        aliases = keep_shared(replies, reports, self.inner)
+        spelling = keep_shared(replies, reports, self.inner)
         before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
         with self._calling_inner():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
-        self._metrics = without(metrics, aliases)
+        self._metrics = respelled(metrics, spelling)
         if arrays is None:
             return None
         with np.errstate(over="ignore"):
@@ -187,10 +186,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
     ) -> MetricRecord:
         """Return the inner strategy's metrics, and the spread of accuracies."""
         replies, self._evaluated = self._evaluated, []
-        aliases = keep_shared(replies, reports, self.inner)
+        spelling = keep_shared(replies, reports, self.inner)
         with self._calling_inner():
             metrics = self.inner.aggregate_evaluate(server_round, replies)
-        return MetricRecord({**(without(metrics, aliases) or {}), **accuracy_spread(reports)})
+        return MetricRecord({**(respelled(metrics, spelling) or {}), **accuracy_spread(reports)})
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""
@@ -234,33 +233,31 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
 def keep_shared(
     replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
-) -> set[str]:
+) -> dict[str, str]:
     """Reduce the replies, in place, to their arrays and the metrics that all of them have.
 
     Returns:
-        The names of the metrics that were added for the strategy, see `add_aliases`.
+        The clients' spelling of metrics that were renamed for the strategy (`in_spelling_of`).
     """
-    records: list[MetricRecord] = []
-    reports = unify_spelling(reports, strategy)
+    reports, changed = in_spelling_of(strategy, reports)
     shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
     for reply, report in zip(replies, reports, strict=True):
         metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
         for key in shared:
             metrics[key] = report.metrics[key]
-        records.append(metrics)
         content = RecordDict({METRICS: metrics})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
             content[ARRAYS] = arrays
         reply.content = content
-    return add_aliases(records, strategy)
+    return changed
 
 
-def without(metrics: MetricRecord | None, names: Collection[str]) -> MetricRecord | None:
-    """Return the metrics but for those of these names."""
-    if metrics is None or not names:
-        return metrics
-    return MetricRecord({key: value for key, value in metrics.items() if key not in names})
+def respelled(metrics: MetricRecord | None, spelling: Mapping[str, str]) -> MetricRecord | None:
+    """Return the metrics with these names in the other spelling."""
+    if metrics is None:
+        return None
+    return MetricRecord({spelling.get(key, key): value for key, value in metrics.items()})
 
 
 def check_krum(strategy: Strategy, replies: int) -> None:

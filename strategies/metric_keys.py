@@ -2,13 +2,12 @@
 
 Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
 ``weighted_by_key``, and QFedAvg has ``train_loss_key``. Where the name has underscores and the
-client's metric hyphens, as in "train_loss" and "train-loss", the strategy gets it under both names.
+client's metric hyphens, as in "train_loss" and "train-loss", the strategy gets it under its name.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Strategy
 
 from strategies.reply_validation import NUM_EXAMPLES, ClientReport, ReplyError
@@ -71,42 +70,24 @@ def check_weight(report: ClientReport, strategy: Strategy) -> None:
             raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
 
 
-def unify_spelling(reports: Sequence[ClientReport], strategy: Strategy) -> list[ClientReport]:
-    """Return the reports with one spelling of each metric that the strategy knows.
-
-    Where only some have the strategy's own, as clients of different origins may, these get that
-    metric with hyphens as well.
-    """
-    keys = {key for _, key in metric_keys(strategy)}
-    mixed = {key for key in keys if 0 < sum(key in one.metrics for one in reports) < len(reports)}
-    return [
-        replace(
-            one,
-            metrics={
-                **one.metrics,
-                **{_hyphens(key): one.metrics[key] for key in mixed & one.metrics.keys()},
-            },
-        )
-        for one in reports
-    ]
-
-
-def add_aliases(metrics: Sequence[MetricRecord], strategy: Strategy) -> set[str]:
-    """Add to the records, in place, the metrics that the strategy knows under another spelling.
-
-    Args:
-        metrics: One record of each reply; all have the same names.
-        strategy: The strategy.
+def in_spelling_of(
+    strategy: Strategy, reports: Sequence[ClientReport]
+) -> tuple[list[ClientReport], dict[str, str]]:
+    """Return the reports with the strategy's spelling of the metrics that it knows.
 
     Returns:
-        The names that were added.
+        The reports, and the clients' spelling of each name that was changed.
     """
-    keys = {name for _, name in metric_keys(strategy)}
-    added = {key for key in keys if key not in metrics[0] and _hyphens(key) in metrics[0]}
-    for record in metrics:
-        for key in added:
-            record[key] = record[_hyphens(key)]
-    return added
+    changed: dict[str, str] = {}
+    renamed = []
+    for report in reports:
+        metrics = dict(report.metrics)
+        for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
+            if (hyphens := _hyphens(key)) in metrics:
+                metrics[key] = metrics.pop(hyphens)
+                changed[key] = hyphens
+        renamed.append(replace(report, metrics=metrics))
+    return renamed, changed
 
 
 def _value(report: ClientReport, key: str) -> float | None:

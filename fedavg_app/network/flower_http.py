@@ -101,7 +101,7 @@ class RuntimeConnection:
         except (AttributeError, KeyError) as error:
             raise RunError(
                 f"the network grid of Flower {version('flwr')} is not the one that this "
-                f"app reads replies through ({error}); install flwr>=1.41,<1.43"
+                f"app reads replies through ({error}); install flwr 1.41 or 1.42"
             ) from error
 
     def announced(self, message_id: str, max_bytes: int) -> Announcement | None:

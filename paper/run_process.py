@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -93,6 +94,28 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
             raise ConfigError("experiment", folder.name, fix) from error
         os.set_inheritable(lock.fileno(), True)
         yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM only after the block, so that a process it starts is known."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def remember(number: int, _: object) -> None:
+        came.append(number)
+
+    before = [signal.signal(one, remember) for one in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 class RunProcess:

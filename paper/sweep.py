@@ -18,7 +18,7 @@ from paper.records import (
     read_all,
     write,
 )
-from paper.run_process import Launch, RunProcess, exclusive_folder, terminate
+from paper.run_process import Launch, RunProcess, exclusive_folder, terminate, uninterrupted
 
 POLL_SECONDS = 0.1
 # The folder of runs that were interrupted, and go on the next time, in that of the results.
@@ -68,7 +68,8 @@ def sweep(
                     typer.echo(f"the time is over: {len(waiting) + len(running)} not run")
                     break
                 while waiting and len(running) < jobs:
-                    running.append(RunProcess(*waiting.pop(0), launch, unfinished))
+                    with uninterrupted():
+                        running.append(RunProcess(*waiting.pop(0), launch, unfinished))
                 for job in [job for job in running if job.ended()]:
                     record, said = job.record(), job.last_line()
                     if record is not None and not _fits(record, experiment):

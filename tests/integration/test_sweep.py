@@ -50,6 +50,24 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
     assert len(records(tmp_path / "results")) == 8
 
 
+def test_signal_while_a_run_starts_ends_that_run_too(tmp_path):
+    started = []
+
+    def launch(config, folder, resumable):
+        program = [sys.executable, "-c", "import time; time.sleep(600)"]
+        started.append(subprocess.Popen(program, start_new_session=True))
+        signal.raise_signal(signal.SIGTERM)
+        return started[-1]
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with pytest.raises(SystemExit):
+            sweep(experiment(), tmp_path / "results", launch, jobs=1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [process.poll() for process in started] == [-signal.SIGTERM]
+
+
 REAL_RUNS = """
 title = "Real runs"
 source = "here"

@@ -112,8 +112,8 @@ def uninterrupted() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for one, handler in zip(numbers, before, strict=True):
+            signal.signal(one, handler)
         for number in came:
             signal.raise_signal(number)
 

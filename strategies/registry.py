@@ -33,7 +33,7 @@ class Registry(Generic[Kind]):
 
     def names(self) -> list[str]:
         """Return the names, sorted; a package's cannot replace a built-in one."""
-        return sorted(self._paths())
+        return sorted({*self.built_in, *self._installed()})
 
     def load(self, name: str) -> type[Kind]:
         """Return the class of that name.
@@ -46,7 +46,9 @@ class Registry(Generic[Kind]):
             ImportError: There is no such module.
             AttributeError: The module has no such attribute.
         """
-        path = self._paths().get(name, name)
+        path = self.built_in.get(name, name)
+        if ":" not in path:
+            path = self._installed().get(name, name)
         if ":" not in path:
             known = ", ".join(self.names())
             raise ValueError(f"{name!r} is no {self.what}; known: {known}; or package.module:Class")
@@ -77,9 +79,9 @@ class Registry(Generic[Kind]):
         """
         return self.build(*read_part(key, given))
 
-    def _paths(self) -> dict[str, str]:
+    def _installed(self) -> dict[str, str]:
         points = entry_points(group=self.group) if self.group else ()
-        return {**{point.name: point.value for point in points}, **self.built_in}
+        return {point.name: point.value for point in points}
 
 
 def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

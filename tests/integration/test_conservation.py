@@ -68,11 +68,10 @@ def test_update_that_the_server_counts_twice_is_seen(monkeypatch):
     "name",
     [
         "stc",
-        "signsgd",
         "ef21",
         *(
             pytest.param(name, marks=pytest.mark.long)
-            for name in ("topk", "qsgd", "eden", "dgc", "compressed")
+            for name in ("topk", "signsgd", "qsgd", "eden", "dgc", "compressed")
         ),
     ],
 )

@@ -6,7 +6,7 @@ from nbclient import NotebookClient
 
 from tests.support.documents import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def outputs(notebook):

@@ -151,7 +151,9 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
     in_update = 8 + (4 if name == "signsgd" else 0)
     fields = [(0, "I"), (4, "I"), (in_update, "B"), (in_update + 1, "I")]
     lists = [updates, first.encode(), b""]
-    heads = mutants(rng, [head], CLIENT_MESSAGES, [(0, "B"), (5, "I"), (9, "I"), (13, "I")])
+    heads = mutants(
+        rng, [head], CLIENT_MESSAGES, [(0, "B"), (1, "I"), (5, "I"), (9, "I"), (13, "I")]
+    )
     forged = mutants(rng, lists, CLIENT_MESSAGES, fields)
     for turn, (new_head, new_updates) in enumerate(zip(heads, forged, strict=True)):
         if turn % 4 == 0:

@@ -13,8 +13,8 @@ from flwr.clientapp import ClientApp
 
 FIRST_PAYLOAD = Path(__file__).parent / "first-payload"
 WEIGHT = "1.weight"
-# Protocol, status and round: see docs/protocol.md.
-REPLY_HEAD = struct.Struct("<BBI")
+# Protocol, status, codec and round: see docs/protocol.md.
+REPLY_HEAD = struct.Struct("<BBII")
 
 
 def replace(reply, name, array):
@@ -75,8 +75,8 @@ def replace_payload(reply, data):
 
 
 def forged_round(reply):
-    protocol, status, _ = REPLY_HEAD.unpack_from(payload(reply))
-    head = REPLY_HEAD.pack(protocol, status, 999)
+    *others, _ = REPLY_HEAD.unpack_from(payload(reply))
+    head = REPLY_HEAD.pack(*others, 999)
     replace_payload(reply, head + payload(reply)[REPLY_HEAD.size :])
 
 
@@ -120,7 +120,7 @@ ON_UPDATES = [
     (forged_round, "the reply is to round 999, not 1"),
     (noise, "undecodable update: "),
     (replayed, "the reply is to round 1, not 2"),
-    (too_many_entries, "k = 4294967295 do not fit"),
+    (too_many_entries, "k = 4294967295, the sparsity allows "),
     (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
     (bytes_as_examples, "num-examples is of type bytes, not a number"),
 ]

@@ -179,16 +179,17 @@ class RunProcess:
 
 def terminate(running: Sequence[RunProcess]) -> None:
     """Terminate the runs and their child processes; kill those that do not end in time."""
-    for run in running:
-        run.process.terminate()
-    deadline = time.monotonic() + GRACE_SECONDS
     try:
+        for run in running:
+            run.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
         for run in running:
             with suppress(subprocess.TimeoutExpired):
                 run.process.wait(max(deadline - time.monotonic(), 0))
     finally:
-        for run in running:
-            with suppress(ProcessLookupError):
-                os.killpg(run.process.pid, signal.SIGKILL)
-            run.process.wait()
-            run.keep_if_resumable()
+        with uninterrupted():
+            for run in running:
+                with suppress(ProcessLookupError):
+                    os.killpg(run.process.pid, signal.SIGKILL)
+                run.process.wait()
+                run.keep_if_resumable()

@@ -181,10 +181,11 @@ def test_norm_that_overflows_is_infinite_without_a_warning(recwarn):
     assert not recwarn
 
 
-@pytest.mark.parametrize("weights", ["sample", "", "Uniform"])
+@pytest.mark.parametrize("weights", ["sample", "", "Uniform", None, 1, ["samples"]])
 def test_invalid_weights_are_rejected_in_one_line(weights):
     with pytest.raises(ValueError, match=r"^weights = .*: give 'samples' or 'uniform'$"):
         check_weights(weights)
+    fix = "give 'samples' or 'uniform'" if isinstance(weights, str) else "should be a valid string"
     for name in ("fedavg", "fedsgd", "stc", "topk", "compressed"):
-        with pytest.raises(ValueError, match="give 'samples' or 'uniform'"):
+        with pytest.raises(ValueError, match=rf"weights = .*: {fix}$"):
             strategies.build(name, {"weights": weights})

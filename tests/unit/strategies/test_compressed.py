@@ -117,7 +117,7 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
         ),
         (
             {"server_optimizer": "sdg"},
-            "'sdg' is no server optimizer; known: adam, sgd, yogi; or",
+            "'sdg' is no server optimizer; known: adam, none, sgd, yogi; or",
         ),
         ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from strategies.aggregation import split
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import Memory
-from strategies.compression.sync_protocol import Head, ModelUpdate, Version
+from strategies.compression.sync_protocol import Version
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import (
     array_record,
@@ -22,6 +22,7 @@ from strategies.flower_arrays import (
     raw_array,
     to_record,
 )
+from strategies.train_message import TrainMessage
 
 # Records of the state. The last has the memory's vectors, and the bytes sent last.
 MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"
@@ -30,29 +31,6 @@ PENDING = "pending"
 # The version built last, with its model. It is the same model for every client that reaches it, so
 # clients that share a process build it once, and the next one from there.
 LastBuilt = dict[Version, ArrayRecord]
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a training message says.
-
-    Attributes:
-        config: The settings of the local work.
-        server_round: The round's number.
-        head: The version to train from, and the last round accepted of this client.
-        updates: The updates that the client missed; None where the full model is sent.
-        model: The full model, if it is sent.
-        buffers: The names of the arrays that are not compressed.
-        sent_buffers: These arrays, where they are sent beside updates.
-    """
-
-    config: ConfigRecord
-    server_round: int
-    head: Head
-    updates: list[ModelUpdate] | None
-    model: ArrayRecord | None
-    buffers: list[str]
-    sent_buffers: ArrayRecord | None
 
 
 @dataclass(frozen=True)
@@ -111,12 +89,12 @@ class ClientState:
 
 
 def synced_model(
-    order: Order, state: ClientState, downlink: Compressor, last_built: LastBuilt
+    received: TrainMessage, state: ClientState, downlink: Compressor, last_built: LastBuilt
 ) -> ArrayRecord | None:
     """Return the global model; None if the updates sent do not lead to it from this client's."""
-    if order.model is not None:
-        return order.model
-    version = order.head.version
+    if received.model is not None:
+        return received.model
+    version = received.head.version
     if state.model is None or state.version is None:
         return None
     if state.version == version:
@@ -124,30 +102,37 @@ def synced_model(
     elif version in last_built:
         model = last_built[version]
     else:
-        starts = [*last_built.items(), (state.version, state.model)]
+        # A process may have had clients of another run, whose models have other arrays.
+        own = _kinds(state.model)
+        starts = [one for one in last_built.items() if _kinds(one[1]) == own]
+        starts.append((state.version, state.model))
         starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
-        built = (_build(order, have.number, model, downlink) for have, model in starts)
+        built = (_build(received, have.number, model, downlink) for have, model in starts)
         model = next((one for one in built if one is not None), None)
         if model is not None:
             last_built.clear()
             last_built[version] = model
-    if model is None or order.sent_buffers is None:
+    if model is None or received.sent_buffers is None:
         return model
-    return array_record({**model, **order.sent_buffers})
+    return array_record({**model, **received.sent_buffers})
+
+
+def _kinds(arrays: ArrayRecord) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (array.dtype, tuple(array.shape)) for name, array in arrays.items()}
 
 
 def _build(
-    order: Order, have: int, arrays: ArrayRecord, downlink: Compressor
+    received: TrainMessage, have: int, arrays: ArrayRecord, downlink: Compressor
 ) -> ArrayRecord | None:
     """Return the model that the updates turn ``arrays`` into; None where it is another version."""
     model = from_record(arrays)
-    trained = split(model, order.buffers)[0]
+    trained = split(model, received.buffers)[0]
     layout = Layout.of(trained)
     vector = layout.flatten(trained)
-    for update in order.updates or ():
+    for update in received.updates:
         if update.number > have:
             vector += downlink.decode(update.data, layout).to_dense()
             have = update.number
-    if Version.of(have, vector) != order.head.version:
+    if Version.of(have, vector) != received.head.version:
         return None
     return to_record({**model, **layout.unflatten(vector)})

@@ -27,6 +27,11 @@ class ClientVersions:
         # they may still hold the update that this settles.
         self._accepted: dict[int, int] = {}
 
+    @property
+    def fingerprint(self) -> int:
+        """The fingerprint of the current version."""
+        return self._history.version.fingerprint
+
     def start_from(self, number: int, vector: Vector) -> None:
         """Begin with a model, float32 (n,), that no client has yet."""
         self._history = UpdateHistory(number, vector)

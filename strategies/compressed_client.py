@@ -11,19 +11,16 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.aggregation import split
-from strategies.client_state import ClientState, LastBuilt, Order, synced_model
+from strategies.client_state import ClientState, LastBuilt, synced_model
 from strategies.codec import Codec
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
-from strategies.compression.sync_protocol import (
-    Payload,
-    ReplyStatus,
-    decode_updates,
-)
+from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
-from strategies.packed_records import BUFFERS, pack_reply, unpack_message
+from strategies.packed_records import BUFFERS, pack_reply
 from strategies.reply_validation import ARRAYS, CONFIG
+from strategies.train_message import TrainMessage, read_train_message
 
 
 def train_compressed(
@@ -53,72 +50,40 @@ def train_compressed(
     if not message.metadata.message_type.startswith("train"):
         return call_next(message, context)
     state = ClientState.read(context.state)
-    order = read_order(message, codec, state.last_round)
-    model = synced_model(order, state, codec.downlink, last_built)
+    received = read_train_message(message, codec, state.last_round)
+    model = synced_model(received, state, codec.downlink, last_built)
     if model is None:
-        return _reply_without_update(message, order, codec, ReplyStatus.NEEDS_MODEL)
-    trained_arrays = split(from_record(model), order.buffers)[0]
+        return _reply_without_update(message, received, codec, ReplyStatus.NEEDS_MODEL)
+    trained_arrays = split(from_record(model), received.buffers)[0]
     layout = Layout.of(trained_arrays)
     before = context.state.copy()  # the handler keeps its own there, such as momentum
-    reply, trained = train(order, model, layout, message, context, call_next)
+    reply, trained = train(received, model, layout, message, context, call_next)
     if trained is None:
         return reply  # nothing to compress; the server rejects it
     update = trained - layout.flatten(trained_arrays)
-    memory = settled_memory(order, state, codec, layout)
+    memory = settled_memory(received, state, codec, layout)
     is_new = memory is None
     memory = memory or {name: np.zeros_like(update) for name in codec.feedback.memories}
     to_send, memory = codec.feedback.to_send(update, memory)
     try:
-        uplink = codec.uplink_in(order.server_round)
-        data, sent = compress(to_send, uplink, layout, random_numbers(order.config, context))
+        uplink = codec.uplink_in(received.server_round)
+        data, sent = compress(to_send, uplink, layout, random_numbers(received.config, context))
         check_range(sent)
     except OutOfRangeError:
         context.state = before
-        return _reply_without_update(message, order, codec, ReplyStatus.DIVERGED)
+        return _reply_without_update(message, received, codec, ReplyStatus.DIVERGED)
     is_first = is_new and codec.feedback.keeps_estimates
     status = ReplyStatus.FIRST_UPDATE if is_first else ReplyStatus.UPDATE
-    payload = Payload(status, codec.digest, order.server_round, data)
+    payload = Payload(status, codec.digest, received.server_round, data)
     pack_reply(reply.content, payload.encode())
-    since = order.server_round if is_new else state.memory_since
-    kept = ClientState(model, order.head.version, order.server_round, since, memory, data)
+    since = received.server_round if is_new else state.memory_since
+    kept = ClientState(model, received.head.version, received.server_round, since, memory, data)
     kept.write(context.state)
     return reply
 
 
-def read_order(message: Message, codec: Codec, last_round: int) -> Order:
-    """Return what a training message says.
-
-    Args:
-        message: The server's message.
-        codec: The client's own.
-        last_round: The round of the last message that the client answered with an update.
-
-    Raises:
-        ValueError: It cannot be read, is not of a later round, or was made with another codec.
-    """
-    config, head, encoded = unpack_message(message.content)
-    server_round = config["server-round"]
-    if not isinstance(server_round, int) or not 0 < server_round < 2**32:
-        raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
-    if server_round <= last_round:
-        raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
-    if head.codec != codec.digest:
-        raise ValueError(
-            f"the server compresses otherwise than this client, whose codec is {codec}: give both "
-            "the same strategy and strategy-args"
-        )
-    model = find_record(message.content, ARRAYS, ArrayRecord)
-    if model is None and encoded is None:
-        raise ValueError("a message with neither updates nor the model")
-    updates = decode_updates(encoded) if encoded is not None and model is None else None
-    names = config.get(BUFFERS, [])
-    assert isinstance(names, list)
-    buffers = find_record(message.content, BUFFERS, ArrayRecord)
-    return Order(config, server_round, head, updates, model, [*map(str, names)], buffers)
-
-
 def train(
-    order: Order,
+    received: TrainMessage,
     model: ArrayRecord,
     layout: Layout,
     message: Message,
@@ -133,24 +98,26 @@ def train(
         ValueError: Training returned arrays of other names or shapes than the model's.
     """
     # Records of its own: other clients in this process share the model.
-    message.content = RecordDict({ARRAYS: array_record(model), CONFIG: order.config})
+    message.content = RecordDict({ARRAYS: array_record(model), CONFIG: received.config})
     reply = call_next(message, context)
     answer = find_record(reply.content, ARRAYS, ArrayRecord)
     if answer is None:
         return reply, None
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in split(answer, order.buffers)[0].items()
+        for name, array in split(answer, received.buffers)[0].items()
     }
     if Layout.of(trained) != layout or len(answer) != len(model):
         raise ValueError("training returned arrays of other names or shapes than the model's")
     del reply.content[ARRAYS]
-    if order.buffers:
-        reply.content[BUFFERS] = array_record({name: answer[name] for name in order.buffers})
+    if received.buffers:
+        reply.content[BUFFERS] = array_record({name: answer[name] for name in received.buffers})
     return reply, layout.flatten(trained)
 
 
-def settled_memory(order: Order, state: ClientState, codec: Codec, layout: Layout) -> Memory | None:
+def settled_memory(
+    received: TrainMessage, state: ClientState, codec: Codec, layout: Layout
+) -> Memory | None:
     """Return the client's memory now that the server says what it accepted; None for an empty one.
 
     The update sent last is pending until the server names it as accepted. Otherwise its reply was
@@ -162,7 +129,7 @@ def settled_memory(order: Order, state: ClientState, codec: Codec, layout: Layou
     Raises:
         ValueError: The memory is of another model.
     """
-    accepted = order.head.accepted
+    accepted = received.head.accepted
     is_unknown = codec.feedback.keeps_estimates and accepted < state.memory_since
     if state.memory is None or accepted > state.last_round or is_unknown:
         return None
@@ -183,8 +150,8 @@ def random_numbers(config: Mapping[str, object], context: Context) -> np.random.
 
 
 def _reply_without_update(
-    message: Message, order: Order, codec: Codec, status: ReplyStatus
+    message: Message, received: TrainMessage, codec: Codec, status: ReplyStatus
 ) -> Message:
     content = RecordDict()
-    pack_reply(content, Payload(status, codec.digest, order.server_round).encode())
+    pack_reply(content, Payload(status, codec.digest, received.server_round).encode())
     return Message(content, reply_to=message)

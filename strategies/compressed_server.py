@@ -92,7 +92,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._client_settings = dict(client_settings or {})
         self._layout = Layout((), ())
         self._versions = ClientVersions()
-        self._model_fingerprint: int | None = None
+        self._buffers_fingerprint: int | None = None  # of the model that clients are led to
         self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
         self._last_built: LastBuilt = {}  # at the client's end
         self.reset()
@@ -123,9 +123,13 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             ValueError: The model has arrays that are not float32.
         """
         self.start_round(server_round, arrays, config)
-        model = from_record(arrays)
-        if _fingerprint(model) != self._model_fingerprint:
-            self._start_from(model, server_round - 1)
+        trained, buffers = split(from_record(arrays), self.settings.buffers)
+        found = _fingerprint(trained), _fingerprint(buffers)
+        if found != (self._versions.fingerprint, self._buffers_fingerprint):
+            # This strategy did not make it: no client has it yet.
+            self._layout = Layout.of(trained)
+            self._versions.start_from(server_round - 1, self._layout.flatten(trained))
+            self._buffers_fingerprint = found[1]
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
@@ -179,9 +183,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         data, sent = self._compress(self._server_update())
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        changed = {**model, **self._layout.unflatten(vector), **self._buffer_mean.result()}
-        self._model_fingerprint = _fingerprint(changed)
-        return changed
+        buffers = {**split(model, self.settings.buffers)[1], **self._buffer_mean.result()}
+        self._buffers_fingerprint = _fingerprint(buffers)
+        return {**model, **self._layout.unflatten(vector), **buffers}
 
     def reset(self) -> None:
         """Begin with an empty sum."""
@@ -258,12 +262,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             self.residual = total - sent.to_dense()
         return data, sent
 
-    def _start_from(self, model: Arrays, number: int) -> None:
-        """Take over a model that this strategy did not make: no client has it yet."""
-        self._layout = Layout.of(split(model, self.settings.buffers)[0])
-        self._versions.start_from(number, self._layout.flatten(model))
-        self._model_fingerprint = _fingerprint(model)
-
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
         head = self._versions.head(node, self.codec.digest)
@@ -293,9 +291,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         return min(self.missed_updates_bits(missed) + buffers, full)
 
 
-def _fingerprint(model: Arrays) -> int:
-    """Return the CRC-32 of the arrays' bytes, by which a model is recognized."""
+def _fingerprint(arrays: Arrays) -> int:
+    """Return the CRC-32 of the arrays' bytes, one after the other, as of a `Version`."""
     fingerprint = 0
-    for array in model.values():
+    for array in arrays.values():
         fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint)
     return fingerprint

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from strategies.compression.decoded_update import DecodeError, Vector
 
 PROTOCOL = 5
@@ -52,7 +54,7 @@ class Version:
     @classmethod
     def of(cls, number: int, vector: Vector) -> "Version":
         """Return the version of the model that a round made, float32 (n,)."""
-        return cls(number, zlib.crc32(vector.astype("<f4", copy=False).tobytes()))
+        return cls(number, zlib.crc32(np.ascontiguousarray(vector, "<f4").data))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 import strategies
+from strategies.compressed_client import train_compressed
+from strategies.compression.decoded_update import SparseUpdate
+from strategies.compression.sync_protocol import Version, decode_updates
+from strategies.compression.ternary import Ternary
 from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
     BLOCKS,
@@ -27,6 +31,10 @@ zeros = np.zeros(SIZE, np.float32)
 
 def stc(clients=1, **arguments):
     return Network("stc", clients, **{"sparsity_up": 0.05, "sparsity_down": 0.05, **arguments})
+
+
+def client_of_another_process():
+    return strategies.client_mod("stc", {"sparsity_up": 0.05, "sparsity_down": 0.05})
 
 
 def sent(reply):
@@ -165,8 +173,7 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     past = dict(network.contexts[0].state)
     network.run_round({0: network.random_change()})
     network.contexts[0].state = RecordDict(past)
-    arguments = {"sparsity_up": 0.05, "sparsity_down": 0.05}
-    network.client_mod = strategies.client_mod("stc", arguments)  # as in another process
+    network.client_mod = client_of_another_process()
     network.run_round({0: network.random_change()})  # its model is old too: it requests one
     (message,) = network.configure(0)
     change = network.random_change()
@@ -183,6 +190,23 @@ def test_clients_of_one_process_that_missed_different_rounds_reach_the_same_mode
         network.train(message, network.random_change())
     for client in range(4):
         assert np.array_equal(network.trained_from[client], before)
+
+
+def test_model_that_another_run_built_in_this_process_is_not_built_upon():
+    network = after_rounds(2, clients=2)
+    message, model = missing_two(network), flatten(network.model)
+    others = {"steps": Array(np.zeros(3, np.int64))}
+    last_built = {Version(3, 7): ArrayRecord(others), Version(4, 7): model_record(zeros)}
+    trained_from = []
+
+    def fit(message, _):
+        trained_from.append(flatten(message.content["arrays"]))
+        metrics = MetricRecord({"num-examples": 1})
+        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    train_compressed(message, network.contexts[0], fit, network.strategy.codec, last_built)
+    assert np.array_equal(trained_from, [model])
 
 
 # Invalid messages.
@@ -236,6 +260,41 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     reply = network.train(message, network.random_change())
     assert payload(reply) == network.reply_with(1)
     assert state_bytes(network.contexts[0]) == before
+
+
+def missing_two(network):
+    """Return a message that has the updates of two rounds, for client 0."""
+    network.run_round({1: network.random_change()})
+    network.run_round({1: network.random_change()})
+    (message,) = network.configure(0)
+    assert len(decode_updates(message.content["config"]["updates"])) == 3
+    return message
+
+
+def test_updates_of_which_one_is_missing_are_answered_with_a_request():
+    network = after_rounds(2, clients=2)
+    message = missing_two(network)
+    first, _, last = decode_updates(message.content["config"]["updates"])
+    replace(message, "updates", first.encode() + last.encode())
+    network.client_mod = client_of_another_process()
+    reply = network.train(message, network.random_change())
+    assert payload(reply) == network.reply_with(1)
+
+
+def test_client_that_decodes_updates_to_other_values_asks_for_the_model(monkeypatch):
+    """By one bit in a thousand million: as another language's rounding might."""
+    network = after_rounds(2, clients=2)
+    message = missing_two(network)
+    decode = Ternary.decode
+
+    def other(self, data, layout):
+        found = decode(self, data, layout)
+        return SparseUpdate(found.size, found.positions, np.nextafter(found.values, np.float32(9)))
+
+    monkeypatch.setattr(Ternary, "decode", other)
+    network.client_mod = client_of_another_process()
+    reply = network.train(message, network.random_change())
+    assert payload(reply) == network.reply_with(1)
 
 
 @pytest.mark.parametrize("server_round", [0, -1, 2**32, 1.0, "1"])

@@ -1,0 +1,66 @@
+"""What a client reads of a compressed strategy's training message."""
+
+from dataclasses import dataclass
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+
+from strategies.codec import Codec
+from strategies.compression.sync_protocol import Head, ModelUpdate, decode_updates
+from strategies.flower_arrays import find_record
+from strategies.packed_records import BUFFERS, unpack_message
+from strategies.reply_validation import ARRAYS
+
+
+@dataclass(frozen=True)
+class TrainMessage:
+    """What the server says to a client of a compressed strategy.
+
+    Attributes:
+        config: The settings of the local work.
+        server_round: The round's number.
+        head: The version to train from, and the last round accepted of this client.
+        updates: The updates that the client missed; none where the full model is sent.
+        model: The full model, if it is sent.
+        buffers: The names of the arrays that are not compressed.
+        sent_buffers: These arrays, where they are sent beside updates.
+    """
+
+    config: ConfigRecord
+    server_round: int
+    head: Head
+    updates: list[ModelUpdate]
+    model: ArrayRecord | None
+    buffers: list[str]
+    sent_buffers: ArrayRecord | None
+
+
+def read_train_message(message: Message, codec: Codec, last_round: int) -> TrainMessage:
+    """Return what a training message says.
+
+    Args:
+        message: The server's message.
+        codec: The client's own.
+        last_round: The round of the last message that the client answered with an update.
+
+    Raises:
+        ValueError: It cannot be read, is not of a later round, or was made with another codec.
+    """
+    config, head, encoded = unpack_message(message.content)
+    server_round = config["server-round"]
+    if not isinstance(server_round, int) or not 0 < server_round < 2**32:
+        raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
+    if server_round <= last_round:
+        raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
+    if head.codec != codec.digest:
+        raise ValueError(
+            f"the server compresses otherwise than this client, whose codec is {codec}: give both "
+            "the same strategy and strategy-args"
+        )
+    model = find_record(message.content, ARRAYS, ArrayRecord)
+    if model is None and encoded is None:
+        raise ValueError("a message with neither updates nor the model")
+    updates = decode_updates(encoded) if encoded is not None and model is None else []
+    names = config.get(BUFFERS, [])
+    assert isinstance(names, list)
+    buffers = find_record(message.content, BUFFERS, ArrayRecord)
+    return TrainMessage(config, server_round, head, updates, model, [*map(str, names)], buffers)

@@ -40,7 +40,7 @@ test: $(READY)  ## run the quick tests, and one real run of each way to run the 
 	$(PYTEST) -m "not slow and not long"
 
 test-slow: $(READY)  ## run the slow tests: all tasks and strategies, faults, deployments
-	$(PYTEST) --durations=15 -m "slow and not long"
+	$(PYTEST) -n 3 --durations=15 -m "slow and not long"  # they wait half of the time
 
 test-all: $(READY)  ## run all tests, also those of attacks and kills that take minutes each
 	$(PYTEST)

@@ -53,6 +53,7 @@ def test_deployment_trains_the_model_of_the_simulation_with_stc(deployment, tmp_
         assert np.array_equal(ours[name], array), name
 
 
+@pytest.mark.long
 def test_devices_train_on_their_own_data(deployment, tmp_path):
     """One has canonical files, one an archive; the third has its partition of the shared set."""
     files, archive = tmp_path / "files", tmp_path / "archive"

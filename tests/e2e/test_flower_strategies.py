@@ -25,7 +25,7 @@ STRATEGIES = {
     "QFedAvg": "client-learning-rate = 0.04",
 }
 # The others are long tests; tests/integration has all in one process.
-IN_CI = ("FedAdam", "DifferentialPrivacyServerSideFixedClipping")
+IN_CI = ("FedAdam",)
 KEYS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
     "num-server-rounds": 2,
@@ -63,10 +63,11 @@ def test_flwr_run_trains_with_it(name, environment, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mod", "reason"),
     [
-        pytest.param("dying", "no usable reply in round 2: ", marks=pytest.mark.long),
+        ("dying", "no usable reply in round 2: "),
         (
             "reading",
             r"no usable reply in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line",

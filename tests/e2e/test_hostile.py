@@ -19,7 +19,7 @@ from tests.support.local_grid import LocalGrid
 NUM_HONEST, NUM_HOSTILE = 2, 2
 NUM_CLIENTS = NUM_HONEST + NUM_HOSTILE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,7 @@ def train_without_hostile_replies(run_dir, **changes):
     ("changes", "attacks"),
     [
         ({"strategy": "fedavg"}, hostile.ON_MODELS),
-        pytest.param(
-            {"strategy": "stc", "local-steps": 1, "batch-size": 20},
-            hostile.ON_UPDATES,
-            marks=pytest.mark.long,
-        ),
+        ({"strategy": "stc", "local-steps": 1, "batch-size": 20}, hostile.ON_UPDATES),
     ],
     ids=["fedavg", "stc"],
 )

@@ -11,7 +11,7 @@ from tests.support.documents import ROOT
 from tests.support.processes import free_port
 from tests.support.slow_link import SlowLink
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def stop(deployment):
@@ -28,7 +28,7 @@ def kill(deployment):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("end", [stop, pytest.param(kill, marks=pytest.mark.long)])
+@pytest.mark.parametrize("end", [stop, kill])
 def test_next_run_starts_at_once_after_a_run_that_ended_during_a_transfer(tmp_path, end):
     (tmp_path / "deployment").mkdir()
     port = free_port()

@@ -84,6 +84,7 @@ def test_client_that_is_killed_is_replied_for_at_once(deployment, tmp_path):
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
 
 
+@pytest.mark.long
 def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tmp_path):
     Path(deployment.environment[FLAG]).write_text("raise")
     records = history(deployment.train(tmp_path, **FAULTY))

@@ -87,13 +87,17 @@ def compare(device: torch.device) -> bool:
 
 
 def time_workers(numbers: Sequence[int], device: str) -> None:
-    """Print the seconds of a round of 20 clients on so many workers that share one GPU."""
+    """Print the seconds of a round of 20 clients on so many workers that share one GPU.
+
+    A last column says whether the final models are equal to the bit: a GPU may sum in another order
+    each time.
+    """
     from fedavg_app.ray_engine.simulation import simulate
 
-    print(f"\n| task | {' | '.join(f'{n} workers' for n in numbers)} |")
-    print(f"| --- |{' --- |' * len(numbers)}", flush=True)
+    print(f"\n| task | {' | '.join(f'{n} workers' for n in numbers)} | models |")
+    print(f"| --- |{' --- |' * (len(numbers) + 1)}", flush=True)
     for name in TIMED:
-        medians = []
+        medians, models = [], set()
         for number in numbers:
             with tempfile.TemporaryDirectory() as folder:
                 config = parse_config(
@@ -104,9 +108,13 @@ def time_workers(numbers: Sequence[int], device: str) -> None:
                     }
                 )  # fmt: skip
                 share = 1 / number if device == "cuda" else 0.0
-                history = simulate(config, num_workers=number, gpus_per_worker=share).history
-            medians.append(statistics.median(one.seconds for one in history[3:-1]))
-        print(f"| {name} | {' | '.join(f'{one:.3f} s' for one in medians)} |", flush=True)
+                result = simulate(config, num_workers=number, gpus_per_worker=share)
+            medians.append(statistics.median(one.seconds for one in result.history[3:-1]))
+            assert result.model is not None
+            models.add(b"".join(array.data for array in result.model.values()))
+        seconds = " | ".join(f"{one:.3f} s" for one in medians)
+        equal = "equal" if len(models) == 1 else "differ"
+        print(f"| {name} | {seconds} | {equal} |", flush=True)
 
 
 def main() -> int:

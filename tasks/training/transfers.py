@@ -18,7 +18,8 @@ def staged(array: NDArray[np.generic], device: torch.device) -> Tensor:
 
     Copy it to the device with ``non_blocking=True``; torch keeps the memory until that is done.
     """
-    return torch.tensor(array, pin_memory=device.type == "cuda")
+    copy = torch.tensor(array)
+    return copy.pin_memory() if device.type == "cuda" else copy
 
 
 def to_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:

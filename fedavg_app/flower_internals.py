@@ -1,7 +1,6 @@
 """What Flower does not document and grids need.
 
-Beside this only network/flower_http.py uses such parts; the rest of the app builds on public API.
-From here come:
+The rest of the app builds on public API. From here come:
 
 * `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.

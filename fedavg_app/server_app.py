@@ -13,10 +13,9 @@ from fedavg_app.callbacks.checkpointer import Checkpointer, ClientStateGrid
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
-from fedavg_app.network.flower_http import is_network_grid
-from fedavg_app.network.network_grid import bounded
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.central_evaluation import CentralEvaluation, Evaluate
+from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
@@ -36,8 +35,10 @@ def main(grid: Grid, context: Context) -> None:
     """Run the app on whatever grid this is: a simulation's or a deployment's."""
     try:
         config = parse_config(context.run_config)
+        simulated = not is_network_grid(grid)
+        grid = grid if simulated else NetworkGrid(grid)
         counted = with_clients(config, config.num_clients or count_nodes(grid, config.node_timeout))
-        prepared = prepare(counted, simulated=not is_network_grid(grid))
+        prepared = prepare(counted, simulated=simulated)
         run(grid, prepared, tell_clients_number=not config.num_clients)
     except USER_ERRORS:
         # Flower prints the error as it ends this process; the frames would hide its one line.
@@ -72,7 +73,6 @@ def run(
     strategy, initial, state = prepared.strategy, prepared.model, prepared.state
     model = initial.sent
     completed: list[RoundMetrics] = []
-    grid = bounded(grid, model, strategy.max_reply_bytes(model))
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     if state is not None:

@@ -296,14 +296,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """Return what one training reply costs by the papers' formulas: 32 bits an entry."""
         return model_bits(self.model)
 
-    def max_reply_bytes(self, model: ArrayRecord) -> int:
-        """Return the most bytes that the update in one reply may have: the model's by default.
-
-        Over the network larger replies are refused unread. A strategy whose clients send more than
-        a model overrides this.
-        """
-        return sum(len(array.data) for array in model.values())
-
     def forget_clients(self) -> None:
         """Called when all clients have lost their states; by default it does nothing."""
 

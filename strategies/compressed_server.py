@@ -213,16 +213,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         buffers = model_bits(self.buffers(self.model))
         return self.codec.uplink_in(self.server_round).expected_bits(self._layout) + buffers
 
-    def max_reply_bytes(self, model: ArrayRecord) -> int:
-        """Return twice the uplink compressor's formula for one update, at most the model's bytes.
-
-        Golomb codes of unlucky positions take half as much again as the mean.
-        """
-        layout = Layout(tuple(model), tuple(tuple(array.shape) for array in model.values()))
-        most = math.ceil(2 * self.codec.uplink_in(1).expected_bits(layout) / 8)
-        buffers = sum(len(array.data) for array in self.buffers(model).values())
-        return min(most + buffers, super().max_reply_bytes(model))
-
     def forget_clients(self) -> None:
         """Send every client the full model next time, and let estimates begin anew."""
         self._versions.forget_models()

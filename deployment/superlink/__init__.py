@@ -1,1 +1,1 @@
-"""A SuperLink that serves only the fleet API to other machines, for `deployment/superlink.sh`."""
+"""A SuperLink with a gate before it, for `deployment/superlink.sh`."""

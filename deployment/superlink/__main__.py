@@ -1,6 +1,6 @@
-"""A SuperLink that serves only the fleet API to other machines.
+"""A SuperLink that serves only the fleet API to other machines, and judges what devices send.
 
-    python -m deployment.superlink [OPTION OF flower-superlink]...
+    python -m deployment.superlink [--max-reply-bytes BYTES] [OPTION OF flower-superlink]...
 
 Devices reach it from anywhere with a registered key. What starts runs and registers keys, `flwr`,
 works on this machine only.
@@ -13,14 +13,21 @@ from ipaddress import ip_address
 from starlette.middleware import Middleware
 
 from deployment.superlink.fleet_only import FleetApiOnly
+from deployment.superlink.gate import Gate
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
+from deployment.superlink.ledger import Ledger
+from deployment.superlink.monitor import Monitor
 
 
 def main() -> None:
     """Run the SuperLink until it is ended; exit with one line if that cannot be done safely."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--max-reply-bytes", type=int, default=0)
+    own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
+    gate = Middleware(Gate, ledger=Ledger(own.max_reply_bytes), monitor=Monitor())
     try:
         _check_host(sys.argv[1:])
-        run_superlink(Middleware(FleetApiOnly))
+        run_superlink([Middleware(FleetApiOnly), gate])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")
 

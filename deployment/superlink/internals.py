@@ -1,4 +1,4 @@
-"""Adds a middleware and a longer database timeout to Flower's SuperLink; it has no option for them.
+"""Adds middleware and a longer database timeout to Flower's SuperLink; it has no option for them.
 
 Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
 its own. The function that answers is replaced, in this process only.
@@ -11,6 +11,7 @@ or the run, are lost.
 
 import os
 from importlib.metadata import version
+from typing import Any
 
 from starlette.middleware import Middleware
 
@@ -27,13 +28,13 @@ class UnsupportedFlowerError(RuntimeError):
     """This Flower, or its environment, gives no place for the middleware."""
 
 
-def run_superlink(middleware: Middleware) -> None:
-    """Run `flower-superlink` with the words of ``sys.argv`` and a middleware before all others.
+def run_superlink(middleware: list[Middleware]) -> None:
+    """Run `flower-superlink` with the words of ``sys.argv`` and middleware before all other.
 
     Returns when the SuperLink has ended.
 
     Args:
-        middleware: The outermost middleware, which sees every request first.
+        middleware: The outermost first, which sees every request.
 
     Raises:
         UnsupportedFlowerError: The middleware would not see every request.
@@ -55,16 +56,16 @@ def run_superlink(middleware: Middleware) -> None:
     flower_superlink()
 
 
-def _insert(middleware: Middleware) -> None:
+def _insert(middleware: list[Middleware]) -> None:
     from flwr.superlink import extensions, main
 
     of_extension = extensions.get_middleware
 
     def get_middleware() -> tuple[Middleware, ...]:
-        return (middleware, *of_extension())
+        return (*middleware, *of_extension())
 
     extensions.get_middleware = get_middleware
-    if main._get_middleware()[0] is not middleware:
+    if main._get_middleware()[: len(middleware)] != middleware:
         raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")
 
 
@@ -76,3 +77,25 @@ def _wait_for_the_database() -> None:
         raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
     patient = {**dict(pragmas), "busy_timeout": str(BUSY_TIMEOUT)}
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())
+
+
+def error_reply(request: Any, reason: str) -> tuple[Any, bytes]:
+    """Return what announces an error in place of the reply of a `PushMessagesRequest`.
+
+    The second value is the content of the only object, whose id is the message's.
+    """
+    from flwr.app import Error
+    from flwr.app.message import make_message
+    from flwr.common.constant import ErrorCode
+    from flwr.common.serde import message_from_proto, message_to_proto
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+    metadata = message_from_proto(request.messages_list[0]).metadata
+    reply = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, reason))
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    announcement = type(request)(
+        node=request.node,
+        messages_list=[message_to_proto(reply)],
+        message_object_trees=[get_object_tree(reply)],
+    )
+    return announcement, reply.deflate()

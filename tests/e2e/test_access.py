@@ -24,6 +24,7 @@ from tests.support.outsider import ask
 from tests.support.processes import until
 
 OUTSIDER = 40  # its number in the network; the devices' numbers are below
+CONFIRM = "confirm-message-received"
 FLEET, CONTROL = "/v1/fleet/pull-object", "/v1/control/list-runs"
 
 pytestmark = [
@@ -91,7 +92,10 @@ def test_no_route_is_open_to_a_machine_with_only_the_certificate(deployment, out
     for headers in ({}, stranger):
         answers = outsider(*({"method": m, "path": p, "headers": headers} for m, p in routes))
         for (method, path), (status, _) in zip(routes, answers, strict=True):
-            assert status == (401 if path in FLEET_PATHS else 403), (method, path)
+            # The gate refuses what carries a reply before anyone looks at the signature.
+            judged = path.rpartition("/")[2] in ("push-messages", "push-object", CONFIRM)
+            expected = 401 if path in FLEET_PATHS and not judged else 403
+            assert status == expected, (method, path)
     assert deployment.online() == 1
 
 

@@ -1,4 +1,4 @@
-"""Who imports what: packages point one way, and two files of the app know Flower's insides."""
+"""Who imports what: packages point one way, and one file of the app knows Flower's insides."""
 
 import ast
 
@@ -12,18 +12,14 @@ DOCUMENTED = {
     "flwr", "flwr.app", "flwr.client", "flwr.clientapp", "flwr.clientapp.mod",
     "flwr.clientapp.typing", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.simulation",
 }  # fmt: skip
-# What may know more of Flower; of the app only these two files.
-KNOWS_FLOWER = (
-    "deployment.",
-    "fedavg_app.flower_internals",
-    "fedavg_app.network.flower_http",
-)
+# What may know more of Flower; of the app only this file.
+KNOWS_FLOWER = ("deployment.", "fedavg_app.flower_internals")
 # The app's parts: each imports from its own line and from those below only.
 LAYERS = (
     {"cli"},
     {"ray_engine", "central_sgd"},
     {"server_app", "client_app"},
-    {"server", "callbacks", "client", "partitioning", "network", "flower_internals", "plugins",
+    {"server", "callbacks", "client", "partitioning", "flower_internals", "plugins",
      "training_plan"},
     {"results"},
     {"config", "node_config", "device"},

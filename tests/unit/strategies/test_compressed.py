@@ -190,7 +190,5 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
     network = Network("compressed", clients=2, uplink=name, downlink=name)
     for _ in range(2):
         network.run_round({client: network.random_change() for client in range(2)})
-    strategy = network.strategy
     assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
     assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
-    assert strategy.max_reply_bytes(network.model) == 2 * 100 * len(SHAPES) / 8

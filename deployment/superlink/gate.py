@@ -1,0 +1,189 @@
+"""An ASGI middleware that judges what registered devices send before the SuperLink stores it.
+
+Flower checks a request's signature and stores what it carries, whoever it says it is from and
+whatever its size. The gate serves a device one reply to each message that it was given, of a size
+that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line; a
+SuperNode drops the reply and goes on. A reply that is too large reaches the run as an error with
+the reason.
+"""
+
+import asyncio
+from typing import Any
+
+from flwr.proto.fleet_pb2 import (
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    PullObjectRequest,
+    PushObjectRequest,
+)
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployment.superlink.internals import error_reply
+from deployment.superlink.ledger import Ledger, RefusedError, TooLargeError
+from deployment.superlink.monitor import Monitor
+
+PREFIX = "/v1/fleet/"
+REQUESTS: dict[str, Any] = {
+    "pull-messages": PullMessagesRequest,
+    "push-messages": PushMessagesRequest,
+    "pull-object": PullObjectRequest,
+    "push-object": PushObjectRequest,
+    "confirm-message-received": ConfirmMessageReceivedRequest,
+}
+# Of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB; a
+# compressed update, which is one object, may have more.
+MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": 64 * 2**20}
+MAX_OTHER_BODY_BYTES = 64 * 2**10
+# Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
+CONCURRENT = 4
+PUBLIC_KEY = b"flwr-public-key"
+
+
+class Gate:
+    """Serve what an honest device would send; refuse the rest.
+
+    Args:
+        app: Flower's SuperLink.
+        ledger: Decides.
+        monitor: Counts.
+    """
+
+    def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
+        self._app, self._ledger, self._monitor = app, ledger, monitor
+        self._slots: dict[bytes, asyncio.Semaphore] = {}  # of keys that the SuperLink knows
+        self._strangers = asyncio.Semaphore(CONCURRENT)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            own = self._monitor.answer(scope["path"]) if scope["type"] == "http" else None
+            await (own or self._app)(scope, receive, send)
+            return
+        name = scope["path"].removeprefix(PREFIX)
+        headers = dict(scope["headers"])
+        if int(headers.get(b"content-length", 0)) > MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES):
+            await JSONResponse({"detail": f"the body is too large for {name}"}, 413)(
+                scope, receive, send
+            )
+            return
+        body = await _read(receive)
+        key = headers.get(PUBLIC_KEY, b"")
+        async with self._slots.get(key, self._strangers):
+            status = await self._serve(name, body, scope, send, known=key in self._slots)
+        if status == 200 and key not in self._slots:
+            self._slots[key] = asyncio.Semaphore(CONCURRENT)
+
+    async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, *, known: bool) -> int:
+        """Answer a request; return the status.
+
+        ``known`` says whether the SuperLink has served this key: only then a refusal is counted for
+        the node that the request names, and reported to the run.
+        """
+        request, node_id = None, 0
+        try:
+            if name in REQUESTS:
+                request = REQUESTS[name].FromString(body)
+                node_id = request.node.node_id
+            self._check(request)
+        except (RefusedError, DecodeError) as error:
+            reason = f"{type(error).__name__}: {error}" if request is None else str(error)
+            self._monitor.refused(node_id if known else 0, name, reason)
+            if known:
+                await self._report(request, error, scope)
+            await JSONResponse({"detail": f"refused: {reason}"}, 403)(scope, _nothing, send)
+            return 403
+        messages = await self._call(name, body, scope)
+        status, answer = int(messages[0]["status"]), _content(messages)
+        self._monitor.served(node_id, request, status, len(body), len(answer))
+        if status == 200:
+            self._note(request, answer)
+        # Only now: the device may send what this allows at once.
+        for message in messages:
+            await send(message)
+        return status
+
+    def _check(self, request: Any) -> None:
+        if isinstance(request, PushMessagesRequest):
+            self._ledger.check_reply(request)
+        elif isinstance(request, PushObjectRequest):
+            self._ledger.check_object(request)
+        elif isinstance(request, ConfirmMessageReceivedRequest):
+            self._ledger.check_confirmed(request)
+
+    def _note(self, request: Any, answer: bytes) -> None:
+        """Take in what the SuperLink has served; it has checked the signature then."""
+        if isinstance(request, PullMessagesRequest):
+            given = PullMessagesResponse.FromString(answer)
+            self._ledger.note_given(request.node.node_id, given)
+        elif isinstance(request, PullObjectRequest):
+            self._ledger.note_fetched(request, len(answer))
+        elif isinstance(request, PushMessagesRequest):
+            self._ledger.note_announced(request, PushMessagesResponse.FromString(answer))
+
+    async def _report(self, request: Any, error: Exception, scope: Scope) -> None:
+        """Let the run know that there is no reply, with the signature of the refused request."""
+        if isinstance(request, PushObjectRequest):
+            # What has arrived is deleted, which Flower's grid reports.
+            if message_id := self._ledger.end_upload(request):
+                delete = ConfirmMessageReceivedRequest(
+                    node=request.node, run_id=request.run_id, message_object_id=message_id
+                )
+                await self._call("confirm-message-received", delete.SerializeToString(), scope)
+            return
+        if not isinstance(error, TooLargeError):
+            return
+        announcement, content = error_reply(request, f"refused by the SuperLink's gate: {error}")
+        messages = await self._call("push-messages", announcement.SerializeToString(), scope)
+        if messages[0]["status"] != 200:
+            return
+        answer = _content(messages)
+        self._note(announcement, answer)
+        metadata = announcement.messages_list[0].metadata
+        push = PushObjectRequest(
+            node=request.node, run_id=metadata.run_id, object_id=metadata.message_id,
+            object_content=content, session_id=PushMessagesResponse.FromString(answer).session_id,
+        )  # fmt: skip
+        await self._call("push-object", push.SerializeToString(), scope)
+
+    async def _call(self, name: str, body: bytes, scope: Scope) -> list[Message]:
+        """Return the messages with which the SuperLink answers."""
+        messages: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        path = PREFIX + name
+        headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        changed = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(changed, receive, keep)
+        return messages
+
+
+def _content(messages: list[Message]) -> bytes:
+    """Return the content of an answer."""
+    return b"".join(message.get("body", b"") for message in messages)
+
+
+async def _read(receive: Receive) -> bytes:
+    """Return a request's body."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}

@@ -1,0 +1,212 @@
+"""What each device may send: one reply to each message that it was given, and no larger than fits.
+
+All of it follows from what the SuperLink itself has answered: the messages it gave to a device, the
+sizes of the objects that the device fetched, the uploads it opened.
+"""
+
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullObjectRequest,
+    PushObjectRequest,
+)
+from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content
+
+SERVER = 1  # Flower's node id of the SuperLink
+# A reply may have twice the bytes and objects of the largest message of its run, and these beside:
+# heads, names, numbers, the reason of an error.
+SPARE_BYTES, SPARE_BYTES_PER_OBJECT, SPARE_OBJECTS = 256 * 2**10, 2**10, 64
+MAX_METADATA_BYTES = 64 * 2**10
+# What is remembered: of a device, its last messages; of all, the last uploads and object sizes.
+MESSAGES, UPLOADS, SIZES = 16, 4096, 2**16
+# Of an array's chunks, as Flower cuts them.
+CHUNK_BYTES = 5 * 2**20
+
+
+class RefusedError(Exception):
+    """A request that no honest device sends."""
+
+
+class TooLargeError(RefusedError):
+    """A reply in which only the size is wrong, as an honest device's may be."""
+
+
+@dataclass
+class _Given:
+    """A message that was given to a device."""
+
+    run_id: int
+    object_ids: list[str]  # one for every place in its tree
+    reply_id: str = ""
+
+
+@dataclass
+class _Upload:
+    """A reply that is being sent."""
+
+    node_id: int
+    run_id: int
+    message_id: str
+    # By object: how often the reply has it, what it refers to, and its bytes once it is here.
+    places: Counter[str] = field(default_factory=Counter)
+    children: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    bytes_left: int = 0
+
+
+class Ledger:
+    """Decides which requests of devices are served.
+
+    Args:
+        max_reply_bytes: The most that a reply may have; 0 for twice the largest message of its run.
+    """
+
+    def __init__(self, max_reply_bytes: int = 0) -> None:
+        self._max_reply_bytes = max_reply_bytes
+        self._given: dict[int, OrderedDict[str, _Given]] = {}
+        self._uploads: OrderedDict[str, _Upload] = OrderedDict()
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._largest: dict[int, tuple[int, int]] = {}  # by run: bytes and objects
+
+    def note_given(self, node_id: int, response: PullMessagesResponse) -> None:
+        """Take in the messages that a device was given."""
+        pairs = zip(response.messages_list, response.message_object_trees, strict=True)
+        for message, tree in pairs:
+            given = self._given.setdefault(node_id, OrderedDict())
+            ids = [node.object_id for node in _places(tree)]
+            given[message.metadata.message_id] = _Given(message.metadata.run_id, ids)
+            _keep(given, MESSAGES)
+
+    def note_fetched(self, request: PullObjectRequest, size: int) -> None:
+        """Take in the size of an object that a device fetched."""
+        self._sizes[request.object_id] = size
+        _keep(self._sizes, SIZES)
+
+    def check_reply(self, request: PushMessagesRequest) -> None:
+        """Check what announces a reply.
+
+        Raises:
+            RefusedError: It is not the device's reply to a message that it was given.
+            TooLargeError: It has too many objects.
+        """
+        if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+            raise RefusedError("it announces no reply, or several")
+        message, tree = request.messages_list[0], request.message_object_trees[0]
+        metadata, node_id = message.metadata, request.node.node_id
+        if metadata.src_node_id != node_id:
+            raise RefusedError(f"it says that it comes from node {metadata.src_node_id}")
+        if metadata.dst_node_id != SERVER:
+            raise RefusedError(f"it is addressed to node {metadata.dst_node_id}")
+        given = self._given.get(node_id, {}).get(metadata.reply_to_message_id)
+        if given is None or given.run_id != metadata.run_id:
+            raise RefusedError("it answers no message that this device was given")
+        if given.reply_id not in ("", metadata.message_id):
+            raise RefusedError("the message has been answered before")
+        if tree.object_id != metadata.message_id or message.ByteSize() > MAX_METADATA_BYTES:
+            raise RefusedError("its metadata do not fit its object, or are too long")
+        count, most = sum(1 for _ in _places(tree)), self._limits(given)[1]
+        if count > most:
+            raise TooLargeError(f"{count} objects, at most {most} are expected")
+
+    def note_announced(self, request: PushMessagesRequest, response: PushMessagesResponse) -> None:
+        """Take in a reply that the SuperLink awaits the objects of."""
+        metadata = request.messages_list[0].metadata
+        given = self._given[request.node.node_id][metadata.reply_to_message_id]
+        given.reply_id = metadata.message_id
+        upload = _Upload(request.node.node_id, metadata.run_id, metadata.message_id)
+        upload.bytes_left = self._limits(given)[0]
+        for node in _places(request.message_object_trees[0]):
+            upload.places[node.object_id] += 1
+            upload.children[node.object_id] = [child.object_id for child in node.children]
+        self._uploads[response.session_id] = upload
+        _keep(self._uploads, UPLOADS)
+
+    def check_object(self, request: PushObjectRequest) -> None:
+        """Check an object of a reply, and take its size in.
+
+        Raises:
+            RefusedError: It is none of an announced reply, or malformed.
+            TooLargeError: The reply becomes too large with it.
+        """
+        upload = self._uploads.get(request.session_id)
+        if upload is None or upload.node_id != request.node.node_id:
+            raise RefusedError("the object belongs to no reply that this device has announced")
+        if request.run_id != upload.run_id or request.object_id not in upload.places:
+            raise RefusedError("the object was not announced")
+        children, chunks = _references(request.object_content)
+        if children != upload.children[request.object_id]:
+            raise RefusedError("the object refers to others than were announced")
+        size, places = len(request.object_content), upload.places[request.object_id]
+        upload.sizes[request.object_id] = size
+        upload.bytes_left -= size * places
+        for number, count in chunks.items():  # an array joins a chunk as often as it names it
+            chunk = children[number]
+            upload.places[chunk] += (count - 1) * places
+            upload.bytes_left -= upload.sizes.get(chunk, 0) * (count - 1) * places
+        if upload.bytes_left < 0:
+            raise TooLargeError("the reply has more bytes than this run's messages allow")
+
+    def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:
+        """Check that a device confirms, which deletes it, a message that it was given.
+
+        Raises:
+            RefusedError: It was not.
+        """
+        if request.message_object_id not in self._given.get(request.node.node_id, {}):
+            raise RefusedError("it confirms a message that this device was not given")
+
+    def end_upload(self, request: PushObjectRequest) -> str:
+        """Take nothing more of the reply that an object was sent for; return its id, if any."""
+        upload = self._uploads.get(request.session_id)
+        if upload is None or upload.node_id != request.node.node_id:
+            return ""
+        return self._uploads.pop(request.session_id).message_id
+
+    def _limits(self, given: _Given) -> tuple[int, int]:
+        """Return the most bytes and objects of a reply."""
+        size = sum(self._sizes.get(object_id, 0) for object_id in given.object_ids)
+        before = self._largest.get(given.run_id, (0, 0))
+        largest = max(before[0], size), max(before[1], len(given.object_ids))
+        self._largest[given.run_id] = largest
+        most = self._max_reply_bytes or (
+            2 * largest[0] + SPARE_BYTES + SPARE_BYTES_PER_OBJECT * largest[1]
+        )
+        return most, 2 * largest[1] + SPARE_OBJECTS + most // CHUNK_BYTES
+
+
+def _places(tree: ObjectTree) -> Iterator[ObjectTree]:
+    """Yield the tree's nodes; an object that is referred to several times comes several times."""
+    yield tree
+    for child in tree.children:
+        yield from _places(child)
+
+
+def _references(content: bytes) -> tuple[list[str], Counter[int]]:
+    """Return the ids of the objects that this one refers to, and how often an array joins each.
+
+    Raises:
+        RefusedError: It is malformed, or an array that names chunks that it does not have.
+    """
+    try:
+        kind, children, _ = get_object_head_values_from_object_content(content)
+        if kind != "Array":
+            return children, Counter()
+        body = content[content.index(b"\0") + 1 : MAX_METADATA_BYTES]
+        chunks = Counter[int](json.loads(body)["arraychunk_ids"])
+    except Exception as error:  # whatever Flower and JSON raise for a device's bytes
+        raise RefusedError(f"malformed object: {type(error).__name__}: {error}") from error
+    if set(chunks) != set(range(len(children))):
+        raise RefusedError("an array names others than its chunks, or not all of them")
+    return children, chunks
+
+
+def _keep(entries: OrderedDict[str, Any], most: int) -> None:  # the newest
+    while len(entries) > most:
+        entries.popitem(last=False)

@@ -1,0 +1,99 @@
+"""What an operator asks a SuperLink for on its own machine: health, and metrics for Prometheus."""
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+# A device that has asked for nothing for so long counts as offline, as for Flower.
+ONLINE_SECONDS = 60.0
+# Health is bad for so long after a request that the SuperLink could not answer.
+FAILED_SECONDS = 60.0
+# Lines logged of one device's refused requests; all are counted.
+LOGGED = 20
+
+_log = logging.getLogger("flwr")
+
+
+@dataclass
+class Monitor:
+    """Counts what devices send, and answers ``/metrics`` and ``/health``."""
+
+    seen: dict[int, float] = field(default_factory=dict)  # by node: its last request, in seconds
+    replied: dict[int, float] = field(default_factory=dict)
+    replies: Counter[int] = field(default_factory=Counter)
+    refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
+    bytes_in: int = 0
+    bytes_out: int = 0
+    run_id: int = 0
+    server_round: str = ""
+    failed: float | None = None
+
+    def served(
+        self, node_id: int, request: Any, status: int, bytes_in: int, bytes_out: int
+    ) -> None:
+        """Count a request that the SuperLink has answered with this status."""
+        now = time.monotonic()
+        if status >= 500:
+            self.failed = now
+        if status != 200:
+            return
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        if node_id:
+            self.seen[node_id] = now
+        if isinstance(request, PushMessagesRequest):
+            metadata = request.messages_list[0].metadata
+            self.run_id, self.server_round = metadata.run_id, metadata.group_id
+            self.replied[node_id] = now
+            self.replies[node_id] += 1
+
+    def refused(self, node_id: int, name: str, reason: str) -> None:
+        """Count a refused request, and log it."""
+        self.refusals[node_id, name] += 1
+        if sum(self.refusals.values()) <= LOGGED or self.refusals[node_id, name] == 1:
+            _log.warning("refused %s of node %d: %s", name, node_id, reason[:500])
+
+    def answer(self, path: str) -> Response | None:
+        """Return the answer to a request of this machine; None for other paths."""
+        if path == "/metrics":
+            return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
+        recent = self.failed is not None and time.monotonic() - self.failed < FAILED_SECONDS
+        if path == "/health" and recent:
+            return JSONResponse(
+                {"detail": "requests fail: is the database locked, or the disk full?"}, 503
+            )
+        return None
+
+    def _metrics(self) -> str:
+        now = time.monotonic()
+        online = sum(now - last < ONLINE_SECONDS for last in self.seen.values())
+        round_number = self.server_round if self.server_round.isdigit() else "0"
+        lines = _family("nodes_online", "gauge", "Devices that asked for work in the last minute.")
+        lines.append(f"fedavg_nodes_online {online}")
+        lines += _family("run", "gauge", "The round of the run that replied last.")
+        lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {round_number}')
+        lines += _family("replies_total", "counter", "Replies that were taken in.")
+        lines += [f'fedavg_replies_total{{node="{n}"}} {c}' for n, c in self.replies.items()]
+        lines += _family("last_reply_seconds", "gauge", "Seconds since the last reply.")
+        lines += [
+            f'fedavg_last_reply_seconds{{node="{node}"}} {now - last:.1f}'
+            for node, last in self.replied.items()
+        ]
+        lines += _family("refused_total", "counter", "Requests that were refused.")
+        lines += [
+            f'fedavg_refused_total{{node="{node}",request="{name}"}} {count}'
+            for (node, name), count in self.refusals.items()
+        ]
+        lines += _family("bytes_total", "counter", "Bytes of requests and of answers.")
+        lines.append(f'fedavg_bytes_total{{direction="in"}} {self.bytes_in}')
+        lines.append(f'fedavg_bytes_total{{direction="out"}} {self.bytes_out}')
+        return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP fedavg_{name} {text}", f"# TYPE fedavg_{name} {kind}"]

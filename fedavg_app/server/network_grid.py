@@ -1,0 +1,144 @@
+"""Flower's grid over the network, with each reply fetched on a thread of its own.
+
+`HttpGrid.pull_messages` fetches all replies of a call at once, waits minutes for one whose upload
+has stopped, and raises what one malformed reply raises. Here each message is asked for by itself:
+what goes wrong with its reply is the reason for which that reply is rejected.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from flwr.app import Error, Message
+from flwr.serverapp import Grid
+
+from fedavg_app.flower_internals import BaseGrid, NodeInfo
+
+logger = logging.getLogger("fedavg_app.network_grid")
+T = TypeVar("T")
+
+# Seconds until the next look at the SuperLink after one without a result. A look is a request for
+# each message that has no reply, and a SuperLink spends some 20 ms of CPU time on a request.
+MIN_PAUSE = 0.2
+# Looks at a time; one that takes longer than `SLOW_LOOK` seconds, for a stopped upload, does not
+# count.
+LOOKS, SLOW_LOOK = 4, 10.0
+# Seconds without a reply after which the nodes that are waited for are logged.
+SILENCE = 10.0
+# Flower's own error of a reply whose objects are missing.
+MESSAGE_UNAVAILABLE = 3
+
+
+def is_network_grid(grid: Grid) -> bool:
+    """Return whether this is Flower's grid over the network, for which it has no public name."""
+    return isinstance(grid, NetworkGrid) or type(grid).__name__ == "HttpGrid"
+
+
+class NetworkGrid(BaseGrid):
+    """A grid whose replies are fetched one by one, each on a thread.
+
+    Args:
+        grid: Flower's.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._sent: dict[str, Message] = {}  # the one looked for the longest ago comes first
+        self._looks: dict[str, float] = {}  # in progress, since when
+        self._arrived: dict[str, Message] = {}
+        self._ended: BaseException | None = None
+        self._news = threading.Condition()
+        self._nodes: list[NodeInfo] = []
+        self._last_arrival = time.monotonic()
+
+    def get_node_ids(self) -> list[int]:
+        """Return the connected nodes' ids."""
+        return [node.node_id for node in self.get_nodes()]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return what Flower knows of the connected nodes."""
+        self._nodes = _unless_failing(lambda: list(self._grid.get_nodes()), self._nodes)
+        return self._nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:
+        """Send messages through Flower's grid; the id of one that could not be sent is empty."""
+        pushed = list(messages)
+        ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))
+        with self._news:
+            for key in [key for key, message in self._sent.items() if _has_expired(message)]:
+                del self._sent[key]
+            self._sent |= {key: message for key, message in zip(ids, pushed, strict=False) if key}
+        self._last_arrival = time.monotonic()
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that have arrived, or what stands for those that were rejected."""
+        wanted, now = set(message_ids), time.monotonic()
+        with self._news:
+            if self._ended is not None:
+                raise self._ended
+            found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
+            slots = LOOKS - sum(now - since < SLOW_LOOK for since in self._looks.values())
+            waiting = [key for key in self._sent if key in wanted and key not in self._looks]
+            for key in waiting[: max(slots, 0)]:
+                self._looks[key] = now
+                message = self._sent[key] = self._sent.pop(key)
+                threading.Thread(target=self._look, args=(key, message), daemon=True).start()
+        if found:
+            self._last_arrival = now
+        elif now - self._last_arrival > SILENCE and waiting:
+            nodes = sorted({self._sent[key].metadata.dst_node_id for key in waiting})
+            logger.info("waiting for %s", ", ".join(f"node {node}" for node in nodes))
+            self._last_arrival = float("inf")  # once
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the next arrival, and until the SuperLink may be asked again."""
+        with self._news:
+            self._news.wait_for(lambda: self._arrived or self._ended, max(seconds, MIN_PAUSE))
+
+    def _look(self, message_id: str, message: Message) -> None:
+        """Fetch the reply to a message if it is there."""
+        reply: Message | None = None
+        ended: BaseException | None = None
+        nothing: list[Message] = []
+        try:
+            replies = _unless_failing(lambda: list(self._grid.pull_messages([message_id])), nothing)
+            if replies:
+                reply = replies[0]
+                answered = reply.metadata.reply_to_message_id
+                if answered != message_id:
+                    raise ValueError(f"it says that it answers message {answered[:80]}")
+        except Exception as error:  # whatever a device's bytes lead to inside Flower
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reply = Message(Error(MESSAGE_UNAVAILABLE, f"refused: {reason}"), reply_to=message)
+        except BaseException as error:  # Flower's, for a run that was stopped
+            ended = error
+        with self._news:
+            del self._looks[message_id]
+            self._ended = ended
+            if reply is not None:
+                self._arrived[message_id] = reply
+                self._sent.pop(message_id, None)
+            self._news.notify()
+
+
+def _has_expired(message: Message) -> bool:
+    return message.metadata.created_at + message.metadata.ttl < time.time()
+
+
+def _unless_failing(request: Callable[[], T], default: T) -> T:
+    """Return a request's result, or the default where the SuperLink answers with status 5xx.
+
+    That is what it does while its database is locked.
+    """
+    try:
+        return request()
+    except Exception as error:
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if status < 500:
+            raise
+        logger.warning("the SuperLink fails to answer (HTTP %d)", status)
+        return default

@@ -1,0 +1,225 @@
+"""The gate as an ASGI app: what it passes on, refuses, reports to the run, and counts."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesResponse
+from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from deployment.superlink.gate import CONCURRENT, Gate
+from deployment.superlink.ledger import Ledger
+from deployment.superlink.monitor import Monitor
+from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, record
+
+PULL, PUSH = "pull-messages", "push-messages"
+
+
+class SuperLink:
+    """Answers every request with the next of the given answers, and keeps what it was asked."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    async def __call__(self, scope, receive, send):
+        message = await receive()
+        assert dict(scope["headers"])[b"content-length"] == str(len(message["body"])).encode()
+        self.asked.append((scope["path"].rpartition("/")[2], message["body"]))
+        status, content = self.answers.pop(0)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": content})
+
+
+def ask(gate, name, body=b"", key=b"key", path=None):
+    """Return the status and the content of the gate's answer."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    path = path or f"/v1/fleet/{name}"
+    headers = [(b"content-length", str(len(body)).encode()), (b"flwr-public-key", key)]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+    asyncio.run(gate(scope, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+@pytest.fixture
+def device():
+    return Device()
+
+
+def make_gate(superlink, ledger=None):
+    monitor = Monitor()
+    return Gate(superlink, ledger or Ledger(), monitor), monitor
+
+
+def given(device):
+    """Return the request and the answer by which a device gets its message."""
+    proto, tree, _ = as_sent(device.message)
+    request = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
+    answer = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+    return request, answer.SerializeToString()
+
+
+def test_reply_to_a_message_that_the_superlink_gave_is_passed_on(device):
+    request, answer = given(device)
+    opened = PushMessagesResponse(session_id="s").SerializeToString()
+    superlink = SuperLink((200, answer), (200, opened), (200, b""))
+    gate, _ = make_gate(superlink)
+    assert ask(gate, PULL, request) == (200, answer)
+    announcement, contents = device.announcement(record(np.zeros(3)))
+    assert ask(gate, PUSH, announcement.SerializeToString()) == (200, opened)
+    object_id, content = next(iter(contents.items()))
+    push = PushObjectRequest(
+        node=Node(node_id=NODE), run_id=announcement.messages_list[0].metadata.run_id,
+        object_id=object_id, object_content=content, session_id="s",
+    )  # fmt: skip
+    assert ask(gate, "push-object", push.SerializeToString()) == (200, b"")
+
+
+def test_what_the_superlink_refused_to_give_does_not_count(device):
+    request, answer = given(device)
+    superlink = SuperLink((401, answer))
+    gate, _ = make_gate(superlink)
+    assert ask(gate, PULL, request)[0] == 401
+    announcement, _ = device.announcement(record())
+    status, content = ask(gate, PUSH, announcement.SerializeToString())
+    assert status == 403
+    assert json.loads(content) == {
+        "detail": "refused: it answers no message that this device was given"
+    }
+    assert len(superlink.asked) == 1
+
+
+def test_reply_of_too_many_objects_reaches_the_run_as_an_error_with_the_reason(device):
+    request, answer = given(device)
+    opened = PushMessagesResponse(session_id="s").SerializeToString()
+    superlink = SuperLink((200, answer), (200, opened), (200, b""))
+    gate, _ = make_gate(superlink)
+    ask(gate, PULL, request)
+    announcement, _ = device.announcement(record(*(np.array([n]) for n in range(60))))
+    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
+    (_, error), (_, push) = superlink.asked[1:]
+    announced = type(announcement).FromString(error)
+    sent = PushObjectRequest.FromString(push)
+    assert sent.object_id == announced.messages_list[0].metadata.message_id
+    assert sent.session_id == "s"
+    reply = inflate_object_from_contents(sent.object_id, {sent.object_id: sent.object_content})
+    assert isinstance(reply, Message)
+    assert reply.metadata.src_node_id == NODE
+    assert reply.metadata.reply_to_message_id == device.message.metadata.message_id
+    assert "refused by the SuperLink's gate: 124 objects" in reply.error.reason
+
+
+def test_malformed_object_deletes_its_reply(device):
+    request, answer = given(device)
+    opened = PushMessagesResponse(session_id="s").SerializeToString()
+    superlink = SuperLink((200, answer), (200, opened), (200, b""))
+    gate, _ = make_gate(superlink)
+    ask(gate, PULL, request)
+    announcement, contents = device.announcement(record(np.zeros(3)))
+    ask(gate, PUSH, announcement.SerializeToString())
+    metadata = announcement.messages_list[0].metadata
+    push = PushObjectRequest(
+        node=Node(node_id=NODE), run_id=metadata.run_id, object_id=next(iter(contents)),
+        object_content=b"x", session_id="s",
+    )  # fmt: skip
+    assert ask(gate, "push-object", push.SerializeToString())[0] == 403
+    name, body = superlink.asked[-1]
+    assert name == "confirm-message-received"
+    assert metadata.message_id.encode() in body
+
+
+def test_stranger_s_requests_name_no_node_in_the_counts(device):
+    gate, monitor = make_gate(SuperLink())
+    announcement, _ = device.announcement(record())
+    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
+    assert set(monitor.refusals) == {(0, PUSH)}
+
+
+def test_body_that_is_none_of_the_request_is_refused():
+    gate, _ = make_gate(SuperLink())
+    assert ask(gate, PUSH, b"\xff" * 20)[0] == 403
+
+
+@pytest.mark.parametrize("name", [PULL, "get-run", PUSH])
+def test_body_that_is_too_large_for_its_request_is_refused_unread(name):
+    gate, _ = make_gate(SuperLink())
+    assert ask(gate, name, bytes(5 * 2**20))[0] == 413
+
+
+def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up():
+    running, most, release = 0, 0, asyncio.Event()
+
+    async def superlink(scope, receive, send):
+        nonlocal running, most
+        busy = dict(scope["headers"])[b"flwr-public-key"] == b"busy"
+        if busy and scope["path"].endswith("get-run"):
+            running += 1
+            most = max(most, running)
+            await release.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    gate, _ = make_gate(superlink)
+
+    async def call(name, key):
+        async def receive():
+            return {"type": "http.request", "body": b""}
+
+        async def send(message):
+            pass
+
+        headers = [(b"content-length", b"0"), (b"flwr-public-key", key)]
+        path = f"/v1/fleet/{name}"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+        await gate(scope, receive, send)
+
+    async def scenario():
+        await call("activate-node", b"busy")
+        many = [asyncio.create_task(call("get-run", b"busy")) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(call("activate-node", b"other"), 5)
+        assert most == CONCURRENT
+        release.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(scenario())
+
+
+def test_metrics_have_prometheus_format_and_count_by_node(device):
+    request, answer = given(device)
+    opened = PushMessagesResponse(session_id="s").SerializeToString()
+    gate, _ = make_gate(SuperLink((200, answer), (200, opened)))
+    ask(gate, PULL, request)
+    announcement, _ = device.announcement(record(), group_id="12")
+    ask(gate, PUSH, announcement.SerializeToString())
+    ask(gate, PUSH, b"")
+    status, content = ask(gate, "", path="/metrics")
+    lines = content.decode().splitlines()
+    assert status == 200
+    assert "fedavg_nodes_online 1" in lines
+    assert 'fedavg_run{run_id="7"} 12' in lines
+    assert f'fedavg_replies_total{{node="{NODE}"}} 1' in lines
+    assert 'fedavg_refused_total{node="0",request="push-messages"} 1' in lines
+    values = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    assert all(float(value) >= 0 for _, _, value in values)
+
+
+def test_health_is_bad_after_a_request_that_the_superlink_could_not_answer(monkeypatch):
+    gate, monitor = make_gate(SuperLink((200, b"ok"), (500, b""), (200, b"ok")))
+    assert ask(gate, "", path="/health") == (200, b"ok")
+    ask(gate, "send-node-heartbeat")
+    status, content = ask(gate, "", path="/health")
+    assert status == 503
+    assert b"disk full" in content
+    monitor.failed -= 61
+    assert ask(gate, "", path="/health") == (200, b"ok")

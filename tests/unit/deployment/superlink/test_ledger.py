@@ -1,0 +1,269 @@
+"""Which requests of a device are served: messages and replies are Flower's own."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    PullObjectRequest,
+    PushObjectRequest,
+)
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_object import (
+    add_header_to_object_body,
+    get_all_nested_objects,
+    get_object_tree,
+)
+
+from deployment.superlink.ledger import SPARE_BYTES, Ledger, RefusedError, TooLargeError
+from fedavg_app.flower_internals import identify_server
+
+RUN, NODE, OTHER = 7, 5, 6
+MODEL = np.zeros(10_000, np.float32)
+
+
+def record(*arrays):
+    named = {f"a{number}": Array(array) for number, array in enumerate(arrays)}
+    return RecordDict({"arrays": ArrayRecord(named), "metrics": MetricRecord({"num-examples": 3})})
+
+
+def as_sent(message):
+    """Return what announces a message, its tree, and its objects' contents by id."""
+    message.metadata.__dict__["_message_id"] = message.object_id
+    contents = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
+    proto = message_to_proto(remove_content_from_message(message))
+    return proto, get_object_tree(message), contents
+
+
+class Device:
+    """A node that was given one message of a run."""
+
+    def __init__(self, ledger=None, node_id=NODE, arrays=(MODEL,)):
+        identify_server(RUN)
+        self.ledger, self.node_id = ledger or Ledger(), node_id
+        content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": 1})})
+        self.message = Message(content, dst_node_id=node_id, message_type="train")
+        proto, tree, contents = as_sent(self.message)
+        self.ledger.note_given(
+            node_id, PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+        )
+        for object_id, part in contents.items():
+            self.ledger.note_fetched(PullObjectRequest(object_id=object_id), len(part))
+
+    def announcement(self, content, **metadata):
+        """Return the request that announces a reply, and the reply's objects."""
+        proto, tree, contents = as_sent(Message(content, reply_to=self.message))
+        for key, value in metadata.items():
+            setattr(proto.metadata, key, value)
+        request = PushMessagesRequest(
+            node=Node(node_id=self.node_id), messages_list=[proto], message_object_trees=[tree]
+        )
+        return request, contents
+
+    def announce(self, content, **metadata):
+        request, contents = self.announcement(content, **metadata)
+        self.ledger.check_reply(request)
+        self.ledger.note_announced(request, PushMessagesResponse(session_id="s"))
+        return contents
+
+    def push(self, object_id, content, session="s", node_id=None):
+        self.ledger.check_object(
+            PushObjectRequest(
+                node=Node(node_id=node_id or self.node_id), run_id=RUN, session_id=session,
+                object_id=object_id, object_content=content,
+            )
+        )  # fmt: skip
+
+    def reply(self, content):
+        for object_id, part in self.announce(content).items():
+            self.push(object_id, part)
+
+
+@pytest.fixture
+def device():
+    return Device()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        record(MODEL + 1),
+        record(np.zeros((2, 10_000), np.float16)),
+        RecordDict({"update": ConfigRecord({"payload": bytes(30_000), "num-examples": 3})}),
+        RecordDict(),
+    ],
+    ids=["model", "zeros", "compressed", "empty"],
+)
+def test_reply_of_the_models_size_is_served(device, content):
+    device.reply(content)
+
+
+def test_zeros_that_travel_as_the_same_chunk_twice_are_served():
+    zeros = np.zeros(3 * 2**20, np.float32)  # two chunks of 5 MiB that are alike, and a rest
+    Device(arrays=[zeros]).reply(record(zeros))
+
+
+def test_reply_may_be_announced_again_but_no_second_one(device):
+    request, _ = device.announcement(record(MODEL))
+    for _ in range(2):  # the first answer was lost
+        device.ledger.check_reply(request)
+        device.ledger.note_announced(request, PushMessagesResponse(session_id="s"))
+    with pytest.raises(RefusedError, match="answered before"):
+        device.announce(record(MODEL + 1))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"src_node_id": OTHER}, f"says that it comes from node {OTHER}"),
+        ({"src_node_id": 1, "dst_node_id": 1}, "says that it comes from node 1"),
+        ({"dst_node_id": OTHER}, f"addressed to node {OTHER}"),
+        ({"reply_to_message_id": ""}, "answers no message"),
+        ({"reply_to_message_id": "x" * 64}, "answers no message"),
+        ({"run_id": RUN + 1}, "answers no message"),
+        ({"message_id": "x" * 64}, "do not fit"),
+        ({"group_id": "x" * 400_000}, "too long"),
+    ],
+)
+def test_what_no_honest_device_announces_is_refused(device, metadata, reason):
+    with pytest.raises(RefusedError, match=reason):
+        device.announce(record(MODEL), **metadata)
+
+
+def test_reply_in_another_devices_name_is_refused(device):
+    thief = Device(device.ledger, OTHER)
+    thief.message = device.message
+    with pytest.raises(RefusedError, match=f"comes from node {NODE}"):
+        thief.announce(record(MODEL))
+    with pytest.raises(RefusedError, match="answers no message"):
+        thief.announce(record(MODEL), src_node_id=OTHER)
+
+
+def test_several_replies_or_none_in_a_request_are_refused(device):
+    request, _ = device.announcement(record(MODEL))
+    request.messages_list.append(request.messages_list[0])
+    for wrong in (request, PushMessagesRequest(node=Node(node_id=NODE))):
+        with pytest.raises(RefusedError, match="no reply, or several"):
+            device.ledger.check_reply(wrong)
+
+
+def test_device_that_fetched_nothing_has_no_size_to_its_credit():
+    ledger = Ledger()
+    device = Device(ledger)
+    ledger._sizes.clear()
+    with pytest.raises(TooLargeError, match="more bytes"):
+        device.reply(record(np.zeros(SPARE_BYTES, np.uint8), np.ones(100_000, np.uint8)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        record(np.arange(200_000, dtype=np.float32)),
+        RecordDict({"update": ConfigRecord({"payload": bytes(800_000)})}),
+    ],
+    ids=["array", "settings"],
+)
+def test_reply_that_is_larger_than_twice_the_message_is_refused(device, content):
+    with pytest.raises(TooLargeError, match="more bytes than this run's messages allow"):
+        device.reply(content)
+
+
+def test_operator_may_allow_more():
+    Device(Ledger(2_000_000)).reply(record(np.arange(200_000, dtype=np.float32)))
+
+
+def test_reply_of_many_objects_is_refused_before_they_are_stored(device):
+    with pytest.raises(TooLargeError, match="124 objects, at most 78 are expected"):
+        device.announce(record(*(np.array([number]) for number in range(60))))
+
+
+def forged_array(data, numbers):
+    """Return an array of one chunk whose object names chunks by these numbers."""
+
+    class Forged(Array):
+        def deflate(self):
+            body = {"dtype": "float32", "shape": [1], "stype": "x", "arraychunk_ids": numbers}
+            return add_header_to_object_body(json.dumps(body).encode(), self)
+
+        @property
+        def children(self):
+            chunk = ArrayChunk(memoryview(self.data))
+            return {chunk.object_id: chunk}
+
+    Forged.__qualname__ = "Array"
+    content = record()
+    content["arrays"]["a"] = Forged("float32", (1,), "x", data)
+    return content
+
+
+@pytest.mark.parametrize("numbers", [[7], [-1], [0, 1], [], ["0"], [0.5], None, [[0]]])
+def test_array_that_names_other_chunks_than_it_has_is_refused(device, numbers):
+    with pytest.raises(RefusedError, match=r"chunks|malformed"):
+        device.reply(forged_array(bytes(1000), numbers))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
+def test_chunk_counts_as_often_as_an_array_joins_it(device, last):
+    contents = device.announce(forged_array(bytes(100_000), [0] * 100))
+    chunk, array = list(contents)[:2]
+    first, second = (array, chunk) if last else (chunk, array)
+    device.push(first, contents[first])
+    with pytest.raises(TooLargeError, match="more bytes"):
+        device.push(second, contents[second])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\0", b"Array  0\0{}", b"Array  x\0", b"a b c d\0"]
+)
+def test_malformed_object_is_refused(device, content):
+    contents = device.announce(record(MODEL))
+    with pytest.raises(RefusedError):
+        device.push(next(iter(contents)), content)
+
+
+def test_object_with_others_than_announced_is_refused(device):
+    contents = device.announce(record(MODEL, MODEL + 1))
+    (first, _), (second, content), *_ = contents.items()
+    assert first != second
+    parents = [key for key, part in contents.items() if part.startswith(b"Array ")]
+    with pytest.raises(RefusedError, match="refers to others"):
+        device.push(parents[0], contents[parents[1]])
+    with pytest.raises(RefusedError, match="was not announced"):
+        device.push("f" * 64, content)
+
+
+def test_object_for_another_devices_reply_is_refused(device):
+    object_id, content = next(iter(device.announce(record(MODEL)).items()))
+    for changes in ({"node_id": OTHER}, {"session": "t"}):
+        with pytest.raises(RefusedError, match="belongs to no reply"):
+            device.push(object_id, content, **changes)
+
+
+def test_upload_that_was_ended_takes_nothing_more(device):
+    object_id, content = next(iter(device.announce(record(MODEL)).items()))
+    request = PushObjectRequest(node=Node(node_id=OTHER), session_id="s")
+    assert not device.ledger.end_upload(request)
+    request.node.node_id = NODE
+    assert len(device.ledger.end_upload(request)) == 64
+    with pytest.raises(RefusedError, match="belongs to no reply"):
+        device.push(object_id, content)
+
+
+def test_only_messages_that_a_device_was_given_may_be_confirmed(device):
+    own = device.message.metadata.message_id
+    device.ledger.check_confirmed(
+        ConfirmMessageReceivedRequest(node=Node(node_id=NODE), message_object_id=own)
+    )
+    for node_id, message_id in ((OTHER, own), (NODE, "f" * 64)):
+        with pytest.raises(RefusedError, match="was not given"):
+            device.ledger.check_confirmed(
+                ConfirmMessageReceivedRequest(
+                    node=Node(node_id=node_id), message_object_id=message_id
+                )
+            )

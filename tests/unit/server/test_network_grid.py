@@ -1,0 +1,152 @@
+"""The app's grid over the network, on a stand-in for Flower's `HttpGrid`."""
+
+import threading
+import time
+
+import pytest
+from flwr.app import Message, RecordDict
+
+from fedavg_app.flower_internals import assign_message_id, identify_server
+from fedavg_app.server import network_grid
+from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
+from fedavg_app.server.polling import poll_replies
+
+
+class HttpError(Exception):
+    def __init__(self, status):
+        super().__init__(f"HTTP {status}")
+        self.response = type("Response", (), {"status_code": status})
+
+
+class HttpGrid:
+    """Has Flower's name and methods; a reply is a function of the message."""
+
+    def __init__(self, replies):
+        self.replies, self.messages, self.asked = replies, {}, []
+        self.failures = 0
+
+    def get_nodes(self):
+        self._fail()
+        return [type("Info", (), {"node_id": 2})]
+
+    def push_messages(self, messages):
+        self._fail()
+        ids = [assign_message_id(message) for message in messages]
+        self.messages |= dict(zip(ids, messages, strict=True))
+        return ids
+
+    def pull_messages(self, ids):
+        (message_id,) = ids
+        self.asked.append(message_id)
+        self._fail()
+        message = self.messages[message_id]
+        reply = self.replies[message.metadata.dst_node_id](message)
+        return [] if reply is None else [reply]
+
+    def _fail(self):
+        if self.failures:
+            self.failures -= 1
+            raise HttpError(500)
+
+
+def answer(message):
+    return Message(RecordDict(), reply_to=message)
+
+
+def rejected(_):
+    raise ValueError("not a\nmessage")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    identify_server(1)
+    monkeypatch.setattr(network_grid, "MIN_PAUSE", 0.01)
+
+
+def make(**replies):
+    """Return the grid, Flower's, and the ids of a message to each node 2, 3, ... by reply."""
+    flower = HttpGrid(dict(enumerate(replies.values(), 2)))
+    grid = NetworkGrid(flower)
+    return grid, flower, grid.push_messages([message(node) for node in flower.replies])
+
+
+def message(node, ttl=60.0):
+    return Message(RecordDict(), dst_node_id=node, message_type="train", ttl=ttl)
+
+
+def collect(grid, ids, timeout=10.0):
+    replies = [reply for some in poll_replies(grid, ids, timeout) for reply in some]
+    return {reply.metadata.reply_to_message_id: reply for reply in replies}
+
+
+def test_what_flowers_own_grid_would_raise_is_the_rejection_of_its_reply_alone():
+    grid, _, ids = make(honest=answer, malformed=rejected)
+    found = collect(grid, ids)
+    assert found[ids[0]].has_content()
+    assert found[ids[1]].error.reason == "refused: ValueError: not a message"
+    assert found[ids[1]].metadata.src_node_id == 3
+
+
+def test_reply_whose_upload_has_stopped_keeps_no_other_waiting():
+    stopped = threading.Event()
+    grid, _, ids = make(stuck=lambda _: stopped.wait(60) and None, honest=answer)
+    started = time.monotonic()
+    assert set(collect(grid, ids, timeout=1.0)) == {ids[1]}
+    assert time.monotonic() - started < 30
+    stopped.set()
+
+
+def test_reply_that_says_it_answers_another_message_is_rejected():
+    victims = []
+    grid, flower, ids = make(thief=lambda _: answer(victims[0]), victim=lambda _: None)
+    victims.append(flower.messages[ids[1]])
+    found = collect(grid, ids, timeout=0.5)
+    assert set(found) == {ids[0]}
+    assert "it says that it answers message" in found[ids[0]].error.reason
+
+
+def test_superlink_that_fails_for_a_while_costs_no_reply():
+    grid, flower, ids = make(honest=answer)
+    assert list(grid.get_node_ids()) == [2]
+    flower.failures = 2
+    assert collect(grid, ids)[ids[0]].has_content()
+    flower.failures = 1
+    assert list(grid.get_node_ids()) == [2]  # as before
+    flower.failures = 1
+    assert grid.push_messages([message(2)]) == [""]
+
+
+def test_run_that_was_stopped_ends_the_server_app():
+    class StoppedError(BaseException):
+        pass
+
+    def stop(_):
+        raise StoppedError
+
+    grid, _, ids = make(stopped=stop)
+    with pytest.raises(StoppedError):
+        collect(grid, ids)
+
+
+def test_messages_that_have_expired_are_forgotten():
+    grid, flower, _ = make(silent=lambda _: None)
+    (expired,) = grid.push_messages([message(2, ttl=0.001)])
+    time.sleep(0.01)
+    grid.push_messages([])
+    assert collect(grid, [expired], timeout=0.1) == {}
+    assert expired not in flower.asked
+
+
+def test_nodes_that_are_waited_for_are_named_once(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(network_grid, "SILENCE", 0.1)
+    grid, _, ids = make(silent=lambda _: None, another=lambda _: None)
+    collect(grid, ids, timeout=0.6)
+    assert [record.message for record in caplog.records] == ["waiting for node 2, node 3"]
+
+
+def test_other_grids_are_no_network_grids():
+    grid, flower, _ = make()
+    assert is_network_grid(grid)
+    assert is_network_grid(flower)
+    assert not is_network_grid(object())

@@ -9,6 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import datasets
 import numpy as np
 import pytest
+import torchvision
 
 from tasks.data.dataset import DataError, DataOptions, Split
 from tasks.data.mnist import MNIST
@@ -42,9 +43,15 @@ def checksums(folder):
     }
 
 
+def serve(monkeypatch, mirrors, published):
+    """Let torchvision know other mirrors and checksums of MNIST."""
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", mirrors)
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", list(published.items()))
+
+
 def cached(cache):
     """Return the names of all data sets in the cache."""
-    return sorted(str(path.parent.relative_to(cache)) for path in cache.rglob("meta.json"))
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*.safetensors"))
 
 
 class FinderWithoutPackage:
@@ -71,24 +78,25 @@ def uninstall(monkeypatch, package):
 
 
 def test_second_mirror_is_used_where_first_is_unreachable_and_then_the_cache(
-    cache, mnist_files, mirror
+    cache, mnist_files, mirror, monkeypatch
 ):
     folder, contents = mnist_files
-    served = replace(MNIST, mirrors=(UNREACHABLE, mirror), checksums=checksums(folder))
-    data = served.load(DataOptions("auto"))
+    serve(monkeypatch, [UNREACHABLE, mirror], checksums(folder))
+    data = MNIST.load(DataOptions("auto"))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert data.options == DataOptions("mirror")
-    unserved = replace(served, mirrors=(UNREACHABLE,))
-    assert unserved.load(DataOptions("auto")).fingerprint == data.fingerprint
-    assert unserved.load(DataOptions("mirror")).fingerprint == data.fingerprint
+    serve(monkeypatch, [UNREACHABLE], checksums(folder))
+    assert MNIST.load(DataOptions("auto")).fingerprint == data.fingerprint
+    assert MNIST.load(DataOptions("mirror")).fingerprint == data.fingerprint
+    assert [path.name for path in cache.iterdir()] == ["mnist"]  # the download is deleted
 
 
-def test_download_with_wrong_checksum_is_rejected(cache, mnist_files, mirror):
-    wrong = checksums(mnist_files[0]) | {f"{NAMES[2]}.gz": "0" * 32}
-    with pytest.raises(DataError, match="no mirror gave MNIST") as caught:
-        replace(MNIST, mirrors=(mirror,), checksums=wrong).load(DataOptions("mirror"))
+def test_download_with_wrong_checksum_is_rejected(cache, mnist_files, mirror, monkeypatch):
+    serve(monkeypatch, [mirror], checksums(mnist_files[0]) | {f"{NAMES[2]}.gz": "0" * 32})
+    with pytest.raises(DataError, match="MNIST cannot be loaded") as caught:
+        MNIST.load(DataOptions("mirror"))
     message = str(caught.value)
-    assert f"{mirror}{NAMES[2]}.gz has another checksum than the published one" in message
+    assert f"{NAMES[2]}.gz: Tried {mirror}, got: File not found or corrupted" in message
     assert "data-dir" in message
     assert "\n" not in message
     assert cached(cache) == []
@@ -110,12 +118,15 @@ def serve_no_file(folder):
 @pytest.mark.parametrize(
     ("break_mirror", "reason"),
     [
-        (serve_damaged_file, "{mirror}train-labels-idx1-ubyte.gz has another checksum"),
-        (serve_no_file, "({mirror}: HTTPError)"),
+        (
+            serve_damaged_file,
+            "train-labels-idx1-ubyte.gz: Tried {mirror}, got: File not found or corrupted",
+        ),
+        (serve_no_file, "Tried {mirror}, got: HTTP Error 404"),
     ],
 )
 def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
-    cache, mnist_files, mirror, caplog, break_mirror, reason
+    cache, mnist_files, mirror, caplog, monkeypatch, break_mirror, reason
 ):
     def embedded():
         logged.extend((record.levelno, record.getMessage()) for record in caplog.records)
@@ -123,13 +134,13 @@ def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
 
     logged = []
     published = break_mirror(mnist_files[0])
-    served = replace(MNIST, mirrors=(mirror,), checksums=published, embedded=embedded)
-    data = served.load(DataOptions("auto"))
+    serve(monkeypatch, [mirror], published)
+    data = replace(MNIST, embedded=embedded).load(DataOptions("auto"))
     assert data.options == DataOptions("embedded")
     assert np.array_equal(data.train.targets, splits()[0].targets)
     (level, message), = logged  # fmt: skip
     assert level == logging.WARNING
-    assert "no mirror gave MNIST" in message
+    assert "MNIST cannot be loaded" in message
     assert reason.format(mirror=mirror) in message
     assert message.endswith("taking data-source=embedded")
     assert "\n" not in message
@@ -156,7 +167,7 @@ def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, er
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(
         DataError,
-        match=rf"data-source = 'hub': cannot load ylecun/mnist \({name}: .*\); give data-dir",
+        match=rf"data-source = 'hub': MNIST cannot be loaded \({name}: .*\); give data-dir",
     ):
         MNIST.load(DataOptions("hub"))
     assert cached(cache) == []
@@ -168,11 +179,11 @@ def test_missing_package_of_embedded_part_names_package_and_extra(
     cache, monkeypatch, data, package, source
 ):
     uninstall(monkeypatch, package)
-    unserved = replace(data, mirrors=(UNREACHABLE,) if data.mirrors else ())
+    serve(monkeypatch, [UNREACHABLE], {f"{NAMES[0]}.gz": ""})
     with pytest.raises(DataError) as caught:
-        unserved.load(DataOptions(source))
+        data.load(DataOptions(source))
     assert str(caught.value) == (
-        f"{data.label}: the package {package} is missing; "
+        f"data-source = 'embedded': {data.label}: the package {package} is missing; "
         "install it with: pip install 'fedavg-app[simulation]'"
     )
     assert cached(cache) == []

@@ -1,7 +1,7 @@
 """The numbers of a table as text."""
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 from paper.experiments import Cell, Entry, Experiment, Measure, Run
 from paper.records import command_line
@@ -15,52 +15,27 @@ MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One cell as text.
+def show(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """Return a cell as text; what there is not is empty.
 
-    Attributes:
-        ours: Our number, or why there is none.
-        state: "measured", "missed" or "absent".
-        notes: What has to be said of it.
-        link: The anchor of its run, empty where there is none.
-        title: Its command, or that it was not run and how long it would take.
-        speedup: Ours, like "3.6x" or "> 3.6x"; empty where there is none. So are the others.
-        paper: The paper's number.
-        paper_speedup: Its speed-up.
-        others: Other people's number.
-        difference: Of ours from the paper's.
+    "state" is "measured", "missed" or "absent"; "notes" is what has to be said of it; "link" the
+    anchor of its run; "title" its command, or that it was not run and how long it would take.
     """
-
-    ours: str
-    state: str
-    notes: list[str]
-    link: str
-    title: str
-    speedup: str
-    paper: str
-    paper_speedup: str
-    others: str
-    difference: str
-
-
-def show(experiment: Experiment, result: Result) -> Shown:
-    """Return a cell as text."""
     kind = experiment.measure
     first = result.best[0] if result.best else None
     ours, state = _ours(result, kind)
-    return Shown(
-        ours,
-        state,
-        _notes(result, kind) if first else [],
-        _anchor(experiment, first.run) if first else "",
-        first.record.command if first else _why_not_run(result.cell),
-        times(result.speedup) or _more_than(result.speedup_above),
-        entry(result.paper, kind),
-        times(result.paper_speedup),
-        entry(result.others, kind),
-        _signed(result.difference, kind),
-    )
+    return {
+        "ours": ours,
+        "state": state,
+        "notes": _notes(result, kind) if first else [],
+        "link": _anchor(experiment, first.run) if first else "",
+        "title": first.record.command if first else _why_not_run(result.cell),
+        "speedup": times(result.speedup) or _more_than(result.speedup_above),
+        "paper": entry(result.paper, kind),
+        "paper_speedup": times(result.paper_speedup),
+        "others": entry(result.others, kind),
+        "difference": _signed(result.difference, kind),
+    }
 
 
 def _ours(result: Result, kind: Measure) -> tuple[str, str]:
@@ -171,9 +146,5 @@ def _anchor(experiment: Experiment, run: Run) -> str:
 
 def _setting(run: Run) -> str:
     return ", ".join(
-        f"{_symbol(key)} = {value}" for key, value in run.chosen.items() if key != "seed"
+        f"{SYMBOLS.get(key, key)} = {value}" for key, value in run.chosen.items() if key != "seed"
     )
-
-
-def _symbol(key: str) -> str:
-    return SYMBOLS.get(key, key)

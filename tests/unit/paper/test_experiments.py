@@ -89,7 +89,6 @@ rows = [
         ),
         ("title =", "titel =", "title: Field required"),
         ('"rounds-to-target"', '"rounds"', "measure: Input should be 'rounds-to-target'"),
-        ("[0.1, 0.3]", "[]", "learning-rate has no values; give one, or a list of some"),
         ("[run]", "[run", "table.toml': is not TOML"),
     ],
 )

@@ -113,7 +113,7 @@ class Sources:
             except DataError as error:
                 if self.embedded is None:
                     raise
-                logger.warning("%s; taking data-source=embedded", str(error).partition(";")[0])
+                logger.warning("taking data-source=embedded: %s", str(error).partition(";")[0])
         elif self.embedded is None:
             raise DataError(f"{self.label} must be at hand: {self.ways()}")
         return self.load(DataOptions("embedded"))

@@ -62,14 +62,26 @@ def _notes(result: Result, kind: Measure) -> list[str]:
         notes.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         notes.append("diverged later")
-    if len(records) > 1 and result.low is not None and result.high is not None:
-        reached = sum(one.value is not None for one in result.best)
-        of = "" if reached == len(records) else f" of {len(records)}"
-        spread = f"{number(result.low, kind)} to {number(result.high, kind)}"
-        notes.append(f"{reached}{of} seeds: {spread}")
+    if len(records) > 1 and result.value is not None:
+        notes.append(f"{seeds(result)}: {spread(result, kind)}")
     if len(result.done) < len(result.cell.runs):
         notes.append(f"{len(result.done)} of {len(result.cell.runs)} runs")
     return [note for note in notes if note]
+
+
+def seeds(result: Result) -> str:
+    """Return how many seeds reached the target, and of how many."""
+    total = len(result.best)
+    reached = sum(one.value is not None for one in result.best)
+    if total == reached == 1:
+        return "one seed"
+    return f"{reached} seeds" if reached == total else f"{reached} of {total} seeds"
+
+
+def spread(result: Result, kind: Measure) -> str:
+    """Return how far the seeds lie apart."""
+    values = [one.value for one in result.best if one.value is not None]
+    return f"{number(min(values), kind)} to {number(max(values), kind)}"
 
 
 def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None) -> dict[str, str]:

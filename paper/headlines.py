@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from paper.cell_text import entry, number, times
+from paper.cell_text import entry, number, seeds, spread, times
 from paper.experiments import Measure
 from paper.tables import Result
 
@@ -88,20 +88,8 @@ def _spread(result: Result, first: Result, measure: Measure, *, speedup: bool) -
         accuracies = [one.record.summary["best-accuracy"] or 0.0 for one in result.done]
         rounds = [one.record.summary["rounds"] for one in result.done]
         return f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
-    seeds = _seeds(result)
-    if speedup:
-        of_first = _seeds(first)
-        return seeds if seeds == of_first else f"{of_first} ({first.cell.row.name}) and {seeds}"
-    if len(result.best) == 1 or result.low is None or result.high is None:
-        return seeds
-    low, high = number(result.low, measure), number(result.high, measure)
-    return f"{seeds}: {low} to {high}"
-
-
-def _seeds(result: Result) -> str:
-    """Return how many seeds reached the target, and of how many."""
-    total = len(result.best)
-    reached = sum(one.value is not None for one in result.best)
-    if total == reached == 1:
-        return "one seed"
-    return f"{reached} seeds" if reached == total else f"{reached} of {total} seeds"
+    if speedup and seeds(first) != seeds(result):
+        return f"{seeds(first)} ({first.cell.row.name}) and {seeds(result)}"
+    if speedup or len(result.best) == 1:
+        return seeds(result)
+    return f"{seeds(result)}: {spread(result, measure)}"

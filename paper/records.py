@@ -83,19 +83,11 @@ class Record(BaseModel):
     summary: dict[str, Any]
     history: History
 
-    def parsed(self) -> TrainingConfig:
-        """Return the config as it is checked today: new keys take their defaults.
-
-        Raises:
-            ConfigError: It is no longer a config.
-        """
-        return _parse(self.config)
-
     @property
     def identity(self) -> Identity:
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
-        return identity(_parse({**self.config, "learning-rate": rate}))
+        return identity(parse({**self.config, "learning-rate": rate}))
 
 
 @dataclass(frozen=True)
@@ -147,7 +139,7 @@ def read_run(folder: Path) -> Record | None:
     status = summary.pop("status")
     if status not in STATUSES:
         return None
-    config = _parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
     data = summary.pop("data")
@@ -244,7 +236,12 @@ def _settings(config: TrainingConfig) -> dict[str, Any]:
     return config.model_dump(by_alias=True, exclude=without_effect)
 
 
-def _parse(values: Mapping[str, Any]) -> TrainingConfig:
+def parse(values: Mapping[str, Any]) -> TrainingConfig:
+    """Return a record's config as it is checked today: new keys take their defaults.
+
+    Raises:
+        ConfigError: It is no longer a config.
+    """
     if "strategy" not in values:
         return parse_central(values)
     return with_clients(parse_config(values))

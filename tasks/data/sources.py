@@ -70,23 +70,23 @@ class Sources:
         """
         if options.directory:
             return self._from_directory(options)
-        parse: Callable[[], Splits]
-        match options.source:
-            case "auto":
-                return self._first_available()
-            case "mirror" if self.torchvision:
-                parse, title = self._download, f"{self.label} from a mirror"
-            case "hub" if self.read_hub:
-                parse, title = self._load_hub, f"{self.label} from the hub, {self.hub}"
-            case "embedded" if self.embedded:
-                parse, title = self.embedded, self.embedded_title
-            case source:
-                raise DataError(f"data-source = {source!r}: {self.label} has none; {self.ways()}")
+        if options.source == "auto":
+            return self._first_available()
+        parse = {
+            "mirror": self._download if self.torchvision else None,
+            "hub": self._load_hub if self.read_hub else None,
+            "embedded": self.embedded,
+        }.get(options.source)
+        asked = f"data-source = {options.source!r}: {self.label}"
+        if parse is None:
+            raise DataError(f"{asked} has none; {self.ways()}")
 
         def parse_or_say_why() -> Splits:
-            with reading(f"data-source = {options.source!r}: {self.label}", self.ways()):
+            with reading(asked, self.ways()):
                 return parse()
 
+        embedded = options.source == "embedded"
+        title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
         return load_cached(self._cache_name(options.source), parse_or_say_why, options, title)
 
     def ways(self) -> str:

@@ -13,6 +13,7 @@ from paper.records import (
     STATUSES,
     command_line,
     identity,
+    parse,
     read_all,
     read_run,
 )
@@ -118,5 +119,5 @@ def test_all_records_of_the_project_are_read_and_have_a_valid_config():
     assert len(stored) >= 128
     for one in stored:
         assert one.record.status in STATUSES
-        assert one.record.parsed().task == one.record.config["task"]
+        assert parse(one.record.config).task == one.record.config["task"]
         assert len(one.record.history.round) == len(one.record.history.accuracy) > 1

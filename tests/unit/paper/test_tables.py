@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from paper.cell_text import spread
 from paper.experiments import load
 from paper.records import by_run, read_all
 from paper.tables import fill
@@ -24,7 +25,7 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(results):
         results.add(1, 0, {0: 0.1, rounds: 0.9}, seed, 0.1)
     results.add(1, 0, {0: 0.1, 50: 0.9}, 1, 0.2)
     result = results.table()[1][0]
-    assert (result.value, result.low, result.high) == (36, 30, 40)
+    assert (result.value, spread(result, "rounds-to-target")) == (36, "30.0 to 40.0")
     assert {done.run.chosen["learning-rate"] for done in result.best} == {0.1}
     assert (len(result.best), len(result.done)) == (3, 4)
 

@@ -80,7 +80,7 @@ def test_images_of_the_hub_are_the_same_data(folder, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", hub.__getitem__)
     data = CIFAR10.load(DataOptions("hub"))
     assert data.fingerprint == local.fingerprint
-    assert data.description == "CIFAR-10 from the hub, uoft-cs/cifar10"
+    assert data.description == "CIFAR-10 from the hub"
 
 
 @pytest.mark.parametrize(

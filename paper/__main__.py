@@ -58,7 +58,7 @@ def report(
         Path, typer.Option(exists=True, file_okay=False, help="the folder of experiments")
     ] = Path("paper/experiments"),
     results: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, help="the folder of their results")
+        Path, typer.Option(file_okay=False, help="the folder of their results")
     ] = Path("results"),
     title: Annotated[
         str, typer.Option(help="the page's title, without the text about the papers")

@@ -50,7 +50,7 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
     if not files:
         fix = "has no experiments; give a folder with TOML files"
         raise ConfigError("experiments", str(experiments), fix)
-    (results / "plots").mkdir(exist_ok=True)
+    (results / "plots").mkdir(parents=True, exist_ok=True)
     found = read_all(results / RECORDS)
     # Those next to a paper's numbers first.
     loaded = sorted(map(load, files), key=lambda one: not any(row.paper for row in one.rows))

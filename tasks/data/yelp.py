@@ -24,7 +24,8 @@ def read(paths: list[Path]) -> Splits:
     Raises:
         DataError: The file is corrupt or truncated.
     """
-    with reading(paths[0]), paths[0].open(encoding="utf-8", newline="") as file:
+    fix = f"give {YELP.files}"
+    with reading(paths[0], fix), paths[0].open(encoding="utf-8", newline="") as file:
         reviews = list(csv.DictReader(file, strict=True))
         stars = np.array([int(review["stars"]) for review in reviews], dtype=np.int64) - 1
         texts = [review["text"] for review in reviews]

@@ -37,7 +37,7 @@ def test_words_are_numbered_by_frequency_in_training_reviews(tmp_path):
         ("", "cannot be loaded"),
         ("stars,text\n", "cannot be loaded"),
         ("stars,text\n5,fine\n", "targets are .* for 0 inputs"),
-        ("text\nfine\n", "KeyError: 'stars'"),
+        ("text\nfine\n", "KeyError: 'stars'.*with the columns stars and text"),
         ("stars,text\n6,fine\n" * 5, "cannot be loaded"),
         ("stars,text\nfive,fine\n", "cannot be loaded"),
         ("stars,text\n5,fine\n4\n", "cannot be loaded"),

@@ -27,6 +27,8 @@ def read(paths: list[Path]) -> Splits:
     fix = f"give {YELP.files}"
     with reading(paths[0], fix), paths[0].open(encoding="utf-8", newline="") as file:
         reviews = list(csv.DictReader(file, strict=True))
+        if any(None in review for review in reviews):
+            raise ValueError("a review is not in quotes")
         stars = np.array([int(review["stars"]) for review in reviews], dtype=np.int64) - 1
         texts = [review["text"] for review in reviews]
         held_out = np.arange(len(reviews)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1

@@ -41,6 +41,7 @@ def test_words_are_numbered_by_frequency_in_training_reviews(tmp_path):
         ("stars,text\n6,fine\n" * 5, "cannot be loaded"),
         ("stars,text\nfive,fine\n", "cannot be loaded"),
         ("stars,text\n5,fine\n4\n", "cannot be loaded"),
+        ("stars,text\n5,good, bad and ugly\n", "a review is not in quotes"),
         ('stars,text\n5,"fine\n', "unexpected end of data"),
     ],
 )

@@ -1,14 +1,7 @@
-from pathlib import Path
-
 import pytest
 
 from paper.cell_text import spread
-from paper.experiments import load
-from paper.records import by_run, read_all
-from paper.tables import fill
 from tests.support.made_up_results import MadeUpResults
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_rounds_speedup_and_difference_match_values_computed_by_hand(results):
@@ -55,13 +48,3 @@ def test_column_counts_only_the_rounds_within_its_limit(tmp_path):
     )
     results.add(0, 0, {0: 0.1, 10: 0.6, 20: 0.7, 30: 0.9})
     assert [results.table()[0][column].value for column in (0, 1)] == [0.9, 0.7]
-
-
-def test_each_record_of_the_project_is_in_a_table_of_an_experiment():
-    stored = read_all(ROOT / "results" / "records")
-    shown = set()
-    for path in (ROOT / "paper" / "experiments").glob("*.toml"):
-        loaded = load(path)
-        table = fill(loaded, by_run(stored, loaded.data))
-        shown |= {done.path for row in table for result in row for done in result.done}
-    assert [one.path for one in stored if one.path not in shown] == []

@@ -105,7 +105,7 @@ class TrainingConfig(BaseModel):
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
             "auto",
-            description="mirror, hub, embedded, or auto: cache, system package, mirror, embedded",
+            description="mirror, hub, embedded, or auto: cache, mirror, embedded",
         )
     )
     data_dir: Annotated[str, Effect.NONE] = Field(

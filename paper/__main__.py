@@ -20,21 +20,22 @@ app = typer.Typer(
 
 @app.command()
 def sweep(
-    experiment: Annotated[Path, typer.Argument(help="the experiment's TOML file")],
+    experiment: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="the experiment's TOML file")
+    ],
     *,
     results: Annotated[
-        Path, typer.Option(help="the folder of results; records go there")
+        Path, typer.Option(file_okay=False, help="the folder of results; records go there")
     ] = Path("results"),
     data_dir: Annotated[
-        str, typer.Option(help="a directory with the data set's canonical files")
-    ] = "",
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="a directory with the data set's canonical files"
+        ),
+    ] = None,
     jobs: Annotated[
         int, typer.Option(min=0, help="runs at a time; 0 means one per CPU core")
     ] = 0,
-    budget_minutes: Annotated[
-        float | None,
-        typer.Option(min=0, help="when to stop; interrupted runs continue the next time"),
-    ] = None,
 ) -> None:  # fmt: skip
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
     from paper.experiments import load
@@ -46,25 +47,19 @@ def sweep(
     cores = os.cpu_count() or 1
     jobs = jobs or cores
     workers = max(cores // jobs, 1)
-    budget = None if budget_minutes is None else 60 * budget_minutes
     with shared_ray(jobs * workers) as ray_address:
-        launch = launcher(data_dir, workers, ray_address)
-        run_missing(loaded, results, launch, jobs, budget)
+        run_missing(loaded, results, launcher(data_dir, workers, ray_address), jobs)
 
 
 @app.command()
 def report(
     *,
     experiments: Annotated[
-        Path, typer.Option(help="the folder of experiments")
+        Path, typer.Option(exists=True, file_okay=False, help="the folder of experiments")
     ] = Path("paper/experiments"),
-    results: Annotated[Path, typer.Option(help="the folder of their results")] = Path("results"),
-    output: Annotated[
-        Path | None, typer.Option(help="the HTML file; else report.html in results")
-    ] = None,
-    data_dir: Annotated[
-        str, typer.Option(help="MNIST's canonical files, for pictures of partitions")
-    ] = "",
+    results: Annotated[
+        Path, typer.Option(file_okay=False, help="the folder of their results")
+    ] = Path("results"),
     title: Annotated[
         str, typer.Option(help="the page's title, without the text about the papers")
     ] = "",
@@ -72,9 +67,7 @@ def report(
     """Write the page that shows all results next to the papers' numbers, and its pictures."""
     from paper.report import write_report
 
-    output = output or results / "report.html"
-    write_report(experiments, results, output, data_dir, title)
-    typer.echo(f"report: {output}")
+    typer.echo(f"report: {write_report(experiments, results, title)}")
 
 
 if __name__ == "__main__":

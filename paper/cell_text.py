@@ -1,7 +1,7 @@
 """The numbers of a table as text."""
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 from paper.experiments import Cell, Entry, Experiment, Measure, Run
 from paper.records import command_line
@@ -15,52 +15,27 @@ MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One cell as text.
+def show(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """Return a cell as text; what there is not is empty.
 
-    Attributes:
-        ours: Our number, or why there is none.
-        state: "measured", "missed" or "absent".
-        notes: What has to be said of it.
-        link: The anchor of its run, empty where there is none.
-        title: Its command, or that it was not run and how long it would take.
-        speedup: Ours, like "3.6x" or "> 3.6x"; empty where there is none. So are the others.
-        paper: The paper's number.
-        paper_speedup: Its speed-up.
-        others: Other people's number.
-        difference: Of ours from the paper's.
+    "state" is "measured", "missed" or "absent"; "notes" is what has to be said of it; "link" the
+    anchor of its run; "title" its command, or that it was not run and how long it would take.
     """
-
-    ours: str
-    state: str
-    notes: list[str]
-    link: str
-    title: str
-    speedup: str
-    paper: str
-    paper_speedup: str
-    others: str
-    difference: str
-
-
-def show(experiment: Experiment, result: Result) -> Shown:
-    """Return a cell as text."""
     kind = experiment.measure
     first = result.best[0] if result.best else None
     ours, state = _ours(result, kind)
-    return Shown(
-        ours,
-        state,
-        _notes(result, kind) if first else [],
-        _anchor(experiment, first.run) if first else "",
-        first.record.command if first else _why_not_run(result.cell),
-        times(result.speedup) or _more_than(result.speedup_above),
-        entry(result.paper, kind),
-        times(result.paper_speedup),
-        entry(result.others, kind),
-        _signed(result.difference, kind),
-    )
+    return {
+        "ours": ours,
+        "state": state,
+        "notes": _notes(result, kind) if first else [],
+        "link": _anchor(experiment, first.run) if first else "",
+        "title": first.record.command if first else _why_not_run(result.cell),
+        "speedup": times(result.speedup) or _more_than(result.speedup_above),
+        "paper": entry(result.paper, kind),
+        "paper_speedup": times(result.paper_speedup),
+        "others": entry(result.others, kind),
+        "difference": _signed(result.difference, kind),
+    }
 
 
 def _ours(result: Result, kind: Measure) -> tuple[str, str]:
@@ -87,14 +62,26 @@ def _notes(result: Result, kind: Measure) -> list[str]:
         notes.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         notes.append("diverged later")
-    if len(records) > 1 and result.low is not None and result.high is not None:
-        reached = sum(one.value is not None for one in result.best)
-        of = "" if reached == len(records) else f" of {len(records)}"
-        spread = f"{number(result.low, kind)} to {number(result.high, kind)}"
-        notes.append(f"{reached}{of} seeds: {spread}")
+    if len(records) > 1 and result.value is not None:
+        notes.append(f"{seeds(result)}: {spread(result, kind)}")
     if len(result.done) < len(result.cell.runs):
         notes.append(f"{len(result.done)} of {len(result.cell.runs)} runs")
     return [note for note in notes if note]
+
+
+def seeds(result: Result) -> str:
+    """Return how many seeds reached the target, and of how many."""
+    total = len(result.best)
+    reached = sum(one.value is not None for one in result.best)
+    if total == reached == 1:
+        return "one seed"
+    return f"{reached} seeds" if reached == total else f"{reached} of {total} seeds"
+
+
+def spread(result: Result, kind: Measure) -> str:
+    """Return how far the seeds lie apart."""
+    values = [one.value for one in result.best if one.value is not None]
+    return f"{number(min(values), kind)} to {number(max(values), kind)}"
 
 
 def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None) -> dict[str, str]:
@@ -171,9 +158,5 @@ def _anchor(experiment: Experiment, run: Run) -> str:
 
 def _setting(run: Run) -> str:
     return ", ".join(
-        f"{_symbol(key)} = {value}" for key, value in run.chosen.items() if key != "seed"
+        f"{SYMBOLS.get(key, key)} = {value}" for key, value in run.chosen.items() if key != "seed"
     )
-
-
-def _symbol(key: str) -> str:
-    return SYMBOLS.get(key, key)

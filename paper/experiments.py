@@ -33,7 +33,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedavg_app.config import (
     CentralConfig,
@@ -51,15 +51,7 @@ MAX_SLUG = 220
 Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target"]
 
 
-def _check_grids(keys: dict[str, Any]) -> dict[str, Any]:
-    empty = [key for key, value in keys.items() if value == []]
-    if empty:
-        raise ValueError(f"{empty[0]} has no values; give one, or a list of some")
-    return keys
-
-
-# Of the run config, by kebab-case key; a list is a grid.
-Keys = Annotated[dict[str, Any], AfterValidator(_check_grids)]
+Keys = dict[str, Any]  # of the run config, by kebab-case key; a list is a grid
 
 
 class _Part(BaseModel):
@@ -158,37 +150,29 @@ class Experiment(_Part):
             ConfigError: A run has an unknown key or a value out of its range.
         """
         varying = self._varying()
-        problems: list[str] = []
-        cells = [
+        return [
             [
-                Cell(row, column, tuple(self._runs(row, column, varying, problems)), hours)
+                Cell(row, column, tuple(self._runs(row, column, varying)), hours)
                 for column, hours in zip(
                     self.columns, row.hours or [0.0] * len(self.columns), strict=True
                 )
             ]
             for row in self.rows
         ]
-        if problems:
-            raise ConfigError("experiment", self.name, "; ".join(dict.fromkeys(problems)))
-        return cells
 
-    def _runs(
-        self, row: Row, column: Column, varying: set[str], problems: list[str]
-    ) -> Iterator[Run]:
-        """Yield the runs of a cell; what cannot be used is added to ``problems``."""
+    def _runs(self, row: Row, column: Column, varying: set[str]) -> Iterator[Run]:
         keys = self._keys(row, column)
         grid = {key: values for key, values in keys.items() if isinstance(values, list)}
         for places in product(*(range(len(values)) for values in grid.values())):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
             values = {**keys, **chosen}
             try:
-                if row.central:
-                    config: TrainingConfig = parse_central(values)
-                else:
-                    config = with_clients(parse_config(values))
+                config: TrainingConfig = (
+                    parse_central(values) if row.central else with_clients(parse_config(values))
+                )
             except ConfigError as error:
-                problems.append(f"{row.name}, {column.name}: {error}")
-                continue
+                cell = f"{row.name}, {column.name}"
+                raise ConfigError("experiment", self.name, f"{cell}: {error}") from error
             slug = _slug({key: value for key, value in values.items() if key in varying})
             yield Run(config, chosen, sum(places), slug)
 
@@ -214,23 +198,15 @@ def load(path: Path) -> Experiment:
     """Return the experiment in a file; its name is the file's.
 
     Raises:
-        ConfigError: It cannot be read, or is not such a table.
+        ConfigError: It is not such a table.
     """
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
         return Experiment.model_validate({**content, "name": path.stem})
-    except OSError as error:
-        fix = f"cannot be read ({error.strerror}); give a TOML file as those in paper/experiments/"
-        raise ConfigError("experiment", str(path), fix) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
     except ValidationError as error:
-        problems = []
-        for one in error.errors():
-            place = ".".join(str(part) for part in one["loc"])
-            text = one["msg"].removeprefix("Value error, ")
-            problems.append(f"{place}: {text}" if place else text)
+        problems = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError("experiment", str(path), "; ".join(problems)) from error
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
 from fedavg_app.config import RunConfig, TrainingConfig
 from paper.experiments import Experiment, Measure
-from paper.records import Record
+from paper.records import Record, parse
 from paper.tables import Result, megabytes, record_curve
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
@@ -156,7 +156,7 @@ def _places(record: Record, against: Against, kind: Measure) -> Sequence[float]:
     """Return where on the axis each test of the global model is."""
     if against == "bytes":
         return megabytes(record, kind)
-    steps = _local_steps(record.parsed()) if against == "iterations" else 1
+    steps = _local_steps(parse(record.config)) if against == "iterations" else 1
     return [steps * number for number in record.history.round]
 
 

@@ -83,19 +83,11 @@ class Record(BaseModel):
     summary: dict[str, Any]
     history: History
 
-    def parsed(self) -> TrainingConfig:
-        """Return the config as it is checked today: new keys take their defaults.
-
-        Raises:
-            ConfigError: It is no longer a config.
-        """
-        return _parse(self.config)
-
     @property
     def identity(self) -> Identity:
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
-        return identity(_parse({**self.config, "learning-rate": rate}))
+        return identity(parse({**self.config, "learning-rate": rate}))
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ def command_line(config: TrainingConfig) -> str:
     """Return the command for this config, as a person would type it."""
     words = " ".join(
         word if word.startswith("--") else _quote(word)
-        for word in arguments(config, _without_effect(config))
+        for word in arguments(config, fields_with(type(config), Effect.NONE))
     )
     return f"python simulation.py {words}"
 
@@ -142,34 +134,28 @@ def arguments(config: TrainingConfig, without: Iterable[str] = ()) -> list[str]:
 
 
 def read_run(folder: Path) -> Record | None:
-    """Return the record of the run that left this folder; None where it did not come to its end.
-
-    Raises:
-        ConfigError: Its files are damaged.
-    """
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        status = summary.pop("status")
-        if status not in STATUSES:
-            return None
-        config = _parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-        ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
-        return Record(
-            status=status,
-            command=command_line(config),
-            config=_settings(config),
-            date=f"{ended:%Y-%m-%d}",
-            data=_without_path(summary.pop("data"), config.data_dir),
-            fingerprint=summary.pop("data-fingerprint"),
-            versions=summary.pop("versions"),
-            summary=summary,
-            history=condense(map(json.loads, lines)),
-        )
-    except FileNotFoundError:
+    """Return the record of the run that left this folder; None where it did not come to its end."""
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    status = summary.pop("status")
+    if status not in STATUSES:
         return None
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError("run", str(folder), f"is not a run's folder ({error})") from error
+    config = parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
+    data = summary.pop("data")
+    if config.data_dir:  # without this machine's path to them
+        data = data.replace(str(Path(config.data_dir).expanduser()), "data-dir")
+    return Record(
+        status=status,
+        command=command_line(config),
+        config=_settings(config),
+        date=f"{ended:%Y-%m-%d}",
+        data=data,
+        fingerprint=summary.pop("data-fingerprint"),
+        versions=summary.pop("versions"),
+        summary=summary,
+        history=condense(map(json.loads, lines)),
+    )
 
 
 def condense(lines: Iterable[Mapping[str, Any]]) -> History:
@@ -180,20 +166,16 @@ def condense(lines: Iterable[Mapping[str, Any]]) -> History:
         rejected += len(line["rejected"])
         if line["accuracy"] is None:
             continue
-        row = {
-            "round": line["round"],
-            "accuracy": round(line["accuracy"], 6),
-            "train_loss": _rounded(line["train_loss"]),
-            "test_loss": _rounded(line["test_loss"]),
-            "bytes_up": int(line["total"]["bytes_up"]),
-            "bytes_down": int(line["total"]["bytes_down"]),
-            "rejected": rejected,
-        }
-        for name, value in row.items():
-            table[name].append(value)
+        table["round"].append(line["round"])
+        table["accuracy"].append(round(line["accuracy"], 6))
+        table["train_loss"].append(_rounded(line["train_loss"]))
+        table["test_loss"].append(_rounded(line["test_loss"]))
+        table["bytes_up"].append(int(line["total"]["bytes_up"]))
+        table["bytes_down"].append(int(line["total"]["bytes_down"]))
+        table["rejected"].append(rejected)
         rejected = 0
-    optional = {name: values for name, values in table.items() if any(values)}
-    return History(**{"round": table["round"], "accuracy": table["accuracy"], **optional})
+    always = ("round", "accuracy")
+    return History(**{key: values for key, values in table.items() if key in always or any(values)})
 
 
 def write(record: Record, path: Path) -> None:
@@ -248,26 +230,21 @@ def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored |
     return None
 
 
-def _without_effect(config: TrainingConfig) -> set[str]:
-    """Return the fields that say where and how the run was done, not what it gives."""
-    return fields_with(type(config), Effect.NONE)
-
-
 def _settings(config: TrainingConfig) -> dict[str, Any]:
     """Return the keys that change the run's result."""
-    return config.model_dump(by_alias=True, exclude=_without_effect(config))
+    without_effect = fields_with(type(config), Effect.NONE)
+    return config.model_dump(by_alias=True, exclude=without_effect)
 
 
-def _parse(values: Mapping[str, Any]) -> TrainingConfig:
+def parse(values: Mapping[str, Any]) -> TrainingConfig:
+    """Return a record's config as it is checked today: new keys take their defaults.
+
+    Raises:
+        ConfigError: It is no longer a config.
+    """
     if "strategy" not in values:
         return parse_central(values)
     return with_clients(parse_config(values))
-
-
-def _without_path(description: str, directory: str) -> str:
-    """Return where data were from, without this machine's path to them."""
-    path = str(Path(directory).expanduser())
-    return description.replace(path, "data-dir") if directory else description
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,23 +1,19 @@
 """The page that shows what all experiments gave, next to the papers: one file, nothing outside."""
 
 import base64
+import json
 import os
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedavg_app.cli.distribution_report import draw
-from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.data_distribution import data_distribution
-from fedavg_app.server.run_components import load_task
 from paper.cell_text import duration, show, show_run
 from paper.experiments import Experiment, load
-from paper.figures import read_figures
-from paper.headlines import HEADLINES, headlines, read_claims
+from paper.headlines import HEADLINES, headlines
 from paper.learning_curves import axes_of, draw_curves
 from paper.records import RECORDS, Record, Stored, by_run, read_all
 from paper.tables import Result, fill
@@ -35,70 +31,45 @@ WHAT = {
     "upload-to-target": "megabytes that one participant sends until the target",
     "traffic-to-target": "megabytes that one participant sends and is sent until the target",
 }
-# Partitions that the page shows: 100 clients of MNIST, as in both papers.
-PARTITIONS = (("iid", ""), ("shards", ""), ("classes", "classes-per-client = 2"),
-              ("dirichlet", "alpha = 0.5"))  # fmt: skip
 
 
-def write_report(
-    experiments: Path, results: Path, output: Path, data_dir: str = "", title: str = ""
-) -> None:
-    """Write the page, and its pictures once more as files in results/plots/.
+def write_report(experiments: Path, results: Path, title: str = "") -> Path:
+    """Write the page, and its curves once more as files in results/plots/; return its path.
 
     The same records give the same page.
 
     Args:
         experiments: The folder of experiments.
         results: The folder of results; the records are in its records/<experiment>/.
-        output: The HTML file.
-        data_dir: A directory with MNIST's files for the pictures of partitions; empty takes what
-            can be had.
         title: The page's title; empty for that of the papers, with a text about them.
 
     Raises:
-        ConfigError: An experiment or a record cannot be read, or the page cannot be written.
-        DataError: There is no MNIST in that directory.
+        ConfigError: An experiment or a record cannot be read.
     """
     files = sorted(experiments.glob("*.toml"))
     if not files:
         fix = "has no experiments; give a folder with TOML files"
         raise ConfigError("experiments", str(experiments), fix)
-    plots = results / "plots"
-    try:
-        plots.mkdir(parents=True, exist_ok=True)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        found = read_all(results / RECORDS)
-        loaded = [load(path) for path in files]
-        # Those next to a paper's numbers first.
-        loaded.sort(key=lambda one: not any(row.paper for row in one.rows))
-        sections = [_section(one, found, results, output.parent) for one in loaded]
-        tables = {
-            one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections
-        }
-        page = _template().render(
-            title=title,
-            marks=MARKS,
-            headlines=headlines(read_claims(results / HEADLINES), tables),
-            sections=sections,
-            figures=[
-                {
-                    **figure.model_dump(),
-                    "id": path.stem,
-                    "link": _link(path, output.parent),
-                    "src": _inline(path.with_suffix(".png")),
-                }
-                for path, figure in read_figures(results).items()
-            ],
-            partitions=_draw_partitions(plots, data_dir),
-            # A run may belong to several experiments.
-            time=duration(sum(ChainMap(*(one["hours"] for one in sections)).values())),
-            **_origins([record for section in sections for record in section["records"]]),
-        )
-        with replacing(output) as temporary:
-            temporary.write_text(page, encoding="utf-8")
-    except OSError as error:
-        fix = f"cannot write it ({error.strerror}); give a writable place"
-        raise ConfigError("output", str(output), fix) from error
+    (results / "plots").mkdir(parents=True, exist_ok=True)
+    found = read_all(results / RECORDS)
+    # Those next to a paper's numbers first.
+    loaded = sorted(map(load, files), key=lambda one: not any(row.paper for row in one.rows))
+    sections = [_section(one, found, results) for one in loaded]
+    tables = {one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections}
+    page = _template().render(
+        title=title,
+        marks=MARKS,
+        headlines=headlines(results / HEADLINES, tables),
+        sections=sections,
+        figures=list(_figures(results)),
+        # A run may belong to several experiments.
+        time=duration(sum(ChainMap(*(one["hours"] for one in sections)).values())),
+        **_origins([record for section in sections for record in section["records"]]),
+    )
+    output = results / "report.html"
+    with replacing(output) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return output
 
 
 def _template() -> Any:
@@ -112,9 +83,7 @@ def _template() -> Any:
     return environment.get_template("report.html")
 
 
-def _section(
-    experiment: Experiment, found: Sequence[Stored], results: Path, base: Path
-) -> dict[str, Any]:
+def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> dict[str, Any]:
     """Return what the template shows of one experiment."""
     table = fill(experiment, by_run(found, experiment.data))
     flat = [result for row in table for result in row]
@@ -136,7 +105,7 @@ def _section(
         "pictures": pictures,
         "runs": [
             show_run(experiment, result, run, done.get(config))
-            | {"link": _link(done[config].path, base) if config in done else ""}
+            | {"link": _link(done[config].path, results) if config in done else ""}
             for config, (result, run) in runs.items()
         ],
         "done": len(done),
@@ -185,21 +154,24 @@ def _inline(path: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def _draw_partitions(plots: Path, data_dir: str) -> list[dict[str, str]]:
-    """Draw the partitions; return what the template shows."""
-    base = with_clients(RunConfig(task="mnist-2nn", data_dir=data_dir))
-    data = load_task(base).dataset(base.data_options)
-    pictures = []
-    for scheme, arguments in PARTITIONS:
-        config = base.model_copy(update={"partition": scheme, "partition_args": arguments})
-        distribution = data_distribution(data, config)
-        name = f"{scheme} ({arguments})" if arguments else scheme
-        path = plots / f"partition-{scheme}.png"
-        title = f"{distribution.total:,} examples on {base.num_clients} clients: {name}"
-        draw(distribution, title, path)
-        text = f"Partition {name}: examples of each client, and the classes they are of"
-        pictures.append({"src": _inline(path), "alt": text})
-    return pictures
+def _figures(results: Path) -> Iterator[dict[str, Any]]:
+    """Yield the recorded figures that no table of runs gives, as the template shows them.
+
+    Each is a file figures/<name>.json with title, source, what was found in words, and its pictures
+    with texts about them.
+    """
+    for path in sorted((results / "figures").glob("*.json")):
+        figure = json.loads(path.read_text(encoding="utf-8"))
+        yield {
+            "id": path.stem,
+            "link": _link(path, results),
+            "data": None,
+            **figure,
+            "pictures": [
+                {"src": _inline(path.parent / name), "alt": text}
+                for name, text in figure["pictures"].items()
+            ],
+        }
 
 
 def _origins(records: Sequence[Record]) -> dict[str, Any]:

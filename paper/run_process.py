@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,24 +29,14 @@ GRACE_SECONDS = 15.0
 CHECKPOINTS = 100
 
 
-def launcher(
-    data_dir: str, num_workers: int, ray_address: Callable[[], str] = lambda: ""
-) -> Launch:
+def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], str]) -> Launch:
     """Return what starts `simulation.py` on a run, in a process group of its own.
 
     Args:
-        data_dir: The directory of the data set's files; empty leaves that to the experiment.
+        data_dir: The directory of the data set's files; None leaves that to the experiment.
         num_workers: Ray actors of a federated run.
         ray_address: Returns the Ray cluster that it joins; empty lets it start its own.
-
-    Raises:
-        ConfigError: There is no such directory.
     """
-    if data_dir and not Path(data_dir).expanduser().is_dir():
-        # All runs would fail, each after its start.
-        raise ConfigError(
-            "data-dir", data_dir, "is not a directory; give one with the data's files"
-        )
 
     def launch(
         config: TrainingConfig, folder: Path, resumable: Path | None
@@ -99,9 +88,6 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM only after the block, so that a process it starts is known."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -133,7 +119,6 @@ class RunProcess:
         self.name = ", ".join([cell.name, *(f"{key} {value}" for key, value in run.chosen.items())])
         self._folder = folder / run.slug
         self._started = time.monotonic()
-        self.seconds = 0.0
         resumable = self._resumable()
         if resumable is None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -144,17 +129,15 @@ class RunProcess:
         """Return the folder of this run if it has a checkpoint."""
         for path in self._folder.glob("*/"):
             with suppress(ConfigError):
-                if has_checkpoint(path) and self._is_of(saved_config(str(path))):
+                found = identity(saved_config(str(path))) if has_checkpoint(path) else None
+                if found == identity(self.run.config):
                     return path
         return None
 
-    def _is_of(self, config: TrainingConfig) -> bool:
-        return identity(config) == identity(self.run.config)
-
-    def ended(self) -> bool:
-        """Return whether the process has ended."""
-        self.seconds = time.monotonic() - self._started
-        return self.process.poll() is not None
+    @property
+    def seconds(self) -> float:
+        """How long it has gone on."""
+        return time.monotonic() - self._started
 
     def record(self) -> Record | None:
         """Return what the run left; None if it failed."""
@@ -167,14 +150,10 @@ class RunProcess:
         found = [line.strip() for line in lines if line.strip()]
         return found[-1] if found else f"exit status {self.process.returncode}"
 
-    def delete(self) -> None:
+    def delete(self, *, unless_resumable: bool = False) -> None:
         """Delete the run's folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def keep_if_resumable(self) -> None:
-        """Delete the run's folder unless the run can be resumed."""
-        if self._resumable() is None:
-            self.delete()
+        if not (unless_resumable and self._resumable()):
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def terminate(running: Sequence[RunProcess]) -> None:
@@ -192,4 +171,4 @@ def terminate(running: Sequence[RunProcess]) -> None:
                 with suppress(ProcessLookupError):
                     os.killpg(run.process.pid, signal.SIGKILL)
                 run.process.wait()
-                run.keep_if_resumable()
+                run.delete(unless_resumable=True)

@@ -12,7 +12,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
-from paper.records import Identity, Record, Stored, find
+from paper.records import Identity, Record, Stored, find, parse
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,6 @@ class Result:
         done: All its runs that have a record.
         best: Of these, those with the best of its grid: they differ in the seed only.
         value: Their mean, of those that reached the target; None where none did.
-        low: The least of them.
-        high: The greatest.
         speedup: The column's first value by this one; None where there is none, or none asked for.
         speedup_above: Where the column's first did not arrive: what it had spent by its end, by
             this value.
@@ -63,8 +61,6 @@ class Result:
     done: tuple[Done, ...]
     best: tuple[Done, ...]
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
     speedup: float | None = None
     speedup_above: float | None = None
     paper: Entry | None = None
@@ -119,8 +115,6 @@ def _result(
         done,
         best,
         value,
-        low=min(values, default=None),
-        high=max(values, default=None),
         speedup=_ratio(first.value if first else value, value) if wanted else None,
         speedup_above=_ratio(_spent(first, experiment.measure), value) if wanted else None,
         paper=paper,
@@ -165,7 +159,7 @@ def megabytes(record: Record, kind: Measure) -> list[float]:
     takes part in every round has sent. For "traffic-to-target" it includes what participants have
     been sent on average, which is more for those that have missed rounds.
     """
-    config, history = record.parsed(), record.history
+    config, history = parse(record.config), record.history
     if not isinstance(config, RunConfig) or not history.bytes_up:
         return [0.0] * len(history.round)
     participants = cohort_size(config.fraction_train, config.num_clients)

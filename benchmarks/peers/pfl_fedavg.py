@@ -45,8 +45,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.data import idx
-from tasks.data.dataset import Split
+from tasks.data.dataset import DataOptions, Split
 from tasks.mnist import MNIST_2NN, MNIST_CNN, MNIST_LOGISTIC
 from tasks.training.random_streams import derive_seed, numpy_generator
 
@@ -145,7 +144,8 @@ def train_and_test(args: argparse.Namespace) -> float:
     np.random.seed(args.seed)  # noqa: NPY002 - pfl draws its own seeds from this generator
     torch.manual_seed(derive_seed(args.seed, "batches", pytorch_ops.distributed.global_rank))
     task = TASKS[args.model]
-    train, test = (tensors_of(task, split) for split in idx.read(idx.find(args.data_dir)))
+    data = task.dataset(DataOptions(directory=args.data_dir))
+    train, test = tensors_of(task, data.train), tensors_of(task, data.test)
     classifier = Classifier(task, args.seed)
     central = torch.optim.SGD(classifier.parameters(), lr=1.0)
     model = PyTorchModel(classifier, functools.partial(torch.optim.SGD, fused=True), central)
@@ -174,7 +174,7 @@ def train_and_test(args: argparse.Namespace) -> float:
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of the IDX files")
+    parser.add_argument("--data-dir", required=True, help="folder of the IDX files")
     parser.add_argument("--model", choices=TASKS, default="mnist-2nn")
     for name, default, text in (
         ("clients", 100, "K"),

@@ -1,9 +1,13 @@
 """Data sets as the rest of the project sees them."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+NO_PREDICTION = -100  # what torch's cross-entropy ignores
 
 
 class DataError(ValueError):
@@ -16,7 +20,7 @@ class DataOptions:
 
     Attributes:
         source: "mirror", "hub", "embedded" or "auto"; "auto" takes the first available of cache,
-            system package, mirror and embedded default.
+            mirror and embedded default.
         directory: A directory with the data set's canonical files; if set, nothing else is used.
         own: The directory holds one device's own examples: it may hold NumPy archives instead of
             the canonical files, and there may be no test examples.
@@ -50,6 +54,9 @@ class Split:
         return len(self.targets)
 
 
+Splits = tuple[Split, Split]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A training and a test set.
@@ -67,3 +74,66 @@ class Dataset:
     options: DataOptions
     description: str
     fingerprint: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the stored examples of a data set look like.
+
+    Attributes:
+        dtype: Of the inputs.
+        shape: Of one input.
+        classes: Targets are below; a negative one is no prediction.
+        predictions: The shape of one example's targets; () for a single one.
+        symbols: Inputs are 0 to below; 0 means that all values of the dtype are inputs.
+    """
+
+    dtype: type[np.generic]
+    shape: tuple[int, ...]
+    classes: int
+    predictions: tuple[int, ...] = ()
+    symbols: int = 0
+
+    def check(self, split: Split) -> Split:
+        """Return the examples, their targets int64, and all negative ones the same.
+
+        Raises:
+            ValueError: They do not fit the schema.
+        """
+        inputs, targets = split.inputs, split.targets
+        if inputs.dtype != self.dtype or inputs.ndim == 0 or inputs.shape[1:] != self.shape:
+            wanted = f"{np.dtype(self.dtype)} (n, {', '.join(map(str, self.shape))})"
+            raise ValueError(f"inputs are {inputs.dtype} {inputs.shape}, not {wanted}")
+        if not np.issubdtype(targets.dtype, np.integer):
+            raise ValueError(f"targets are {targets.dtype}, not integers")
+        if targets.shape != (len(inputs), *self.predictions) or len(inputs) == 0:
+            raise ValueError(f"targets are {targets.shape} for {len(inputs)} inputs")
+        if targets.max() >= self.classes or (not self.predictions and targets.min() < 0):
+            raise ValueError(f"targets must be 0 to {self.classes - 1}")
+        if self.symbols and (inputs.min() < 0 or inputs.max() >= self.symbols):
+            raise ValueError(f"inputs must be 0 to {self.symbols - 1}")
+        found = targets.astype(np.int64)
+        found[found < 0] = NO_PREDICTION
+        if not (found.reshape(len(found), -1) >= 0).any(axis=1).all():
+            raise ValueError("an example has no prediction")
+        return replace(split, targets=found)
+
+
+@contextmanager
+def reading(what: object, fix: str = "fetch it again") -> Iterator[None]:
+    """Turn whatever reading damaged data raises into a `DataError`, in one line.
+
+    Args:
+        what: What is read; the line begins with it.
+        fix: What the user can do.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except ModuleNotFoundError as error:
+        install = "install it with: pip install 'fedavg-app[simulation]'"
+        raise DataError(f"{what}: the package {error.name} is missing; {install}") from error
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DataError(f"{what} cannot be loaded ({reason}); {fix}") from error

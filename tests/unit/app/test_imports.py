@@ -43,7 +43,7 @@ print(*sys.modules)
 """
 # What parses, splits, downloads or draws, none of which is to be done for data in the cache.
 HEAVY = {
-    "datasets", "flwr_datasets", "matplotlib", "mlxtend", "pandas", "pooch", "pyarrow", "ray",
+    "datasets", "flwr_datasets", "matplotlib", "mlxtend", "pandas", "pyarrow", "ray",
     "scipy", "sklearn", "tokenizers", "torchvision",
 }  # fmt: skip
 

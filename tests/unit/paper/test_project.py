@@ -1,0 +1,61 @@
+"""The project's own experiments, records and claims."""
+
+from pathlib import Path
+
+import pytest
+
+from paper.cell_text import TIMES
+from paper.experiments import in_order, load
+from paper.headlines import HEADLINES, headlines
+from paper.records import RECORDS, by_run, parse, read_all
+from paper.tables import fill
+
+ROOT = Path(__file__).parents[3]
+EXPERIMENTS = sorted((ROOT / "paper" / "experiments").glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return read_all(ROOT / "results" / RECORDS)
+
+
+@pytest.fixture(scope="module")
+def tables(stored):
+    return {one.name: (one.measure, fill(one, by_run(stored, one.data)))
+            for one in map(load, EXPERIMENTS)}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_each_experiment_is_valid(path):
+    runs = in_order(load(path).cells())
+    # The slug is the record's file name: unique, and short enough for what `replacing` adds.
+    slugs = {run.slug for _, run in runs}
+    assert len(slugs) == len(runs)
+    assert max(map(len, slugs)) <= 230
+
+
+def test_each_record_has_a_valid_config_and_is_in_a_table(stored, tables):
+    assert len(stored) >= 128
+    for one in stored:
+        assert parse(one.record.config).task == one.record.config["task"]
+        assert len(one.record.history.round) == len(one.record.history.accuracy) > 1
+    results = (result for _, table in tables.values() for row in table for result in row)
+    assert {one.path for one in stored} == {done.path for result in results for done in result.done}
+
+
+def test_ten_claims_are_shown_with_the_papers_value_and_ours(tables):
+    shown = headlines(ROOT / "results" / HEADLINES, tables)
+    assert len(shown) == 10
+    assert all(one["paper"] for one in shown)
+
+    def of(one):
+        return tuple(one[key] for key in ("paper", "ours", "mark", "spread"))
+
+    assert of(shown[0]) == ("87", "31.3", "better", "3 seeds: 29.6 to 32.7")
+    speedup = next(one for one in shown
+                   if one["claim"].get("speedup") and "paper" not in one["claim"])  # fmt: skip
+    assert of(speedup) == (
+        f"31.3{TIMES}", f"38.8{TIMES}", "better", "one seed (FedSGD) and 3 seeds",
+    )  # fmt: skip
+    other = next(one for one in shown if "VGG11*" in one["paper"])
+    assert (other["spread"], other["mark"]) == ("3 seeds", "not comparable")

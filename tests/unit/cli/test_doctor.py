@@ -1,4 +1,4 @@
-"""`doctor`, without the start of Ray, which test_simulation has."""
+"""`doctor`, without the start of Ray."""
 
 import sys
 

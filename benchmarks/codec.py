@@ -39,7 +39,7 @@ SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
     "EDEN, 4 bits": ("rotated", {"bits": 4}),
     "DRIVE": ("rotated", {"bits": 1}),
     "signs": ("sign", {}),
-    "PowerSGD, rank 2": ("low-rank", {"rank": 2}),
+    "low rank, r = 2": ("low-rank", {"rank": 2}),
     "random, 1 %": ("random", {"sparsity": 0.01}),
     "top-k, 1 %": ("sparse", {"sparsity": 0.01}),
     "top-k, 1/400": ("sparse", {"sparsity": 1 / 400}),

@@ -15,10 +15,9 @@ from fedavg_app import server_app
 from fedavg_app.config import RunConfig
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from tests.support import data_slices
-from tests.support.in_process import same_model
+from tests.support.in_process import run_here, same_model
 from tests.support.local_grid import LocalGrid
 
 COMBINATIONS = [
@@ -65,7 +64,7 @@ def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, st
         partition="natural" if task.startswith("shakespeare") else "iid",
     )  # fmt: skip
     values = config.model_dump(by_alias=True)
-    expected = server_app.run(PicklingGrid(values, 4), prepare(config), CentralEvaluation)
+    expected = run_here(config, grid_type=PicklingGrid)
     with RayGrid(values, 4, 1) as grid:
         result = server_app.run(grid, prepare(config), grid.evaluation)
 

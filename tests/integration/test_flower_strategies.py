@@ -5,9 +5,7 @@ from flwr.serverapp import strategy as flower
 
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError, NoRepliesError
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +21,7 @@ def train(tmp_path, strategy, arguments="", rounds=1, **changes):
         "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path / "runs"),
         "strategy": strategy, "strategy-args": arguments, **changes,
     }  # fmt: skip
-    config = parse_config(values)
-    prepared = prepare(config)  # without an identity, as before the grid of a run is there
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepared)
+    return run_here(parse_config(values))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from flwr.app import Array
 
 import tasks
 from fedavg_app.config import parse_config
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 
 CLIENTS = 7
 MALICIOUS = 2
@@ -61,8 +59,7 @@ def train(tmp_path, strategy, arguments="", mods="", rounds=1, **changes):
         "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path),
         "strategy": strategy, "strategy-args": arguments, "client-mods": mods, **changes,
     }  # fmt: skip
-    config = parse_config(values)
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepare(config))
+    return run_here(parse_config(values))
 
 
 def replies(server_round):

@@ -63,7 +63,7 @@ docs: .venv-docs/.ready  ## build the documentation's site into site/
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --strict
 	@echo "open site/index.html, or with search: python3 -m http.server --directory site"
 
-bench: $(READY)  ## time the compressors, next to memcpy, zlib and zstd
+bench: $(READY)  ## time the compressors, next to a copy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)
 
 # Its results come line by line; eight minutes are enough on a machine with one GPU.

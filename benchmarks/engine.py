@@ -1,7 +1,7 @@
 """RayGrid next to what a Flower user has otherwise, and to a peer, on the same work in one run.
 
     python -m benchmarks.engine --data-dir /path/to/mnist [--cases logistic cnn] [--repeats 3]
-        [--rounds 5] [--peer .venv-pfl/bin/python] [--out engine.json]
+        [--rounds 5] [--peer .venv-pfl/bin/python]
 
 Each case is one run config. The quickstart (benchmarks/peers/quickstart: an app as in Flower's
 PyTorch quickstart, under `flwr run`, its SuperLink already up) and RayGrid (`simulation.py`) run it
@@ -12,103 +12,82 @@ the processes' memory (shared pages divided among those that share them), and ho
 round without tests its workers were inside clients' handlers, which is training but for the reading
 and writing of arrays.
 
-Linux only: processes are found in /proc by a variable in their environment.
+Processes are found by a variable in their environment.
 """
 
 import argparse
 import json
 import os
 import shlex
-import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.background import repeatedly
-from benchmarks.timing import FOLDER
+from benchmarks.stages import FILE
 from fedavg_app.results.run_folder import HISTORY_FILE
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-# Environment variable by which the processes of a run are found.
+# Environment variable by which the processes of an engine are found.
 MARK = "FEDAVG_APP_BENCHMARK"
 # The first rounds, which are not counted.
 SKIPPED = 2
-SAMPLE_SECONDS = 0.5
 COLUMNS = (
     "", "quickstart", "RayGrid", "ratio", "peer", "untested", "ratio", "efficiency",
     "round 1: quickstart", "RayGrid", "GiB: quickstart", "RayGrid", "peer",
 )  # fmt: skip
-
-Config = Mapping[str, str | int | float]
+QUICKSTART, TESTED, UNTESTED, PEER = "quickstart", "RayGrid", "RayGrid, untested", "peer"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work.
+    """One piece of work for 100 clients.
 
     Attributes:
         title: What it is.
         rounds: How many rounds are run.
-        per_round: How many of the 100 clients take part in each.
+        per_round: How many of the clients take part in each.
         config: Its own keys of the run config.
-        peer: The peer's options for the same work; empty where it cannot do it.
     """
 
     title: str
     rounds: int
     per_round: int
-    config: Config
-    peer: str = ""
+    config: Mapping[str, str | int | float]
 
-    def run_config(self, *, tested: bool) -> Config:
-        """Return the run config, with or without a test after every round."""
-        return {
-            "num-server-rounds": self.rounds, "evaluate-every": 1 if tested else self.rounds,
-            "target-accuracy": 0, "fraction-train": self.per_round / 100, "seed": 1, **self.config,
-        }  # fmt: skip
-
-    def quickstart_config(self) -> Config:
-        """Return the run config of the quickstart."""
+    @property
+    def elsewhere(self) -> dict[str, str | int | float]:
+        """The keys by which the quickstart and the peer know the same work, dense in any case."""
         given = {key: value for key, value in self.config.items() if key != "strategy"}
-        return {
-            "model": given.pop("task"), "num-server-rounds": self.rounds,
-            "fraction-train": self.per_round / 100, **given,
-        }  # fmt: skip
-
-    def peer_options(self) -> list[str]:
-        """Return the peer's command-line options."""
-        common = f"--per-round {self.per_round} --rounds {self.rounds}"
-        return [*self.peer.split(), *common.split()]
+        return {"model": given.pop("task"), **given}
 
 
-LOGISTIC: Config = {
-    "task": "mnist-logistic", "local-steps": 1, "batch-size": 20, "learning-rate": 0.04,
-}  # fmt: skip
-PEER_LOGISTIC = "--model mnist-logistic --local-steps 1 --batch-size 20 --learning-rate 0.04"
-TWO_NN: Config = {"task": "mnist-2nn"}
+LOGISTIC = {"task": "mnist-logistic", "local-steps": 1, "batch-size": 20, "learning-rate": 0.04}
 CASES = {
-    "logistic": Case("logistic, 1 step, 10 of 100", 150, 10, LOGISTIC, PEER_LOGISTIC),
+    "logistic": Case("logistic, 1 step, 10 of 100", 150, 10, LOGISTIC),
     "stc": Case("the same with STC", 150, 10, {"strategy": "stc", **LOGISTIC}),
-    "2nn": Case("2NN, E=1 B=10, 10 of 100", 12, 10, TWO_NN, "--model mnist-2nn"),
-    "2nn-all": Case("2NN, E=1 B=10, 100 of 100", 5, 100, TWO_NN, "--model mnist-2nn"),
-    "cnn": Case("CNN, E=1 B=10, 10 of 100", 5, 10, {"task": "mnist-cnn"}, "--model mnist-cnn"),
+    "2nn": Case("2NN, E=1 B=10, 10 of 100", 12, 10, {"task": "mnist-2nn"}),
+    "2nn-all": Case("2NN, E=1 B=10, 100 of 100", 5, 100, {"task": "mnist-2nn"}),
+    "cnn": Case("CNN, E=1 B=10, 10 of 100", 5, 10, {"task": "mnist-cnn"}),
 }
 
 
 @dataclass
 class Measurements:
-    """What was measured in the runs of one engine."""
+    """What was measured in the runs of one engine: a value a round, and a value or two a run."""
 
     seconds: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
@@ -120,242 +99,145 @@ class Measurements:
         return statistics.median(self.seconds)
 
 
-class Memory:
-    """The memory of all processes with a value of `MARK`.
-
-    Attributes:
-        peak: The most so far, in GiB; pages that several share are divided among them.
-    """
-
-    def __init__(self, mark: str) -> None:
-        self.peak = 0.0
-        self._mark = f"{MARK}={mark}".encode()
-
-    def look(self) -> None:
-        """Take note of it."""
-        total = 0
-        for process in processes(self._mark):
-            try:
-                lines = (process / "smaps_rollup").read_text().splitlines()
-            except OSError:
-                continue
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        self.peak = max(self.peak, total / 2**20)  # kB to GiB
+def processes(mark: str) -> Iterator[psutil.Process]:
+    """Yield the processes with that value of `MARK`."""
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get(MARK) == mark:
+            yield process
 
 
-def processes(mark: bytes) -> Iterator[Path]:
-    """Yield the processes with that in their environment."""
-    for process in Path("/proc").glob("[0-9]*"):
+def memory_gib(mark: str) -> float:
+    """Return their memory; pages that several share are divided among them."""
+    total = 0
+    for process in processes(mark):
         try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                yield process
-        except OSError:
+            total += process.memory_full_info().pss
+        except psutil.Error:  # it has ended
             continue
-
-
-def watch(
-    command: list[str], environment: Mapping[str, str], rounds: Callable[[str], Iterator[float]]
-) -> tuple[list[float], float]:
-    """Run a command that prints or writes its rounds; return their seconds, and round 1's end."""
-    started = time.monotonic()
-    first = 0.0
-    seconds: list[float] = []
-    with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **environment}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        tail: list[str] = []
-        for line in process.stdout:
-            tail = [*tail[-20:], line]
-            for value in rounds(line):
-                first = first or time.monotonic() - started
-                seconds.append(value)
-    if process.returncode or not seconds:
-        raise SystemExit(f"{shlex.join(command)}\n{''.join(tail)}")
-    return seconds, first
+    return total / 2**30
 
 
 class Engines:
-    """Runs cases on the engines; `close` ends Flower's SuperLink.
-
-    An engine is "quickstart", "tested" (RayGrid with a test after every round), "raygrid" (without)
-    or "peer".
-    """
+    """Runs cases on the engines; `close` ends Flower's SuperLink."""
 
     def __init__(self, data_dir: str, peer: str | None, folder: Path) -> None:
         self._data_dir, self._peer, self._folder = data_dir, peer, folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self._flower = {
+        self._environment = {
+            **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "FLWR_HOME": str(folder / "flwr"),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
         }
-        self.run("quickstart", Case("warm-up", 1, 10, LOGISTIC), Measurements())
+        self.run(QUICKSTART, Case("warm-up", 1, 10, LOGISTIC), Measurements())
 
-    def run(self, engine: str, work: Case, measured: Measurements, times: str = "") -> None:
-        """Run the case on an engine and add what it took."""
-        environment = {MARK: f"{engine}-{os.getpid()}", FOLDER: times}
-        memory = Memory(environment[MARK])
-        with repeatedly(memory.look, SAMPLE_SECONDS):
-            if engine == "quickstart":
-                seconds, first = self._run_quickstart(work, environment)
-            elif engine == "peer":
-                command = [
-                    str(self._peer), "-m", "torch.distributed.run", "--standalone",
-                    f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
-                    "--data-dir", self._data_dir, *work.peer_options(),
-                ]  # fmt: skip
-                seconds, first = watch(command, environment, printed_round)
-            else:
-                seconds, first = self._run_raygrid(work, environment, tested=engine == "tested")
+    def run(self, engine: str, work: Case, measured: Measurements, stages: str = "") -> None:
+        """Run the case on an engine and add what it took.
+
+        Args:
+            engine: Which.
+            work: The case.
+            measured: Where it is added.
+            stages: A file for `benchmarks.stages`, if RayGrid's clients are to record theirs.
+        """
+        mark, most = f"{engine}-{os.getpid()}", [0.0]
+        self._environment |= {MARK: mark, FILE: stages}
+        run = {QUICKSTART: self._quickstart, PEER: self._run_peer}.get(engine, self._raygrid)
+        with repeatedly(lambda: most.append(memory_gib(mark)), 0.5):
+            seconds, first = run(work, engine, bool(stages))
         measured.seconds += seconds[SKIPPED:]
         measured.first.append(first)
-        measured.memory.append(memory.peak)
+        measured.memory.append(max(most))
 
-    def _run_quickstart(
-        self, work: Case, environment: Mapping[str, str]
-    ) -> tuple[list[float], float]:
+    def _quickstart(self, work: Case, *_: object) -> tuple[list[float], float]:
         log = self._folder / f"quickstart-{time.monotonic_ns()}"
-        config = {"data-dir": self._data_dir, "log": str(log), **work.quickstart_config()}
+        config = {
+            "data-dir": self._data_dir, "log": str(log), "num-server-rounds": work.rounds,
+            "fraction-train": work.per_round / 100, **work.elsewhere,
+        }  # fmt: skip
         pairs = [f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in config.items()]
-        command = [
+        started = time.time()
+        self._call(
             str(BIN / "flwr"), "run", str(ROOT / "benchmarks" / "peers" / "quickstart"), "--stream",
             "-c", " ".join(pairs),
             "--federation-config", "num-supernodes=100 client-resources-num-cpus=1",
-        ]  # fmt: skip
-        started = time.time()
-        watch(command, {**environment, **self._flower}, lambda line: iter([0.0] if line else []))
+        )  # fmt: skip
         times = [json.loads(line)[0] for line in log.read_text().splitlines()]
         return [after - before for before, after in pairwise(times)], times[1] - started
 
-    def _run_raygrid(
-        self, work: Case, environment: Mapping[str, str], *, tested: bool
-    ) -> tuple[list[float], float]:
+    def _raygrid(self, work: Case, engine: str, staged: bool) -> tuple[list[float], float]:
         runs = Path(tempfile.mkdtemp(dir=self._folder))
         config = {
-            "data-dir": self._data_dir, "run-dir": str(runs), **work.run_config(tested=tested)
+            "data-dir": self._data_dir, "run-dir": str(runs), "num-server-rounds": work.rounds,
+            "evaluate-every": 1 if engine == TESTED else work.rounds, "target-accuracy": 0,
+            "fraction-train": work.per_round / 100, **work.config,
         }  # fmt: skip
-        command = [sys.executable, "simulation.py", "run"]
-        command += [f"--{key}={value}" for key, value in config.items()]
-        if environment[FOLDER]:
-            command.append("--client-mods=benchmarks.timing:record_duration")
-        history = _History(runs)
-        with repeatedly(history.look, 0.02):
-            watch(command, environment, lambda line: iter([0.0] if line else []))
-        return history.seconds(), history.first
+        if staged:
+            config["client-mods"] = "benchmarks.stages:record_stages"
+        started, first = time.monotonic(), list[float]()
+
+        def lines() -> list[str]:
+            found = list(runs.glob(f"*/{HISTORY_FILE}"))
+            return found[0].read_text().splitlines() if found else []
+
+        def look() -> None:
+            if not first and len(lines()) > 1:
+                first.append(time.monotonic() - started)
+
+        with repeatedly(look, 0.02):
+            options = [f"--{key}={value}" for key, value in config.items()]
+            self._call(sys.executable, "simulation.py", "run", *options)
+        return [json.loads(line)["seconds"] for line in lines()[1:]], first[0]
+
+    def _run_peer(self, work: Case, *_: object) -> tuple[list[float], float]:
+        printed = self._call(
+            str(self._peer), "-m", "torch.distributed.run", "--standalone",
+            f"--nproc-per-node={os.cpu_count()}", "-m", "benchmarks.peers.pfl_fedavg",
+            "--data-dir", self._data_dir, f"--per-round={work.per_round}",
+            f"--rounds={work.rounds}", *(f"--{k}={v}" for k, v in work.elsewhere.items()),
+        )  # fmt: skip
+        rounds = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        seconds = [found["seconds"] for found in rounds if "seconds" in found]
+        return seconds, rounds[0]["started"] + seconds[0]
+
+    def _call(self, *command: str) -> str:
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        if done.returncode:
+            raise SystemExit(f"{shlex.join(command)}\n{done.stdout[-2000:]}")
+        return done.stdout
+
+    def efficiency(self, work: Case) -> float:
+        """Return the share of the workers' time in a round that they are in clients' handlers."""
+        file, measured = self._folder / f"stages-{time.monotonic_ns()}", Measurements()
+        self.run(UNTESTED, work, measured, str(file))
+        stages = [json.loads(line) for line in file.read_text().splitlines()]
+        inside = Counter[int]()
+        for found in stages:
+            inside[found["round"]] += found["done"] - found["imported"]
+        # The last round also tests the global model.
+        counted = sum(inside[number] for number in range(SKIPPED + 1, work.rounds))
+        workers = len({found["process"] for found in stages})
+        return counted / (sum(measured.seconds[:-1]) * workers)
 
     def close(self) -> None:
         """End what Flower left running."""
-        for process in processes(f"{MARK}=quickstart-{os.getpid()}".encode()):
-            os.kill(int(process.name), signal.SIGTERM)
+        for process in processes(f"{QUICKSTART}-{os.getpid()}"):
+            process.terminate()
 
 
-class _History:
-    """The history that a run writes into a folder of its own."""
-
-    def __init__(self, runs: Path) -> None:
-        self.first = 0.0
-        self._runs, self._started = runs, time.monotonic()
-
-    def look(self) -> None:
-        """Note when round 1 is there."""
-        if not self.first and len(self._lines()) > 1:
-            self.first = time.monotonic() - self._started
-
-    def seconds(self) -> list[float]:
-        """Return the seconds of all rounds from 1 on."""
-        return [json.loads(line)["seconds"] for line in self._lines()[1:]]
-
-    def _lines(self) -> list[str]:
-        found = list(self._runs.glob(f"*/{HISTORY_FILE}"))
-        return found[0].read_text().splitlines() if found else []
-
-
-def printed_round(line: str) -> Iterator[float]:
-    """Yield the seconds of the round that a peer has printed."""
-    if line.startswith("{") and "seconds" in (record := json.loads(line)):
-        yield record["seconds"]
-
-
-def efficiency(engines: Engines, work: Case, folder: Path) -> float:
-    """Return the share of the workers' time in a round that they are inside clients' handlers."""
-    times = folder / f"times-{time.monotonic_ns()}"
-    times.mkdir()
-    measured = Measurements()
-    engines.run("raygrid", work, measured, str(times))
-    lines = [line for file in times.iterdir() for line in file.read_text().splitlines()]
-    by_round: dict[int, float] = {}
-    for line in lines:
-        server_round, seconds = line.split()
-        by_round[int(server_round)] = by_round.get(int(server_round), 0.0) + float(seconds)
-    # The last round also tests the global model.
-    last = max(by_round)
-    inside = sum(value for number, value in by_round.items() if SKIPPED < number < last)
-    return inside / (sum(measured.seconds[:-1]) * len(list(times.iterdir())))
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument(
-        "--rounds", type=int, default=0, help="in place of the cases' own; at least 4"
-    )
-    parser.add_argument("--peer", help="the Python of an environment with pfl")
-    parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
-    chosen = parser.parse_args()
-    console = Console(width=140)
-    table = Table(title="seconds a round")
-    for column in COLUMNS:
-        table.add_column(column)
-    figures = {}
-    with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as name:
-        engines = Engines(str(Path(chosen.data_dir).resolve()), chosen.peer, Path(name))
-        try:
-            for key in chosen.cases:
-                work = CASES[key]
-                work = replace(work, rounds=chosen.rounds or work.rounds)
-                names = ["quickstart", "tested", "raygrid"]
-                names += ["peer"] if chosen.peer and work.peer else []
-                found = {engine: Measurements() for engine in names}
-                for repeat in range(chosen.repeats):
-                    for engine in names:
-                        engines.run(engine, work, found[engine])
-                        latest = found[engine]
-                        console.print(
-                            f"{key} {repeat + 1}/{chosen.repeats} {engine}: "
-                            f"{latest.round_seconds:.4f} s a round, round 1 after "
-                            f"{latest.first[-1]:.1f} s, {latest.memory[-1]:.2f} GiB"
-                        )
-                share = efficiency(engines, work, Path(name))
-                figures[key] = {
-                    engine: {
-                        "round-seconds": value.round_seconds,
-                        "first-round-seconds": statistics.median(value.first),
-                        "peak-gib": max(value.memory),
-                    }
-                    for engine, value in found.items()
-                } | {"efficiency": share}
-                table.add_row(work.title, *row(found, share))
-        finally:
-            engines.close()
-    console.print(table)
-    if chosen.out:
-        chosen.out.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-def row(found: Mapping[str, Measurements], share: float) -> list[str]:
+def row(title: str, found: Mapping[str, Measurements], share: float) -> list[str]:
     """Return a case's cells."""
-    quickstart, tested, ours = found["quickstart"], found["tested"], found["raygrid"]
-    peer = found.get("peer")
+    quickstart, tested, ours = found[QUICKSTART], found[TESTED], found[UNTESTED]
+    peer = found.get(PEER)
     return [
+        title,
         f"{quickstart.round_seconds:.4f}",
         f"{tested.round_seconds:.4f}",
         f"{quickstart.round_seconds / tested.round_seconds:.1f}x",
@@ -369,6 +251,37 @@ def row(found: Mapping[str, Measurements], share: float) -> list[str]:
         f"{max(*tested.memory, *ours.memory):.2f}",
         f"{max(peer.memory):.2f}" if peer else "-",
     ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rounds", type=int, help="in place of the cases' own; at least 4")
+    parser.add_argument("--peer", help="the Python of an environment with pfl")
+    chosen = parser.parse_args()
+    console = Console(width=140)
+    table = Table(*COLUMNS, title="seconds a round")
+    with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as name:
+        engines = Engines(str(Path(chosen.data_dir).resolve()), chosen.peer, Path(name))
+        try:
+            for case in map(CASES.get, chosen.cases):
+                work = Case(case.title, chosen.rounds or case.rounds, case.per_round, case.config)
+                names = [QUICKSTART, TESTED, UNTESTED]
+                names += [PEER] if chosen.peer and "strategy" not in case.config else []
+                found = {engine: Measurements() for engine in names}
+                for engine in names * chosen.repeats:
+                    engines.run(engine, work, latest := found[engine])
+                    console.print(
+                        f"{work.title}, {engine}: {latest.round_seconds:.4f} s a round, round 1 "
+                        f"after {latest.first[-1]:.1f} s, {latest.memory[-1]:.2f} GiB"
+                    )
+                table.add_row(*row(work.title, found, engines.efficiency(work)))
+        finally:
+            engines.close()
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client mod that records when each stage of a message began: see benchmarks/latency.py."""
+"""A client mod that records when each stage of a message began, for engine.py and latency.py."""
 
 import json
 import os
@@ -20,6 +20,7 @@ def record_stages(message: Message, context: Context, call_next: ClientAppCallab
     imported = time.time()
     reply = call_next(message, context)
     stages = {
+        "process": os.getpid(),
         "node": context.node_config["partition-id"],
         "round": message.content.config_records["config"]["server-round"],
         "sent": message.metadata.created_at,

@@ -61,9 +61,6 @@ class Layer:
     outputs: tuple[int, ...]
 
 
-PLAIN = LocalTraining(0.0)
-
-
 def prepared_batch(name: str) -> tuple[Tensor, Tensor]:
     """Return a batch of noise as the task's network takes it, and its targets."""
     count, shape = CASES[name]
@@ -178,7 +175,7 @@ def make_work(name: str) -> tuple[Work, nn.Module, Tensor]:
     task = tasks.load(name)
     model = on_device(task.initial_model(1), CPU)
     weights = list(model.parameters())
-    step: Step = make_step(model, task.loss, weights, WeightUpdate(weights, PLAIN))
+    step: Step = make_step(model, task.loss, weights, WeightUpdate(weights, LocalTraining(0.0)))
     inputs, targets = prepared_batch(name)
     return lambda: step(inputs, targets, 0.001), model, inputs
 

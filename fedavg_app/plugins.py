@@ -18,9 +18,9 @@ from fedavg_app.own_packages import OWN, own_folder
 Component = TypeVar("Component")
 
 CALLBACKS = {
-    "mlflow": "fedavg_app.callbacks.mlflow:MLflow",
-    "tensorboard": "fedavg_app.callbacks.tensorboard:TensorBoard",
-    "wandb": "fedavg_app.callbacks.wandb:WandB",
+    "mlflow": "fedavg_app.callbacks.trackers:MLflow",
+    "tensorboard": "fedavg_app.callbacks.trackers:TensorBoard",
+    "wandb": "fedavg_app.callbacks.trackers:WandB",
 }
 
 

@@ -51,6 +51,7 @@ from tasks.training.random_streams import derive_seed, numpy_generator
 
 TASKS = {task.name: task for task in (MNIST_LOGISTIC, MNIST_2NN, MNIST_CNN)}
 Tensors = tuple[Tensor, ...]
+CLIENTS, SEED = 100, 1
 
 
 class Classifier(nn.Module):
@@ -124,15 +125,15 @@ def tensors_of(task: Task, split: Split) -> Tensors:
 
 def participants(args: argparse.Namespace) -> Iterator[int]:
     """Yield the clients of one round after the other, each at most once a round."""
-    generator = numpy_generator(args.seed, "participation")
+    generator = numpy_generator(SEED, "participation")
     while True:
-        yield from generator.choice(args.clients, args.per_round, replace=False).tolist()
+        yield from generator.choice(CLIENTS, args.per_round, replace=False).tolist()
 
 
 def federate(args: argparse.Namespace, train: Tensors) -> FederatedDataset:
     """Split the examples IID on the clients, as the engine does."""
-    order = torch.from_numpy(numpy_generator(args.seed, "partition").permutation(len(train[0])))
-    clients = [tuple(t[share] for t in train) for share in order.tensor_split(args.clients)]
+    order = torch.from_numpy(numpy_generator(SEED, "partition").permutation(len(train[0])))
+    clients = [tuple(t[share] for t in train) for share in order.tensor_split(CLIENTS)]
     return FederatedDataset(
         lambda client: ClientRound(clients[client], args.local_steps, args.batch_size),
         participants(args).__next__,
@@ -141,12 +142,12 @@ def federate(args: argparse.Namespace, train: Tensors) -> FederatedDataset:
 
 def train_and_test(args: argparse.Namespace) -> float:
     """Run FedAvg; return the final model's accuracy."""
-    np.random.seed(args.seed)  # noqa: NPY002 - pfl draws its own seeds from this generator
-    torch.manual_seed(derive_seed(args.seed, "batches", pytorch_ops.distributed.global_rank))
+    np.random.seed(SEED)  # noqa: NPY002 - pfl draws its own seeds from this generator
+    torch.manual_seed(derive_seed(SEED, "batches", pytorch_ops.distributed.global_rank))
     task = TASKS[args.model]
     data = task.dataset(DataOptions(directory=args.data_dir))
     train, test = tensors_of(task, data.train), tensors_of(task, data.test)
-    classifier = Classifier(task, args.seed)
+    classifier = Classifier(task, SEED)
     central = torch.optim.SGD(classifier.parameters(), lr=1.0)
     model = PyTorchModel(classifier, functools.partial(torch.optim.SGD, fused=True), central)
     FederatedAveraging().run(
@@ -159,10 +160,10 @@ def train_and_test(args: argparse.Namespace) -> float:
         backend=SimulatedBackend(federate(args, train), None, [WeightByDatapoints()]),
         model=model,
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=None if args.local_steps else args.local_epochs,
+            local_num_epochs=None if args.local_steps else 1,
             local_num_steps=args.local_steps or None,
             local_learning_rate=args.learning_rate,
-            local_batch_size=args.batch_size or None,
+            local_batch_size=args.batch_size,
         ),
         callbacks=[Report()],
         send_metrics_to_platform=False,
@@ -177,19 +178,14 @@ def main() -> None:
     parser.add_argument("--data-dir", required=True, help="folder of the IDX files")
     parser.add_argument("--model", choices=TASKS, default="mnist-2nn")
     for name, default, text in (
-        ("clients", 100, "K"),
-        ("per-round", 10, "how many of them take part"),
-        ("local-epochs", 1, "E"),
-        ("local-steps", 0, "if not 0, counts in place of the epochs"),
-        ("batch-size", 10, "B; 0: all local examples"),
+        ("per-round", 10, "how many of the 100 clients take part"),
+        ("local-steps", 0, "if not 0, counts in place of one epoch"),
+        ("batch-size", 10, "B"),
         ("learning-rate", 0.1, "eta"),
         ("rounds", 20, "the first of which pfl spends on evaluation too"),
-        ("seed", 1, "fixes split, initial model, participants and batches"),
     ):
         parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
     args = parser.parse_args()
-    if args.per_round % pytorch_ops.distributed.world_size:
-        parser.error("--per-round must be a multiple of the number of processes")
     os.environ.setdefault("PFL_PYTORCH_DEVICE", "cpu")
     torch.set_num_threads(1)
     show({"final": {"accuracy": train_and_test(args), "num_rounds": args.rounds}})

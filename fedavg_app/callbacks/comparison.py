@@ -33,24 +33,19 @@ def draw_comparison(
     for name, history in curves.items():
         color, style = next(colors), next(styles)
         seconds = list(accumulate(metrics.seconds for metrics in history))
-        tested = [place for place, one in enumerate(history) if one.accuracy is not None]
-        sent = [one.total.get("bytes_up", 0) for one in history]
-        rounds = [one.round for one in history]
-        against: list[Sequence[float]] = [rounds, sent, seconds]
+        points = [
+            (one.round, one.total.get("bytes_up", 0), passed, one.accuracy)
+            for one, passed in zip(history, seconds, strict=True)
+            if one.accuracy is not None
+        ]
+        *against, accuracies = zip(*points, strict=True) if points else [()] * 4
         for panel, places in zip(axes, against, strict=True):
-            # On a logarithmic axis the initial model, before anything was sent, has no place.
-            shown = [
-                place for place in tested if places is not sent or places[place] or not sent[-1]
-            ]
-            panel.plot(
-                [places[place] for place in shown],
-                [history[place].accuracy for place in shown],
-                color=color, linestyle=style, label=name,
-            )  # fmt: skip
+            panel.plot(places, accuracies, color=color, linestyle=style, label=name)
     axes[0].set(xlabel="round", ylabel="test accuracy")
     axes[1].set(xlabel="bytes that all clients have sent")
     if any(history[-1].total.get("bytes_up") for history in curves.values()):
-        axes[1].set_xscale("log")
+        # The initial model, before anything was sent, has no place on this axis.
+        axes[1].set_xscale("log", nonpositive="mask")
     axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: decimal(int(value))))
     axes[2].set(xlabel="seconds")
     for panel in axes:

@@ -1,13 +1,7 @@
-"""The curves of one training as PNG.
+"""The curves of one training as PNG, which `simulation.py` draws as the training ends."""
 
-`simulation.py` draws them as a training ends. A run of `flwr run` leaves the same history:
-
-    python -m fedavg_app.callbacks.plots RUN
-"""
-
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -18,7 +12,6 @@ from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.finished_run import read_run
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import accuracy_curve
 from tasks.data.atomic_file import replacing
@@ -169,40 +162,9 @@ def check_plot_path(path: Path) -> None:
     """Check the file that a command's ``--plot`` names, before the work that the figure shows.
 
     Raises:
-        ConfigError: It is no PNG file, or its folder does not exist.
+        ConfigError: It is no PNG file, or its folder cannot be written.
     """
     if path.suffix.lower() != ".png":
         raise ConfigError("plot", str(path), "give a name that ends in .png")
-    if not path.parent.is_dir():
-        raise ConfigError("plot", str(path), "its folder does not exist; make it first")
-
-
-@contextmanager
-def reporting_plot_errors(path: Path) -> Iterator[None]:
-    """Turn errors of writing the file that ``--plot`` names into a `ConfigError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError("plot", str(path), f"cannot write it ({error.strerror})") from error
-
-
-def main() -> int:
-    """Draw the curves of the run in the folder that the command line names."""
-    if len(sys.argv) != 2:
-        print("usage: python -m fedavg_app.callbacks.plots RUN", file=sys.stderr)  # noqa: T201
-        return 2
-    folder = Path(sys.argv[1])
-    try:
-        run = read_run(folder)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    method = run.config.get("strategy", "central")
-    title = f"{run.config['task']}, {method}, seed {run.config['seed']}"
-    plot_history(folder, run.history, run.summary["target-accuracy"], title)
-    print(f"curves: {folder / 'accuracy.png'} and beside it")  # noqa: T201
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError("plot", str(path), "give a folder that exists and can be written")

@@ -31,7 +31,7 @@ def compare(
     "up" is what the clients sent in the run, "down" what they were sent.
     """
     from fedavg_app.callbacks.comparison import draw_comparison
-    from fedavg_app.callbacks.plots import check_plot_path, reporting_plot_errors
+    from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
@@ -42,12 +42,9 @@ def compare(
     _print_totals(named)
     if target:
         _print_until(target, named)
-    if plot is None:
-        return
-    curves = {name: run.history for name, run in named.items()}
-    with reporting_plot_errors(plot):
-        draw_comparison(curves, target or None, plot)
-    typer.echo(f"figure: {plot}")
+    if plot is not None:
+        draw_comparison({name: run.history for name, run in named.items()}, target or None, plot)
+        typer.echo(f"figure: {plot}")
 
 
 def labels(configs: list[dict[str, Any]]) -> list[str]:

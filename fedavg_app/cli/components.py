@@ -1,7 +1,7 @@
 """The command `list`: the tasks, strategies, partitions and so on that there are."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,8 +33,10 @@ def list_components(
     console = Console(highlight=False, markup=False)
     for one in Kind if kind is None else [kind]:
         table = Table("name", "what it is", "arguments", title=one.value, title_justify="left")
-        for row in _ROWS[one]():
+        for row in _tasks() if one is Kind.TASKS else _described(_classes(one)):
             table.add_row(*row)
+        if one is Kind.SERVER_OPTIMIZERS:
+            table.add_row("none", "The model changes by the mean update.", "")
         console.print(table)
 
 
@@ -49,70 +51,33 @@ def _tasks() -> Iterator[tuple[str, str, str]]:
         yield name, what, f"partitions: {', '.join(task.partitions)}"
 
 
-def _strategies() -> Iterator[tuple[str, str, str]]:
+def _classes(kind: Kind) -> Mapping[str, type]:
     import strategies
-
-    return _classes(strategies.STRATEGIES)
-
-
-def _compressors() -> Iterator[tuple[str, str, str]]:
-    from strategies import compression
-
-    return _classes(compression.COMPRESSORS)
-
-
-def _feedback() -> Iterator[tuple[str, str, str]]:
-    from strategies import compression
-
-    return _classes(compression.FEEDBACK)
-
-
-def _server_optimizers() -> Iterator[tuple[str, str, str]]:
-    from strategies import server_optimizer
-
-    yield from _classes(server_optimizer.SERVER_OPTIMIZERS)
-    yield server_optimizer.NONE, "The model changes by the mean update.", ""
-
-
-def _classes(registry: "Registry[Any]") -> Iterator[tuple[str, str, str]]:
-    for name in registry.names():
-        cls = registry.load(name)
-        yield name, _first_line(cls), _arguments(cls)
-
-
-def _partitions() -> Iterator[tuple[str, str, str]]:
-    from fedavg_app.config import kebab
     from fedavg_app.partitioning.cache import PARTITIONERS
+    from strategies import compression, server_optimizer
 
-    for name, cls in PARTITIONERS.items():
-        fields = cls.model_fields.items()
-        arguments = ", ".join(f"{kebab(key)} = {_toml(field.default)}" for key, field in fields)
-        yield name, _first_line(cls), arguments
+    if kind is Kind.PARTITIONS:
+        return PARTITIONERS
+    registries: dict[Kind, Registry[Any]] = {
+        Kind.STRATEGIES: strategies.STRATEGIES,
+        Kind.COMPRESSORS: compression.COMPRESSORS,
+        Kind.FEEDBACK: compression.FEEDBACK,
+        Kind.SERVER_OPTIMIZERS: server_optimizer.SERVER_OPTIMIZERS,
+    }
+    return {name: registries[kind].load(name) for name in registries[kind].names()}
 
 
-def _first_line(cls: type) -> str:
-    return (inspect.getdoc(cls) or "").partition("\n")[0]
-
-
-def _arguments(cls: Any) -> str:
-    parameters = inspect.signature(cls).parameters.values()
-    return ", ".join(
-        one.name.replace("_", "-")
-        + ("" if one.default is one.empty else f" = {_toml(one.default)}")
-        for one in parameters
-        if one.kind is not one.VAR_KEYWORD
-    )
+def _described(classes: Mapping[str, type]) -> Iterator[tuple[str, str, str]]:
+    """Yield each class's name, the first line of its docstring and its arguments as keys."""
+    for name, cls in classes.items():
+        arguments = [
+            one.name.replace("_", "-")
+            + ("" if one.default is one.empty else f" = {_toml(one.default)}")
+            for one in inspect.signature(cls).parameters.values()
+            if one.kind is not one.VAR_KEYWORD
+        ]
+        yield name, (inspect.getdoc(cls) or "").partition("\n")[0], ", ".join(arguments)
 
 
 def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-_ROWS = {
-    Kind.TASKS: _tasks,
-    Kind.STRATEGIES: _strategies,
-    Kind.COMPRESSORS: _compressors,
-    Kind.FEEDBACK: _feedback,
-    Kind.SERVER_OPTIMIZERS: _server_optimizers,
-    Kind.PARTITIONS: _partitions,
-}

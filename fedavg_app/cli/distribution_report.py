@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedavg_app.callbacks.plots import (
-    BLUE,
-    ORANGE,
-    check_plot_path,
-    reporting_plot_errors,
-    save_figure,
-)
+from fedavg_app.callbacks.plots import BLUE, ORANGE, check_plot_path, save_figure
 from fedavg_app.config import RunConfig
 from fedavg_app.partitioning.data_distribution import (
     DataDistribution,
@@ -50,8 +44,7 @@ def show(config: RunConfig, picture: Path | None) -> None:
     print_table(distribution, console)
     if picture is not None:
         partition = " ".join(filter(None, (config.partition, config.partition_args)))
-        with reporting_plot_errors(picture):
-            draw(distribution, f"{task.name}, {partition}, seed {config.seed}", picture)
+        draw(distribution, f"{task.name}, {partition}, seed {config.seed}", picture)
         console.print(f"picture: {picture}")
 
 

@@ -2,11 +2,10 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -30,18 +29,11 @@ class Finding:
     fix: str = ""
 
 
-def doctor(
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="a SuperLink to look for", show_default=False)
-    ] = "",
-) -> None:
-    """Check what is installed and available: packages, data, Ray, a GPU, a SuperLink."""
+def doctor() -> None:
+    """Check what is installed and available: packages, data, Ray, a GPU."""
     console = Console(highlight=False, markup=False)
-    looks: list[Callable[[], Iterator[Finding]]] = [_packages, _data, _ray, _gpu, _proxy]
-    if superlink:
-        looks.append(lambda: _superlink(superlink))
     failed = False
-    for look in looks:
+    for look in (_packages, _data, _ray, _gpu, _proxy):
         for finding in look():
             mark = {True: "ok     ", False: "missing", None: "-      "}[finding.ok]
             line = Table.grid(padding=(0, 1))
@@ -113,15 +105,3 @@ def _proxy() -> Iterator[Finding]:
     if proxy and not (proxy_bypass("127.0.0.1") and proxy_bypass("localhost")):
         text = f"{proxy} is the proxy for this machine itself: flwr misses its own SuperLink"
         yield Finding(False, text, "add localhost,127.0.0.1,::1 to NO_PROXY")
-
-
-def _superlink(address: str) -> Iterator[Finding]:
-    import socket
-
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), 5).close()
-        yield Finding(True, f"SuperLink {address} accepts connections")
-    except (OSError, ValueError) as error:
-        fix = "start it (docs/deployment.md), or give HOST:PORT"
-        yield Finding(False, f"SuperLink {address}: {error}", fix)

@@ -54,8 +54,7 @@ def run(
     callback: Callbacks = None,
 ) -> None:
     """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
-    callbacks = load_callbacks(callback or [])
-    train(config, num_workers, gpus_per_worker, ray_address, callbacks)
+    _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
 
 
 def resume(
@@ -76,8 +75,7 @@ def resume(
     if num_server_rounds:
         changes["num_server_rounds"] = num_server_rounds
     config = saved_config(str(folder)).model_copy(update=changes)
-    callbacks = load_callbacks(callback or [])
-    train(config, num_workers, gpus_per_worker, ray_address, callbacks)
+    _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
 
 
 @with_config(CentralConfig)
@@ -90,38 +88,28 @@ def central(
     from fedavg_app.central_sgd import train_centrally
     from fedavg_app.server.run_components import load_task
 
-    callbacks = load_callbacks(callback or [])
-    train_centrally(config, load_task(config), callbacks)
+    train_centrally(config, load_task(config), _callbacks(callback))
 
 
-def train(
+def _simulate(
     config: RunConfig,
     num_workers: int,
     gpus_per_worker: str,
     ray_address: str,
-    callbacks: list[MakeCallback],
+    names: list[str] | None,
 ) -> None:
-    """Run the config on these workers.
-
-    Raises:
-        ConfigError: One of the engine's options cannot be used.
-    """
-    share = _gpu_share(gpus_per_worker)
+    callbacks, share = _callbacks(names), _gpu_share(gpus_per_worker)
     from fedavg_app.ray_engine.simulation import simulate
 
     simulate(config, num_workers, share, ray_address, callbacks)
 
 
-def load_callbacks(names: list[str]) -> list[MakeCallback]:
-    """Return what makes the callbacks: plots, and those of these names.
-
-    Raises:
-        ConfigError: There is no such callback, or a library is missing.
-    """
+def _callbacks(names: list[str] | None) -> list[MakeCallback]:
+    """Return what makes the callbacks: plots, and those of these names."""
     from fedavg_app.callbacks.plots import Plots
     from fedavg_app.plugins import load_callback
 
-    return [Plots, *map(load_callback, names)]
+    return [Plots, *map(load_callback, names or [])]
 
 
 def _gpu_share(text: str) -> float | Literal["auto"]:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
@@ -98,3 +99,15 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
     assert history[0]["accuracy"] < 0.3
     check_float16(history)
+
+
+def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
+    (tmp_path / "fedavgm.py").write_text(examples(ROOT / "README.md")["fedavgm.py"])
+    command = [
+        str(Path(sys.executable).parent / "fedavg"), "run", "--strategy", "fedavgm:FedAvgM",
+        "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "2",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    history, summary, _ = read_run(tmp_path / "runs")
+    assert (len(history), summary["rejected-replies"]) == (3, 0)

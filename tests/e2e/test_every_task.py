@@ -1,106 +1,91 @@
-"""Every task and every strategy trains on both engines, to the same bits."""
+"""Every task and every strategy trains on RayGrid as with what Flower's simulation does.
 
-import json
-import os
-import subprocess
-import sys
+That is: messages and clients' states are pickled on either way. test_short_runs.py has a whole
+`flwr run`, and a deployment.
+"""
+
+import pickle
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import strategies
 import tasks
+from fedavg_app import server_app
 from fedavg_app.config import RunConfig
+from fedavg_app.ray_engine.ray_cluster import ray_cluster
+from fedavg_app.ray_engine.ray_grid import RayGrid
+from fedavg_app.server.preparation import prepare
 from tests.support import data_slices
-from tests.support.documents import ROOT
+from tests.support.in_process import run_here, same_model
+from tests.support.local_grid import LocalGrid
 
 COMBINATIONS = [
     *((task, "fedavg") for task in tasks.names()),
     *(("mnist-logistic", name) for name in strategies.names() if name != "fedavg"),
 ]
-# Processes per engine. A grid's worker starts anew for each config on RayGrid, which is most of the
-# time; Flower's simulation starts once.
-PROCESSES = {"flower": 1, "ray": 2}
 
 pytestmark = pytest.mark.slow
 
 
-def make_config(task, strategy, data, runs):
-    """Return two rounds of two of four clients, with momentum and evaluation on clients."""
-    return RunConfig(
-        task=task, strategy=strategy, data_dir=str(data), run_dir=str(runs), num_clients=4,
-        fraction_train=0.5, num_server_rounds=2, local_steps=2, batch_size=4, evaluate_every=2,
-        target_accuracy=0.0, learning_rate=0.01, momentum=0.5, fraction_evaluate=0.5,
-        partition="natural" if task.startswith("shakespeare") else "iid", device="cpu", seed=3,
-    ).model_dump(by_alias=True)  # fmt: skip
+class PicklingGrid(LocalGrid):
+    """Pickles what clients get, reply and keep."""
+
+    def push_messages(self, messages):
+        ids = super().push_messages(map(pickle.loads, map(pickle.dumps, messages)))
+        for context in self.contexts.values():
+            context.state = pickle.loads(pickle.dumps(context.state))
+        return ids
+
+    def pull_messages(self, message_ids):
+        return pickle.loads(pickle.dumps(super().pull_messages(message_ids)))
 
 
-def start(engine, folder, configs):
-    """Start what runs the configs on an engine; the results are files in the folder."""
-    started = []
-    for part in range(PROCESSES[engine]):
-        path = folder / f"configs-{part}.json"
-        path.write_text(json.dumps(dict(list(configs.items())[part :: PROCESSES[engine]])))
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.support.engine_runner", engine, path, folder],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )
-        )  # fmt: skip
-    return started
+@pytest.fixture(scope="module", autouse=True)
+def _ray():
+    with ray_cluster("", 1, 0, "cpu") as started:
+        started()
+        yield
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """By engine, the folder with the results of all combinations."""
-    data = tmp_path_factory.mktemp("data")
-    folders = {}
-    for engine in PROCESSES:
-        folder = folders[engine] = tmp_path_factory.mktemp(engine)
-        configs = {
-            f"{task}-{strategy}": make_config(
-                task, strategy, data_slices.write(task, data / task), folder / "runs"
-            )
-            for task, strategy in COMBINATIONS
-        }
-        for process in start(engine, folder, configs):
-            output, _ = process.communicate(timeout=580)
-            assert process.returncode == 0, output[-3000:]
-    return folders
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
 
 
 @pytest.mark.parametrize(("task", "strategy"), COMBINATIONS)
-def test_two_rounds_end_in_the_same_model_on_both_engines(results, task, strategy):
-    name = f"{task}-{strategy}"
-    models, histories = {}, {}
-    for engine, folder in results.items():
-        models[engine] = load_file(folder / f"{name}.safetensors")
-        histories[engine] = json.loads((folder / f"{name}.json").read_text())
-    model, records = models["ray"], histories["ray"]
-    assert [record["round"] for record in records] == [0, 1, 2]
-    for record in records[1:]:
-        assert record["participants"] == 2
-        assert record["rejected"] == {}
-        assert np.isfinite(record["train_loss"])
-    assert 0 <= records[-1]["accuracy"] <= 1
-    assert records[-1]["client_metrics"].keys() == {
+def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, strategy):
+    """Two of four clients a round, with momentum and evaluation on clients."""
+    config = RunConfig(
+        task=task, strategy=strategy, data_dir=str(data_slices.write(task, data / task)),
+        run_dir=str(tmp_path), num_clients=4, fraction_train=0.5, num_server_rounds=2,
+        local_steps=2, batch_size=4, evaluate_every=2, target_accuracy=0.0, learning_rate=0.01,
+        momentum=0.5, fraction_evaluate=0.5, device="cpu", seed=3,
+        partition="natural" if task.startswith("shakespeare") else "iid",
+    )  # fmt: skip
+    values = config.model_dump(by_alias=True)
+    expected = run_here(config, grid_type=PicklingGrid)
+    with RayGrid(values, 4, 1) as grid:
+        result = server_app.run(grid, prepare(config), grid.evaluation)
+
+    assert [metrics.round for metrics in result.history] == [0, 1, 2]
+    for metrics in result.history[1:]:
+        assert (metrics.participants, metrics.rejected) == (2, {})
+        assert np.isfinite(metrics.train_loss)
+    assert 0 <= result.history[-1].accuracy <= 1
+    assert result.history[-1].client_metrics.keys() == {
         "loss", "accuracy", "accuracy-mean", "accuracy-p10"
     }  # fmt: skip
     initial = tasks.load(task).initial_model(3).state_dict()
-    assert model.keys() == initial.keys()
-    assert any(not np.array_equal(model[key], initial[key].numpy()) for key in model)
+    assert result.model.keys() == initial.keys()
+    assert any(not np.array_equal(a.numpy(), initial[k].numpy()) for k, a in result.model.items())
 
-    assert models["flower"].keys() == model.keys()
-    for key, array in models["flower"].items():
-        assert np.array_equal(model[key], array), key
-    # The server's process evaluates on several threads under Flower, a worker on one.
+    assert same_model(result, expected)
+    # This process evaluates on several threads, a worker on one.
     ours, theirs = (
-        [record["test_loss"] for record in histories[engine] if record["round"] != 1]
-        for engine in ("ray", "flower")
+        [m.test_loss for m in one.history if m.round != 1] for one in (result, expected)
     )
     assert ours == pytest.approx(theirs, rel=1e-6)
     varying = {"seconds": 0, "test_loss": 0}
-    for ours, theirs in zip(records, histories["flower"], strict=True):
-        assert {**ours, **varying} == {**theirs, **varying}
+    for ours, theirs in zip(result.history, expected.history, strict=True):
+        assert {**ours.as_json(), **varying} == {**theirs.as_json(), **varying}

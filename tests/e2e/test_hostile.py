@@ -9,11 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
 from tests.support import hostile
 from tests.support.deployment import Deployment
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 
 # A run that loses more than half of its clients to the end fails.
 NUM_HONEST, NUM_HOSTILE = 2, 2
@@ -53,8 +51,7 @@ def train_without_hostile_replies(run_dir, **changes):
         return reply
 
     tamper = dict.fromkeys(range(NUM_HONEST, NUM_CLIENTS), without_examples)
-    grid = LocalGrid(config.model_dump(by_alias=True), NUM_CLIENTS, tamper)
-    return run(grid, prepare(config)).model
+    return run_here(config, tamper=tamper).model
 
 
 @pytest.mark.parametrize(

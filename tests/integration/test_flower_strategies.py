@@ -1,34 +1,17 @@
 """Flower's own strategies in whole runs: the metrics they ask for, and arguments they refuse."""
 
-import numpy as np
 import pytest
 from flwr.serverapp import strategy as flower
 
-import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError, NoRepliesError
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
 CLIENTS = 7
 FLOWERS = "flwr.serverapp.strategy"
 HERE = __name__
-# By client: what it sent, as one vector, and its training loss.
-sent: dict[int, tuple[np.ndarray, float]] = {}
-
-
-def record_sent(message, context, call_next):
-    reply = call_next(message, context)
-    loss = reply.content["metrics"]["train-loss"]
-    sent[context.node_config["partition-id"]] = flat(reply.content["arrays"]), loss
-    return reply
-
-
-def flat(arrays):
-    return np.concatenate([array.numpy().astype(np.float64).ravel() for array in arrays.values()])
 
 
 def train(tmp_path, strategy, arguments="", rounds=1, **changes):
@@ -38,26 +21,7 @@ def train(tmp_path, strategy, arguments="", rounds=1, **changes):
         "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path / "runs"),
         "strategy": strategy, "strategy-args": arguments, **changes,
     }  # fmt: skip
-    config = parse_config(values)
-    prepared = prepare(config)  # without an identity, as before the grid of a run is there
-    return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS), prepared)
-
-
-def test_qfedavg_is_the_published_method_with_the_clients_training_loss(tmp_path):
-    """Li et al. 2020, Algorithm 2, from what the clients sent; no key is renamed."""
-    q, learning_rate = 0.5, 0.1
-    arguments = f"q = {q}, client-learning-rate = {learning_rate}"
-    mods = {"client-mods": f"{HERE}:record_sent", "learning-rate": learning_rate}
-    result = train(tmp_path, f"{FLOWERS}:QFedAvg", arguments, **mods)
-    state = tasks.load("mnist-logistic").initial_model(1).state_dict()
-    model = np.concatenate([array.numpy().astype(np.float64).ravel() for array in state.values()])
-    vectors, losses = (np.array(values) for values in zip(*sent.values(), strict=True))
-    gradients = (model - vectors) / learning_rate
-    delta = (losses**q)[:, None] * gradients
-    h = q * losses ** (q - 1) * np.square(gradients).sum(axis=1) + losses**q / learning_rate
-    expected = model - delta.sum(axis=0) / h.sum()
-    assert not result.history[-1].rejected
-    np.testing.assert_allclose(flat(result.model), expected, rtol=1e-4, atol=1e-6)
+    return run_here(parse_config(values))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A client written from docs/protocol.md alone follows a real run and agrees with ours.
 
-Nothing here imports `strategies.compression`: the numbers, names and bytes are those of the
-document, read one bit at a time.
+Nothing here imports `strategies.compression`: the numbers and names are those of the document, and
+the bytes are read one bit at a time by `tests.support.compression_reference`.
 """
 
 import struct
@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 import strategies
 from fedavg_app.flower_internals import identify_server
 from fedavg_app.server.cohort import CohortGrid
+from tests.support.compression_reference import decode_sign, decode_sparse, decode_ternary
 
 SHAPES = {"layer.weight": (7, 11), "layer.bias": (7,)}
 SIZE = 84
@@ -21,79 +22,15 @@ BLOCKS = {"tensor": [77, 7], "model": [84]}
 ROUNDS = 12
 
 
-class BitReader:
-    """Reads bits from the most significant down."""
-
-    def __init__(self, data):
-        self.text = "".join(f"{byte:08b}" for byte in data)
-        self.place = 0
-
-    def take(self, count):
-        self.place += count
-        assert self.place <= len(self.text)
-        return self.text[self.place - count : self.place]
-
-    def number(self, count):
-        return int(self.take(count), 2) if count else 0
-
-    def unary(self):
-        ones = 0
-        while self.take(1) == "1":
-            ones += 1
-        return ones
-
-    def positions(self, count, b):
-        quotients = [self.unary() for _ in range(count)]
-        remainders = [self.number(b) for _ in range(count)]
-        positions, previous = [], -1
-        for quotient, remainder in zip(quotients, remainders, strict=True):
-            previous += quotient * 2**b + remainder + 1
-            positions.append(previous)
-        return positions
-
-    def finish(self):
-        rest = self.text[self.place :]
-        assert len(rest) < 8
-        assert set(rest) <= {"0"}
+def with_scope(decode):
+    """Return what decodes bytes to a vector, given how tensors are grouped."""
+    return lambda data, scope: np.array(decode(data, BLOCKS.get(scope, [SIZE])), np.float32)
 
 
-def ternary(data, scope):
-    b, k = struct.unpack_from("<BI", data)
-    blocks = BLOCKS[scope]
-    magnitudes = struct.unpack_from(f"<{len(blocks)}f", data, 5)
-    bits = BitReader(data[5 + 4 * len(blocks) :])
-    positions = bits.positions(k, b)
-    vector = np.zeros(SIZE, np.float32)
-    ends = np.cumsum(blocks)
-    for position in positions:
-        block = next(i for i, end in enumerate(ends) if position < end)
-        vector[position] = magnitudes[block] * (-1 if bits.take(1) == "1" else 1)
-    bits.finish()
-    return vector
-
-
-def sparse(data, scope):
-    b, k = struct.unpack_from("<BI", data)
-    bits = BitReader(data[5 + 4 * k :])
-    vector = np.zeros(SIZE, np.float32)
-    vector[bits.positions(k, b)] = struct.unpack_from(f"<{k}f", data, 5)
-    bits.finish()
-    return vector
-
-
-def signs(data, scope):
-    step, b, z = struct.unpack_from("<fBI", data)
-    bits = BitReader(data[9:])
-    zeros = bits.positions(z, b)
-    vector = np.zeros(SIZE, np.float32)
-    for place in range(SIZE):
-        if place not in zeros:
-            vector[place] = -step if bits.take(1) == "1" else step
-    bits.finish()
-    return vector
-
-
-FORMS = {"stc": ternary, "topk": sparse, "signsgd": signs}
+FORMS = {
+    "stc": with_scope(decode_ternary), "topk": with_scope(decode_sparse),
+    "signsgd": with_scope(decode_sign),
+}  # fmt: skip
 # What the digest is of, for a share of 0.1 up and 0.05 down.
 CODECS = {
     "stc": "Ternary(sparsity=0.1, scope='{0}') Ternary(sparsity=0.05, scope='{0}') Residual() 0",

@@ -20,8 +20,7 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
 from strategies.reply_validation import MAX_FILE
 from tests.support import faulty_task
-from tests.support.in_process import same_model
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here, same_model
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
@@ -71,10 +70,6 @@ def run_on_ray(config, num_workers, **options):
         return run(grid, config, grid.evaluation)
 
 
-def run_in_process(config):
-    return run(LocalGrid(config.model_dump(by_alias=True), config.num_clients), config)
-
-
 def all_ended(pids):
     return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
 
@@ -91,7 +86,7 @@ def all_ended(pids):
 )
 def test_result_is_bit_identical_on_1_2_and_4_workers_and_in_process(make_config, changes):
     config = make_config(**changes)
-    expected = run_in_process(config)
+    expected = run_here(config)
     for num_workers in (1, 2, 4):
         result = run_on_ray(config, num_workers)
         assert same_model(expected, result)
@@ -157,7 +152,7 @@ def test_mod_that_overwrites_what_a_client_is_given_reaches_no_other_client(
 ):
     mod = "overwriting_records" if "momentum" in changes else "overwriting"
     overwriting = {"client-mods": f"tests.support.client_mods:{mod}"}
-    expected = run_in_process(make_config(**changes))
+    expected = run_here(make_config(**changes))
     result = run_on_ray(make_config(**changes, **overwriting), num_workers)
     assert not any(metrics.rejected for metrics in result.history)
     assert same_model(result, expected)
@@ -256,7 +251,7 @@ def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):
         result = run(grid, config, grid.evaluation)
         assert len(set(before) - set(grid.worker_process_ids())) == 1
     assert not any(metrics.rejected for metrics in result.history)
-    expected = run_in_process(config)
+    expected = run_here(config)
     assert [m.test_loss for m in result.history] == [m.test_loss for m in expected.history]
     assert same_model(result, expected)
 

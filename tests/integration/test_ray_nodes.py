@@ -11,8 +11,7 @@ from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task
-from tests.support.in_process import same_model
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here, same_model
 from tests.support.processes import Processes, parent
 
 pytestmark = pytest.mark.slow
@@ -66,11 +65,6 @@ def ray_grid(config):
     return RayGrid(config.model_dump(by_alias=True), NUM_CLIENTS, 2)
 
 
-def run_in_process(config):
-    grid = LocalGrid(config.model_dump(by_alias=True), NUM_CLIENTS)
-    return server_app.run(grid, prepare(config), CentralEvaluation)
-
-
 def remote_worker(grid, processes):
     """Return the process of the worker on the second node."""
     (raylet,) = processes.living("--node_ip_address=127.0.0.2")
@@ -92,7 +86,7 @@ def test_two_nodes_train_the_same_model_as_one_process(make_config, processes, c
         assert remote_worker(grid, processes)
         result = server_app.run(grid, prepare(config), grid.evaluation)
     assert not any(metrics.rejected for metrics in result.history)
-    expected = run_in_process(config)
+    expected = run_here(config)
     assert same_model(expected, result)
     assert [m.test_loss for m in expected.history] == [m.test_loss for m in result.history]
 

@@ -24,6 +24,7 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.data.cache import CACHE_VARIABLE
 from tests.support import data_slices
+from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
 
 CONFIG = {
@@ -37,8 +38,7 @@ CONFIG = {
 
 def run_here(tmp_path, num_nodes=10, tamper=None, callbacks=(), **changes):
     config = parse_config({**CONFIG, "run-dir": str(tmp_path / "runs"), **changes})
-    grid = LocalGrid(config.model_dump(by_alias=True), num_nodes, tamper)
-    return run(grid, prepare(config), callbacks=callbacks)
+    return run_config_here(config, num_nodes, tamper, callbacks)
 
 
 def everyone(tamper):

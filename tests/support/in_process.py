@@ -6,9 +6,10 @@ from fedavg_app.config import RunConfig, kebab
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.preparation import prepare
 from fedavg_app.server.run_components import Components, resolve
 from fedavg_app.server.training_loop import TrainingLoop
-from fedavg_app.server_app import client_config
+from fedavg_app.server_app import client_config, run
 from tests.support.local_grid import LocalGrid
 
 DEFAULTS = {
@@ -25,6 +26,15 @@ DEFAULTS = {
 def make_config(**changes) -> RunConfig:
     """Return the config of `DEFAULTS` with some keys changed."""
     return RunConfig(**{**DEFAULTS, **{kebab(name): value for name, value in changes.items()}})
+
+
+def run_here(
+    config: RunConfig, num_nodes: int = 0, tamper=None, callbacks=(), grid_type=LocalGrid
+) -> TrainingResult:
+    """Run the whole server app with this many nodes, by default as many as there are clients."""
+    prepared = prepare(config)  # without an identity, as before the grid of a run is there
+    grid = grid_type(config.model_dump(by_alias=True), num_nodes or config.num_clients, tamper)
+    return run(grid, prepared, CentralEvaluation, callbacks)
 
 
 def run_loop(

@@ -1,7 +1,8 @@
-"""A TCP proxy on the loopback device whose link to its clients can be slowed down."""
+"""A TCP proxy on the loopback device that counts, and whose link to its clients can be slow."""
 
 import asyncio
 import threading
+from collections import Counter
 
 CHUNK = 16 * 1024
 
@@ -15,10 +16,11 @@ class SlowLink:
 
     Attributes:
         rate: Bytes a second to each client; None for no limit.
+        passed: What was passed on so far: bytes "up" (from clients) and "down", "connections".
     """
 
     def __init__(self, port, target):
-        self.rate = None
+        self.rate, self.passed = None, Counter()
         self._port, self._target = port, target
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -34,17 +36,23 @@ class SlowLink:
         self._thread.join(10)
 
     async def _serve(self, client, to_client):
-        server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+        self.passed["connections"] += 1
+        try:
+            server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # nothing listens
+            to_client.close()
+            return
         await asyncio.gather(
-            self._copy(client, to_server, slow=False), self._copy(server, to_client, slow=True)
+            self._copy(client, to_server, "up"), self._copy(server, to_client, "down")
         )
 
-    async def _copy(self, source, sink, *, slow):
+    async def _copy(self, source, sink, way):
         try:
             while data := await source.read(CHUNK):
+                self.passed[way] += len(data)
                 sink.write(data)
                 await sink.drain()
-                if slow and self.rate:
+                if way == "down" and self.rate:
                     await asyncio.sleep(len(data) / self.rate)
         except OSError:
             pass

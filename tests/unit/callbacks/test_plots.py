@@ -1,8 +1,5 @@
 import json
-import runpy
-import sys
 
-import pytest
 from PIL import Image
 
 from fedavg_app.callbacks import plots
@@ -49,38 +46,3 @@ def test_training_whose_curves_cannot_be_drawn_finishes(tmp_path, monkeypatch, c
     assert "callback Plots.on_train_end failed; the run goes on" in caplog.text
     assert "no such font" in caplog.text
     assert f"results: {folder}" in capsys.readouterr().out.splitlines()[-1]
-
-
-def draw_command(monkeypatch, *arguments):
-    """Run `python -m fedavg_app.callbacks.plots` in this process; return its exit status."""
-    monkeypatch.setattr(sys, "argv", ["plots", *map(str, arguments)])
-    monkeypatch.delitem(sys.modules, "fedavg_app.callbacks.plots")
-    with pytest.raises(SystemExit) as exited:
-        runpy.run_module("fedavg_app.callbacks.plots", run_name="__main__")
-    return exited.value.code
-
-
-def test_command_draws_the_curves_of_a_folder(tmp_path, monkeypatch, capsys):
-    folder = train(tmp_path)
-    for name in CURVES:
-        (folder / name).unlink()
-    assert draw_command(monkeypatch, folder) == 0
-    assert pictures(folder) == CURVES
-    assert str(folder / "accuracy.png") in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("missing", ["history.jsonl", None])
-def test_command_refuses_what_is_no_finished_run_with_one_line(
-    tmp_path, monkeypatch, capsys, missing
-):
-    folder = tmp_path / "nowhere"
-    if missing is not None:
-        folder = train(tmp_path)
-        (folder / missing).unlink()
-    capsys.readouterr()
-    assert draw_command(monkeypatch, folder) == 1
-    shown = capsys.readouterr()
-    why = "it does not exist" if missing is None else f"it has no {missing}"
-    fix = f"give the folder of a run that has ended ({why})"
-    assert shown.err == f"error: RUN = '{folder}': {fix}\n"
-    assert shown.out == ""

@@ -1,4 +1,4 @@
-"""Weights & Biases and MLflow, as files on this machine; and callbacks by name."""
+"""The trackers, with their files on this machine."""
 
 import json
 import sys
@@ -6,23 +6,47 @@ import sys
 import pytest
 import wandb
 from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedavg_app import plugins
-from fedavg_app.callbacks.mlflow import EXPERIMENT, MLflow
-from fedavg_app.callbacks.wandb import WandB
+from fedavg_app.callbacks.trackers import PROJECT, TENSORBOARD_FOLDER, MLflow, TensorBoard, WandB
 from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, None, 0.5, 0.6])
 
 
-def log(callback, error=None):
-    for metrics in ROUNDS:
+def log(callback, error=None, rounds=ROUNDS):
+    for metrics in rounds:
         callback.on_round_end(metrics, MODEL)
-    callback.on_train_end(TrainingResult(list(ROUNDS), MODEL, error=error))
+    callback.on_train_end(TrainingResult(list(rounds), MODEL, error=error))
+
+
+def tensorboard_points(folder, name):
+    events = EventAccumulator(str(folder / TENSORBOARD_FOLDER)).Reload().Scalars(name)
+    return [(event.step, pytest.approx(event.value)) for event in events]
+
+
+def test_tensorboard_has_the_metrics_of_every_round(tmp_path):
+    log(TensorBoard(training_run(tmp_path)))
+    assert tensorboard_points(tmp_path, "accuracy") == [(0, 0.1), (2, 0.5), (3, 0.6)]
+    assert tensorboard_points(tmp_path, "loss/test") == [(0, 0.9), (2, 0.5), (3, 0.4)]
+    assert tensorboard_points(tmp_path, "loss/training") == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    for name, value in (("bytes/up", "bytes_up"), ("bytes/down", "bytes_down")):
+        expected = [(one.round, getattr(one, value)) for one in ROUNDS]
+        assert tensorboard_points(tmp_path, name) == expected
+    assert tensorboard_points(tmp_path, "rejected") == [(one.round, 0) for one in ROUNDS]
+
+
+def test_rounds_that_a_resumed_training_repeats_replace_the_earlier_ones(tmp_path):
+    for first, last in ((0, 3), (2, 4)):
+        rounds = [RoundMetrics(n, accuracy=n / 10 + first / 1000) for n in range(first, last + 1)]
+        log(TensorBoard(training_run(tmp_path)), rounds=rounds)
+    expected = [(0, 0.0), (1, 0.1), (2, 0.202), (3, 0.302), (4, 0.402)]
+    assert tensorboard_points(tmp_path, "accuracy") == expected
 
 
 @pytest.mark.parametrize(("error", "status"), [(None, "FINISHED"), (KeyError("x"), "FAILED")])
@@ -31,7 +55,7 @@ def test_mlflow_has_every_round_the_config_and_the_end(tmp_path, monkeypatch, er
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     log(MLflow(training_run(tmp_path / "the-run")), error)
     client = MlflowClient()
-    experiment = client.get_experiment_by_name(EXPERIMENT)
+    experiment = client.get_experiment_by_name(PROJECT)
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == ("the-run", status)
     assert run.data.params["task"] == "mnist-logistic"

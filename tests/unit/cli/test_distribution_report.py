@@ -19,6 +19,6 @@ def test_distribution_is_printed_and_drawn(tmp_path, capsys):
 
 
 def test_picture_in_a_folder_that_does_not_exist_is_refused_before_the_work(tmp_path, capsys):
-    with pytest.raises(ConfigError, match="its folder does not exist; make it first"):
+    with pytest.raises(ConfigError, match="give a folder that exists and can be written"):
         show(EMBEDDED, tmp_path / "nowhere" / "clients.png")
     assert capsys.readouterr().out == ""

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -59,17 +58,6 @@ def test_clients_take_consecutive_classes_as_the_paper_defines(problem):
             possible.append({label: left[label] - rest[label] for label in classes})
         assert taken in possible
         left = {label: left[label] - taken[label] for label in classes}
-
-
-@pytest.mark.parametrize("classes", [1, 2, 5])
-def test_clients_have_the_classes_asked_for_while_there_is_enough_of_each(classes):
-    labels = np.repeat(np.arange(10), 2000)
-    parts = Classes(classes_per_client=classes).split(labels[::-1], 100, 1)[:10]
-    for part in parts:
-        found = np.unique(labels[::-1][part])
-        assert len(found) == classes
-        gaps = np.diff([*found, found[0] + 10])
-        assert (np.sort(gaps) == [*[1] * (classes - 1), 11 - classes]).all(), "consecutive labels"
 
 
 def test_all_classes_and_gamma_below_1_are_iid_parts_of_unequal_size():

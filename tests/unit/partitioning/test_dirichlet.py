@@ -29,16 +29,6 @@ def test_smaller_alpha_gives_fewer_clients_most_of_a_class():
     assert largest_share(many) < 0.2
 
 
-def test_clients_test_examples_have_the_proportions_of_its_training_examples():
-    train, test = np.repeat(np.arange(10), 1000), np.repeat(np.arange(10), 200)
-    dirichlet = Dirichlet(alpha=0.3)
-    seed = dirichlet.resolve_seed(train, 8, 5)
-    pairs = zip(dirichlet.split(train, 8, seed), dirichlet.split(test, 8, seed), strict=True)
-    for train_part, test_part in pairs:
-        shares = np.bincount(train[train_part], minlength=10) / 1000
-        assert np.abs(np.bincount(test[test_part], minlength=10) / 200 - shares).max() < 0.01
-
-
 def test_minimum_examples_is_kept_or_refused():
     labels = mnist_labels()[:2000]
     parts = split(Dirichlet(minimum_examples=30), labels, 20, 1)

@@ -30,10 +30,3 @@ def test_sizes_are_the_formulas_rounded_down(n, clients, gamma, alpha):
         assert size in {math.floor(exact), math.floor(exact + Fraction(2, 10**9))}
     assert sizes == sorted(sizes)
     assert sum(sizes) <= n
-
-
-def test_sizes_by_hand():
-    # gamma = 1/2 on 3 clients: the powers 1/4, 1/2, 1 of 7/4, and alpha / 3 each.
-    assert Classes(balancedness=0.5, minimum_share=0.3).sizes(700, 3) == [140, 210, 350]
-    assert Classes(balancedness=0.5, minimum_share=0.0).sizes(700, 3) == [100, 200, 400]
-    assert Classes(balancedness=0.5, minimum_share=1.0).sizes(700, 3) == [233, 233, 233]

@@ -181,19 +181,6 @@ def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
     assert not carries_full_model(network.configure(1)[0])
 
 
-def test_client_that_lost_its_state_is_sent_the_full_model_in_its_next_round():
-    network = stc(clients=3)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    network.lose_state(1)
-    replies = network.run_round({1: network.random_change()})
-    assert set(replies[0].content["update"]) == {"payload"}
-    assert "lost its state; full model next round" in reasons(network.outcome)[11]
-    assert isinstance(network.outcome.rejected[11], ResyncError)
-    assert carries_full_model(network.configure(1)[0])
-    network.run_round({1: network.random_change()})
-    assert not network.outcome.rejected
-
-
 def test_equal_copy_of_the_model_is_not_a_new_model():
     """A model is recognised by its content: a checkpoint or a callback may have copied it."""
     network, twin = stc(clients=2), stc(clients=2)
@@ -234,7 +221,7 @@ def test_model_of_other_content_is_sent_in_full(one_bit):
 # Clients that lost their state do not make a round a failing one.
 
 
-def test_clients_that_were_sent_updates_and_need_the_model_count_as_resyncing():
+def test_clients_that_lost_their_state_count_as_resyncing_and_are_sent_the_model():
     network = stc(clients=3)
     network.run_round({client: network.random_change() for client in range(3)})
     assert network.outcome.num_resyncing == 0
@@ -242,7 +229,9 @@ def test_clients_that_were_sent_updates_and_need_the_model_count_as_resyncing():
         network.lose_state(client)
     network.run_round({client: network.random_change() for client in range(3)})
     assert network.outcome.num_resyncing == 2
-    assert set(network.outcome.rejected) == {10, 12}
+    reason = "the client lost its state; full model next round"
+    assert reasons(network.outcome) == dict.fromkeys((10, 12), reason)
+    assert [*map(carries_full_model, network.configure(0, 1, 2))] == [True, False, True]
     network.run_round({client: network.random_change() for client in range(3)})
     assert network.outcome.num_resyncing == 0
     assert not network.outcome.rejected

@@ -47,17 +47,6 @@ def test_run_with_all_clients_in_every_round_is_the_papers_algorithm():
         np.testing.assert_allclose(flatten(network.model), x, atol=1e-4)
 
 
-def test_bytes_fall_over_the_warm_up():
-    network = Network("dgc", 1, sparsity_up=0.02, warmup_rounds=2, scope="model")
-    bits = []
-    for _ in range(5):
-        network.run_round({0: network.random_change()})
-        bits.append(network.outcome.formula_bits_up)
-    assert bits[0] > 2 * bits[1] > 4 * bits[2]
-    assert bits[2] == bits[3] == bits[4]
-    assert not network.outcome.rejected
-
-
 def test_lost_reply_of_a_warm_up_round_is_taken_back():
     """What is pending was compressed by another round's sparsity."""
     network = Network("dgc", 1, sparsity_up=0.02, momentum=0.0, warmup_rounds=3, scope="model")

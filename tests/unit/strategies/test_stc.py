@@ -12,23 +12,14 @@ from tests.support.compression_reference import algorithm_2
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 
-def test_model_follows_algorithm_2_of_the_paper():
-    network = Network("stc", clients=3, sparsity_up=0.1, sparsity_down=0.04)
+@pytest.mark.parametrize(("scope", "blocks"), [("tensor", BLOCKS), ("model", (SIZE,))])
+def test_model_follows_algorithm_2_of_the_paper(scope, blocks):
+    network = Network("stc", clients=3, sparsity_up=0.1, sparsity_down=0.04, scope=scope)
     start = flatten(network.model).astype(np.float64)
     changes = [[network.random_change() for _ in range(3)] for _ in range(25)]
     for in_round in changes:
         network.run_round(dict(enumerate(in_round)))
-    expected = algorithm_2(start, changes, 0.1, 0.04, BLOCKS)
-    np.testing.assert_allclose(flatten(network.model), expected, atol=1e-4)
-
-
-def test_scope_model_follows_algorithm_2_with_one_block():
-    network = Network("stc", clients=2, sparsity_up=0.1, sparsity_down=0.04, scope="model")
-    start = flatten(network.model).astype(np.float64)
-    changes = [[network.random_change() for _ in range(2)] for _ in range(10)]
-    for in_round in changes:
-        network.run_round(dict(enumerate(in_round)))
-    expected = algorithm_2(start, changes, 0.1, 0.04, (SIZE,))
+    expected = algorithm_2(start, changes, 0.1, 0.04, blocks)
     np.testing.assert_allclose(flatten(network.model), expected, atol=1e-4)
 
 

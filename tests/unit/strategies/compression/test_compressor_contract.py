@@ -102,11 +102,11 @@ class TestSign(Ours):
 
 
 class TestSparse(Ours):
-    compressors = (Sparse(0.05),)
+    compressors = (Sparse(0.05), Sparse(1.0))
 
 
 class TestTernary(Ours):
-    compressors = (Ternary(0.05),)
+    compressors = (Ternary(0.05), Ternary(1.0))
 
 
 class TestZstandard(Ours):

@@ -67,23 +67,6 @@ def test_sent_update_and_new_residual_sum_to_update_and_old_residual(
     assert made.decode(data, layout).to_dense().tobytes() == dense.tobytes()
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS)
-@pytest.mark.parametrize("sparsity", [1 / 400, 1 / 10, 1])
-def test_over_many_rounds_every_update_is_sent_or_in_the_residual(compressor, sparsity):
-    rng = np.random.default_rng(3)
-    size, rounds = 3000, 400
-    made, layout = COMPRESSORS[compressor](sparsity), layout_of(1000, 2000)
-    residual = np.zeros(size, np.float32)
-    updates, sent = np.zeros(size), np.zeros(size)
-    for _ in range(rounds):
-        update = rng.normal(size=size).astype(np.float32)
-        updates += update
-        _, of_round, residual = send(update, residual, made, layout, rng)
-        sent += of_round.to_dense()
-    np.testing.assert_allclose(sent + residual, updates, atol=rounds * 1e-5)
-    assert np.abs(sent).max() > 1
-
-
 @pytest.mark.parametrize(
     ("update", "residual"),
     [(np.nan, 0), (np.inf, 0), (-np.inf, 1), (3e38, 3e38), (np.inf, -np.inf)],
@@ -118,13 +101,14 @@ def test_values_up_to_the_bound_are_in_range():
     check_range(SparseUpdate(9, np.empty(0, np.int64), float32([])))
 
 
-@pytest.mark.parametrize("value", [np.nextafter(np.float32(2**64), np.float32(np.inf)), -1e30])
-def test_value_beyond_the_bound_raises_diverged_error(value):
-    with pytest.raises(OutOfRangeError, match="the update changes a weight by"):
-        check_range(DenseUpdate(float32([1, value])))
+BEYOND = np.nextafter(np.float32(2**64), np.float32(np.inf))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_value_that_is_not_finite_is_not_in_range(value):
-    with pytest.raises(OutOfRangeError, match=r"the update changes a weight by (nan|inf)"):
-        check_range(SparseUpdate(9, np.array([2, 4]), float32([1, value])))
+@pytest.mark.parametrize("value", [BEYOND, -1e30, np.nan, np.inf, -np.inf])
+def test_value_beyond_the_bound_or_not_finite_raises_diverged_error(value):
+    for update in (
+        DenseUpdate(float32([1, value])),
+        SparseUpdate(9, np.array([2, 4]), float32([1, value])),
+    ):
+        with pytest.raises(OutOfRangeError, match="the update changes a weight by"):
+            check_range(update)

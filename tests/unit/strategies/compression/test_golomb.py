@@ -36,11 +36,6 @@ def bits_of(data):
     return "".join(format(byte, "08b") for byte in data)
 
 
-def entropy(p):
-    """Return the bits an entry of the shortest code of a random mask with a share p of ones."""
-    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
-
-
 @pytest.mark.parametrize("density", PAPER)
 def test_parameter_and_position_bits_are_the_papers(density):
     assert parameter(density) == PAPER[density][0]
@@ -56,28 +51,9 @@ def test_parameter_is_the_papers_formula(p):
         assert parameter(p) == max(math.floor(exact), 0)
 
 
-@pytest.mark.parametrize("p", [1e-5, 1 / 400, 1 / 100, 1 / 25, 0.2, 0.38, 0.5, 0.7])
-def test_parameter_minimises_the_expected_bits(p):
-    def expected_bits(b):
-        return b + 1 / (1 - (1 - p) ** 2**b)
-
-    best = min(expected_bits(b) for b in range(25))
-    assert expected_bits(parameter(p)) == pytest.approx(best, rel=1e-12)
-
-
 @pytest.mark.parametrize(("p", "b"), [(0, 0), (1, 0), (0.99, 0), (1e-12, 31), (1e-300, 31)])
 def test_parameter_is_bounded_for_extreme_densities(p, b):
     assert parameter(p) == b
-
-
-def test_position_bits_for_extreme_densities():
-    assert position_bits(1.0) == 1  # b = 0: one closing zero each
-    assert math.log2(1e6) < position_bits(1e-6) < math.log2(1e6) + 2
-
-
-@pytest.mark.parametrize("p", PAPER)
-def test_position_bits_are_within_one_percent_of_the_entropy(p):
-    assert entropy(p) < p * position_bits(p) < 1.01 * entropy(p)
 
 
 def test_code_by_hand():

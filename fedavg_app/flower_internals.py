@@ -6,6 +6,7 @@ The rest of the app builds on public API. From here come:
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.
 * The id of a message, which the sending grid must set; `Metadata` has no public setter for it.
 * The error code of a ClientApp that raised, and the server's node id.
+* The bytes of a message's content.
 
 Tested with Flower 1.41 and 1.42.
 """
@@ -16,7 +17,9 @@ from uuid import uuid4
 
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.node_pb2 import NodeInfo
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -47,6 +50,24 @@ def assign_message_id(message: Message) -> str:
 def error_reply(message: Message, reason: str) -> Message:
     """Return the reply that Flower's engines send for a ClientApp that raised."""
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def content_to_bytes(content: RecordDict) -> bytes:
+    """Return a message's content as bytes, the same for equal contents."""
+    data: bytes = recorddict_to_proto(content).SerializeToString(deterministic=True)
+    return data
+
+
+def content_from_bytes(data: bytes) -> RecordDict:
+    """Return the content that `content_to_bytes` made the bytes of.
+
+    Raises:
+        ValueError: They are none.
+    """
+    try:
+        return recorddict_from_proto(ProtoRecordDict.FromString(data))
+    except Exception as error:  # protobuf's, and what Flower raises for values out of range
+        raise ValueError(f"malformed content ({error})") from error
 
 
 class BaseGrid(Grid):

@@ -2,6 +2,7 @@
 
 Innermost are the arrays that stay on the client (`local_arrays`): no other mod sees their values.
 
+Outermost of all, what came over the network as one object is unpacked, and the reply packed.
 Outside of the strategy's mod travels what its protocol makes of a message; inside are always the
 plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
 belong, Flower's own for clipping, noise and sizes included.
@@ -20,6 +21,7 @@ import strategies
 from fedavg_app.client.local_arrays import keep_local_arrays
 from fedavg_app.config import parse_arguments
 from fedavg_app.errors import USER_ERRORS
+from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
 from strategies.reply_validation import choose_place
 
@@ -60,6 +62,7 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
             for key in ("strategy", "strategy-args", "client-mods")
         )
         try:
+            was_packed = unpack(message)
             outer = _strategy_mod(name, arguments)
             mods = [
                 *([outer] if outer else []),
@@ -67,15 +70,18 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
                 *load_mods(names),
                 keep_local_arrays,
             ]
-            return chain(mods, handler)(message, context)
-        except _ErrorReply as reply:
+            reply = chain(mods, handler)(message, context)
+        except _ErrorReply as rejection:
             # A new reply to the server's message: Flower's mods reply to the handler's reply where
             # that is what they reject, and the server would never get it.
-            return Message(reply.error, reply_to=message)
+            return Message(rejection.error, reply_to=message)
         except (TimeoutError, *USER_ERRORS):  # an engine's deadline, or a line that says enough
             raise
         except Exception as error:
             raise ClientFailedError(error) from error
+        if was_packed and reply.has_content():
+            reply.content = pack(reply.content)
+        return reply
 
     return with_run_mods
 

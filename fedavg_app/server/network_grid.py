@@ -1,4 +1,4 @@
-"""Flower's grid over the network, with each reply fetched on a thread of its own.
+"""Flower's grid over the network: contents as one object, and each reply on a thread of its own.
 
 `HttpGrid.pull_messages` fetches all replies of a call at once, waits minutes for one whose upload
 has stopped, and raises what one malformed reply raises. Here each message is asked for by itself:
@@ -15,6 +15,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fedavg_app.flower_internals import BaseGrid, NodeInfo
+from fedavg_app.packed_content import pack, unpack
 
 logger = logging.getLogger("fedavg_app.network_grid")
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class NetworkGrid(BaseGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:
         """Send messages through Flower's grid; the id of one that could not be sent is empty."""
-        pushed = list(messages)
+        pushed = [_packed(message) for message in messages]
         ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))
         with self._news:
             for key in [key for key, message in self._sent.items() if _has_expired(message)]:
@@ -108,6 +109,7 @@ class NetworkGrid(BaseGrid):
             replies = _unless_failing(lambda: list(self._grid.pull_messages([message_id])), nothing)
             if replies:
                 reply = replies[0]
+                unpack(reply)
                 answered = reply.metadata.reply_to_message_id
                 if answered != message_id:
                     raise ValueError(f"it says that it answers message {answered[:80]}")
@@ -123,6 +125,17 @@ class NetworkGrid(BaseGrid):
                 self._arrived[message_id] = reply
                 self._sent.pop(message_id, None)
             self._news.notify()
+
+
+def _packed(message: Message) -> Message:
+    metadata = message.metadata
+    return Message(
+        pack(message.content),
+        dst_node_id=metadata.dst_node_id,
+        message_type=metadata.message_type,
+        ttl=metadata.ttl,
+        group_id=metadata.group_id,
+    )
 
 
 def _has_expired(message: Message) -> bool:

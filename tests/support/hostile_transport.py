@@ -92,7 +92,7 @@ def trickling(reply):
 
 # One a round, and a part of the reason with which it is rejected. Those that wait for the deadline
 # come last: their device is still busy then.
-DELETED = "objects are unavailable"  # by the gate
+DELETED = "navailable"  # what Flower says of a reply that the gate has deleted
 MALFORMED = [
     (false_chunk, DELETED),
     (negative_chunk, DELETED),

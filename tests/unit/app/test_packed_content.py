@@ -1,0 +1,65 @@
+"""A message's content as one object is the same content again."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedavg_app import packed_content
+from fedavg_app.flower_internals import identify_server
+from fedavg_app.packed_content import pack, unpack
+from fedavg_app.server.message_size import message_bytes
+
+
+@pytest.fixture(autouse=True)
+def _server():
+    identify_server(1)
+
+
+def message(content):
+    return Message(content, dst_node_id=2, message_type="train")
+
+
+CONTENTS = [
+    RecordDict(),
+    RecordDict(
+        {
+            "arrays": ArrayRecord({"w": Array(np.float16([[1, -0.0]])), "é": Array(np.zeros(0))}),
+            "metrics": MetricRecord({"loss": 0.1, "n": 3, "list": [1.5, 2.5]}),
+            "config": ConfigRecord({"b": b"\0\xff", "s": "", "i": -1, "t": True, "l": ["a", ""]}),
+        }
+    ),
+]
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=["empty", "all"])
+def test_content_is_the_same_after_packing(content):
+    packed = message(pack(content))
+    size = message_bytes(message(content))
+    assert unpack(packed)
+    assert message_bytes(packed) == size
+    assert list(packed.content) == list(content)
+    for name, record in content.items():
+        theirs = packed.content[name]
+        assert list(theirs) == list(record)
+        for key, value in record.items():
+            same = value.data == theirs[key].data if isinstance(value, Array) else None
+            assert same or (value == theirs[key] and type(value) is type(theirs[key]))
+
+
+def test_equal_contents_are_the_same_bytes_so_that_they_are_stored_once():
+    first, second = (pack(content.copy()) for content in [CONTENTS[1]] * 2)
+    assert first["packed"]["content"] == second["packed"]["content"]
+
+
+def test_what_is_not_packed_stays_as_it_is(monkeypatch):
+    plain = message(CONTENTS[1])
+    assert not unpack(plain)
+    assert plain.content is CONTENTS[1]
+    monkeypatch.setattr(packed_content, "MAX_BYTES", 3)
+    assert pack(CONTENTS[1]) is CONTENTS[1]
+
+
+@pytest.mark.parametrize("entry", [b"\xff\xff", "text", 3])
+def test_malformed_content_is_one_error(entry):
+    with pytest.raises(ValueError, match=r"malformed content|no bytes 'content'"):
+        unpack(message(RecordDict({"packed": ConfigRecord({"content": entry})})))

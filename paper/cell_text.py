@@ -122,7 +122,7 @@ def number(value: float, kind: Measure) -> str:
     """Return a measured value as text: rounds, megabytes or an accuracy in [0, 1]."""
     if kind == "best-accuracy":
         return f"{100 * value:.1f} %"
-    if kind in ("upload-to-target", "traffic-to-target"):
+    if kind in ("upload-to-target", "traffic-to-target", "minutes-to-target"):
         return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 

@@ -4,8 +4,9 @@ A file in paper/experiments/ is TOML:
 
 - ``title``, ``source``: what the table shows, and where the paper shows it.
 - ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; "upload-to-target", the
-  megabytes that one participant sends until the target (all bytes up / participants a round); or
-  "traffic-to-target", those that it sends and is sent.
+  megabytes that one participant sends until the target (all bytes up / participants a round);
+  "traffic-to-target", those that it sends and is sent; or "minutes-to-target", the minutes that
+  these take over the column's ``link``, without computing.
 - ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
   other are not taken, such as those on the part that comes without a download.
 - ``speedup = true``: a cell also says how many times better it is than the column's first.
@@ -21,7 +22,8 @@ A file in paper/experiments/ is TOML:
   the table and the columns what central training knows.
 - ``remarks``: what the reader should know of the results, such as why they miss the paper's.
 - ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
-  ``within``: the rounds that count there, likewise.
+  ``within``: the rounds that count there, likewise; ``link``: a name of
+  `fedavg_app.results.link.LINKS`.
 """
 
 import hashlib
@@ -44,11 +46,15 @@ from fedavg_app.config import (
     with_clients,
 )
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.link import LINKS
 
 Entry = float | str
 # File names have at most 255 bytes; what writes a file adds some to the name while it does.
 MAX_SLUG = 220
-Measure = Literal["rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target"]
+Measure = Literal[
+    "rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target",
+    "minutes-to-target",
+]  # fmt: skip
 
 
 Keys = dict[str, Any]  # of the run config, by kebab-case key; a list is a grid
@@ -59,12 +65,13 @@ class _Part(BaseModel):
 
 
 class Column(_Part):
-    """A column: its keys; and the accuracy and rounds that count in it, if not the runs' own."""
+    """A column: its keys, a link, and what accuracy and rounds count, if not the runs' own."""
 
     name: str
     run: Keys = {}
     target: float | None = Field(None, gt=0, le=1)
     within: int | None = Field(None, ge=1)
+    link: str = ""
 
 
 class Row(_Part):
@@ -130,6 +137,14 @@ class Experiment(_Part):
     run: Keys = {}
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _columns_have_links(self) -> "Experiment":
+        for column in self.columns if self.measure == "minutes-to-target" else []:
+            if column.link not in LINKS:
+                links = ", ".join(LINKS)
+                raise ValueError(f"column {column.name!r}: link = {column.link!r}; give {links}")
+        return self
 
     @model_validator(mode="after")
     def _rows_fit(self) -> "Experiment":

@@ -15,9 +15,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
 from fedavg_app.config import RunConfig, TrainingConfig
-from paper.experiments import Experiment, Measure
+from paper.experiments import Column, Experiment, Measure
 from paper.records import Record, parse
-from paper.tables import Result, megabytes, record_curve
+from paper.tables import Result, record_curve, spent
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
 STYLES = (
@@ -29,7 +29,7 @@ PAPER = "the paper's rounds to the target"
 PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
 # An axis that spans more than this factor is labelled at the powers of ten only.
 MANY_TICKS = 300
-Against = Literal["rounds", "iterations", "bytes"]
+Against = Literal["rounds", "iterations", "bytes", "minutes"]
 # Strategies whose clients send as many values as the model has, every round.
 DENSE = ("fedavg", "fedsgd")
 
@@ -39,8 +39,11 @@ def axes_of(experiment: Experiment) -> tuple[Against, ...]:
 
     Iterations where all runs have a number of local steps, as the STC paper counts: a round with n
     local steps is n iterations. Else no bytes where all runs train one task and send whole models
-    or gradients: the bytes of a round are the same in all, and so are the curves.
+    or gradients: the bytes of a round are the same in all, and so are the curves. Minutes alone
+    where those are measured.
     """
+    if experiment.measure == "minutes-to-target":
+        return ("minutes",)
     planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
     if all(map(_local_steps, planned)):
         return "iterations", "bytes"
@@ -61,8 +64,8 @@ def draw_curves(
         experiment: The experiment.
         table: Its results by row and column.
         against: "rounds"; "iterations", the local steps of a client that takes part in all rounds;
-            or "bytes", the megabytes that such a one has sent, and been sent where the experiment
-            counts those.
+            "bytes", the megabytes that such a one has sent, and been sent where the experiment
+            counts those; or "minutes", what these take over the column's link.
         path: The PNG file.
     """
     shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
@@ -128,7 +131,7 @@ def _draw_panel(
         record = result.best[0].record
         curve = record_curve(record, result.cell.column.within)
         accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
-        places = _places(record, against, kind)[: len(curve)]
+        places = _places(record, against, kind, result.cell.column)[: len(curve)]
         # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
@@ -147,15 +150,18 @@ def _draw_panel(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
-    labels = {"rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant"}
+    labels = {
+        "rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant",
+        "minutes": "minutes on the link",
+    }  # fmt: skip
     axes.set_xlabel(labels[against])
     axes.grid(alpha=0.3)
 
 
-def _places(record: Record, against: Against, kind: Measure) -> Sequence[float]:
+def _places(record: Record, against: Against, kind: Measure, column: Column) -> Sequence[float]:
     """Return where on the axis each test of the global model is."""
-    if against == "bytes":
-        return megabytes(record, kind)
+    if against in ("bytes", "minutes"):
+        return spent(record, kind if kind != "rounds-to-target" else "upload-to-target", column)
     steps = _local_steps(parse(record.config)) if against == "iterations" else 1
     return [steps * number for number in record.history.round]
 

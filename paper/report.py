@@ -30,6 +30,7 @@ WHAT = {
     "best-accuracy": "best test accuracy",
     "upload-to-target": "megabytes that one participant sends until the target",
     "traffic-to-target": "megabytes that one participant sends and is sent until the target",
+    "minutes-to-target": "minutes that these take over the link until the target",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedavg_app.config import RunConfig
+from fedavg_app.results.link import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
@@ -133,8 +134,8 @@ def measure(record: Record, kind: Measure, column: Column) -> float | None:
         column: The accuracy and the rounds that count; None takes the run's own.
 
     Returns:
-        Rounds, an accuracy in [0, 1], or megabytes (10^6 bytes) that one participant sent; None
-        where the target was not reached or nothing tested.
+        Rounds, an accuracy in [0, 1], megabytes (10^6 bytes) that one participant sent, or minutes;
+        None where the target was not reached or nothing tested.
     """
     curve = record_curve(record, column.within)
     if kind == "best-accuracy":
@@ -143,7 +144,19 @@ def measure(record: Record, kind: Measure, column: Column) -> float | None:
     rounds = rounds_to_target(curve, target) if target else None
     if rounds is None or kind == "rounds-to-target":
         return rounds
-    return float(np.interp(rounds, record.history.round, megabytes(record, kind)))
+    return float(np.interp(rounds, record.history.round, spent(record, kind, column)))
+
+
+def spent(record: Record, kind: Measure, column: Column) -> Sequence[float]:
+    """Return the rounds, megabytes or minutes by every test of the global model."""
+    if kind == "rounds-to-target":
+        return record.history.round
+    if kind != "minutes-to-target":
+        return megabytes(record, kind)
+    link, rounds = LINKS[column.link], record.history.round
+    up, both = (megabytes(record, each) for each in ("upload-to-target", "traffic-to-target"))
+    counted = zip(up, both, rounds, strict=True)
+    return [link.seconds(1e6 * sent, 1e6 * (all_ - sent), n) / 60 for sent, all_, n in counted]
 
 
 def record_curve(record: Record, within: int | None = None) -> list[tuple[int, float]]:
@@ -193,14 +206,13 @@ def best_of_grid(done: Sequence[Done], kind: Measure, column: Column) -> tuple[D
 
 
 def _spent(result: Result | None, kind: Measure) -> float | None:
-    """Return the rounds or megabytes after which a cell had not arrived; None where it had."""
+    """Return what a cell has spent without arriving; None where it has arrived."""
     if result is None or result.value is not None or kind == "best-accuracy":
         return None
     ends = []
     for record in (one.record for one in result.best if one.record.status == "finished"):
         last = len(record_curve(record, result.cell.column.within)) - 1
-        spent = record.history.round if kind == "rounds-to-target" else megabytes(record, kind)
-        ends.append(spent[last])
+        ends.append(spent(record, kind, result.cell.column)[last])
     return min(ends, default=None)
 
 

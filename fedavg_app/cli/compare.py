@@ -1,13 +1,17 @@
 """The command `compare`: several runs in one table and one figure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedavg_app.errors import ConfigError
+
+LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
 if TYPE_CHECKING:
     from fedavg_app.results.finished_run import FinishedRun
+    from fedavg_app.results.link import Link
     from fedavg_app.results.metrics import RoundMetrics
 
 
@@ -21,6 +25,15 @@ def compare(
     target: Annotated[
         float, typer.Option(min=0, max=1, help="count rounds, bytes, seconds to this accuracy")
     ] = 0,
+    link: Annotated[
+        LinkName | None,
+        typer.Option(help="count the minutes that messages take over this link"),
+    ] = None,
+    up: Annotated[float, typer.Option(min=0, help="the link's Mbit/s from a device")] = 0,
+    down: Annotated[float, typer.Option(min=0, help="its Mbit/s to a device")] = 0,
+    latency: Annotated[
+        float | None, typer.Option(min=0, help="its round trip in milliseconds")
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="draw the figure into this PNG file", show_default=False),
@@ -28,7 +41,8 @@ def compare(
 ) -> None:
     """Compare runs by rounds, by bytes and by seconds: tables, and a figure with --plot.
 
-    "up" is what the clients sent in the run, "down" what they were sent.
+    "up" is what the clients sent in the run, "down" what they were sent, "link" the time that the
+    largest messages of each round take over one link, without computing.
     """
     from fedavg_app.callbacks.comparison import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
@@ -39,9 +53,10 @@ def compare(
     runs = [read_run(folder) for folder in folders]
     names = labels([run.config for run in runs])
     named = dict(zip(names, runs, strict=True))
-    _print_totals(named)
+    chosen = _link(link, up, down, latency)
+    _print_totals(named, chosen)
     if target:
-        _print_until(target, named)
+        _print_until(target, named, chosen)
     if plot is not None:
         draw_comparison({name: run.history for name, run in named.items()}, target or None, plot)
         typer.echo(f"figure: {plot}")
@@ -66,7 +81,20 @@ def _setting(key: str, value: object) -> str:
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
-def _print_totals(runs: Mapping[str, "FinishedRun"]) -> None:
+def _link(name: "LinkName | None", up: float, down: float, latency: float | None) -> "Link | None":
+    """Return the link that the options describe; None where they name none."""
+    from fedavg_app.results.link import LINKS, Link
+
+    preset = LINKS[name] if name else None
+    if preset is None and not (up or down or latency):
+        return None
+    if preset is None and not (up and down):
+        raise ConfigError("up, down", (up, down), "give both in Mbit/s, or the name of a --link")
+    base = preset or Link(up, down, 0)
+    return Link(up or base.up, down or base.down, base.latency if latency is None else latency)
+
+
+def _print_totals(runs: Mapping[str, "FinishedRun"], link: "Link | None") -> None:
     rows = {}
     for name, run in runs.items():
         best = run.summary["best-accuracy"]
@@ -75,24 +103,29 @@ def _print_totals(runs: Mapping[str, "FinishedRun"]) -> None:
             "-" if best is None else f"{best:.4f}",
             *_traffic(run.history[-1]),
             f"{run.summary['seconds']:.0f}",
+            *_link_time(run.history, link),
         ]
-    _print_table("whole runs", ["rounds", "best", "up", "down", "seconds"], rows)
+    headings = ["rounds", "best", "up", "down", "seconds", *(["link"] if link else [])]
+    _print_table("whole runs", headings, rows)
 
 
-def _print_until(target: float, runs: Mapping[str, "FinishedRun"]) -> None:
+def _print_until(target: float, runs: Mapping[str, "FinishedRun"], link: "Link | None") -> None:
     from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
     rows = {}
+    headings = ["rounds", "up", "down", "seconds", *(["link"] if link else [])]
     for name, run in runs.items():
         reached = rounds_to_target(accuracy_curve(run.history), target)
         if reached is None:
-            rows[name] = ["-"] * 4
+            rows[name] = ["-"] * len(headings)
             continue
         last = next(place for place, one in enumerate(run.history) if (one.accuracy or 0) >= target)
         until = run.history[: last + 1]
         seconds = sum(metrics.seconds for metrics in until)
-        rows[name] = [f"{reached:.1f}", *_traffic(until[-1]), f"{seconds:.0f}"]
-    _print_table(f"to accuracy {target:g}", ["rounds", "up", "down", "seconds"], rows)
+        rows[name] = [
+            f"{reached:.1f}", *_traffic(until[-1]), f"{seconds:.0f}", *_link_time(until, link)
+        ]  # fmt: skip
+    _print_table(f"to accuracy {target:g}", headings, rows)
 
 
 def _print_table(title: str, headings: list[str], rows: Mapping[str, list[str]]) -> None:
@@ -106,6 +139,19 @@ def _print_table(title: str, headings: list[str], rows: Mapping[str, list[str]])
     for name, cells in rows.items():
         table.add_row(name, *cells)
     Console(highlight=False, markup=False).print(table)
+
+
+def _link_time(history: "Sequence[RoundMetrics]", link: "Link | None") -> list[str]:
+    """Return the time over the link, in the largest unit that gives two digits; none for none."""
+    from fedavg_app.results.link import link_seconds
+
+    if link is None:
+        return []
+    seconds = link_seconds(history, link)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 10 * size:
+            return [f"{seconds / size:.0f} {unit}"]
+    return [f"{seconds / 60:.1f} min"] if seconds >= 60 else [f"{seconds:.1f} s"]
 
 
 def _traffic(metrics: "RoundMetrics") -> list[str]:

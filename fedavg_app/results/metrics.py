@@ -30,6 +30,8 @@ class RoundMetrics:
             the plain mean ("accuracy-mean") and the 10th percentile ("accuracy-p10").
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
+        largest_down: Bytes of the largest of these messages.
+        largest_up: Bytes of the largest of the replies.
         theory_bits_down: Bits of the same by the papers' formulas, without heads, names, metrics.
         theory_bits_up: Bits of the valid replies by them.
         total: The same four, summed over all rounds so far.
@@ -46,6 +48,8 @@ class RoundMetrics:
     client_metrics: dict[str, float] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
+    largest_down: int = 0
+    largest_up: int = 0
     theory_bits_down: float = 0.0
     theory_bits_up: float = 0.0
     total: dict[str, float] = field(default_factory=dict)

@@ -94,6 +94,8 @@ class SentMessages:
         num_sent: How many messages were sent.
         bytes_down: The bytes of these.
         bytes_up: The bytes of the replies yielded so far.
+        largest_down: The bytes of the largest message.
+        largest_up: The bytes of the largest of these replies.
         unanswered: The reason, by node, for each message without a reply of its node; without those
             that were not needed any more.
     """
@@ -114,6 +116,7 @@ class SentMessages:
         self._expiry: dict[str, float] = {}
         self._usable = 0  # replies yielded and not rejected
         self.num_sent = self.bytes_down = self.bytes_up = 0
+        self.largest_down = self.largest_up = 0
         for message, message_id in zip(messages, message_ids, strict=True):
             node = message.metadata.dst_node_id
             if message_id is None:
@@ -122,7 +125,9 @@ class SentMessages:
             self._nodes[message_id] = node
             self._expiry[message_id] = message.metadata.created_at + message.metadata.ttl
             self.num_sent += 1
-            self.bytes_down += message_bytes(message)
+            size = message_bytes(message)
+            self.bytes_down += size
+            self.largest_down = max(self.largest_down, size)
 
     def replies(self) -> Iterator[Message]:
         """Wait for the replies and yield those that come in time, in the clients' order.
@@ -164,7 +169,9 @@ class SentMessages:
     def _accept(self, reply: Message, node: int) -> Iterator[Message]:
         """Yield the reply, unless it is Flower's, about a node that cannot be reached."""
         if reply.metadata.src_node_id == node:
-            self.bytes_up += message_bytes(reply)
+            size = message_bytes(reply)
+            self.bytes_up += size
+            self.largest_up = max(self.largest_up, size)
             yield reply
             self._usable += not reply.has_error() and node not in self._rejected
         elif reply.has_error():

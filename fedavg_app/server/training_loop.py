@@ -136,6 +136,8 @@ class TrainingLoop:
             client_metrics=client_metrics,
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
+            largest_down=sent.largest_down,
+            largest_up=sent.largest_up,
             theory_bits_down=formula_bits_down,
             theory_bits_up=outcome.formula_bits_up,
             seconds=time.monotonic() - started,

@@ -11,6 +11,8 @@ import numpy as np
 from flwr.app import Array
 from flwr.clientapp import ClientApp
 
+from fedavg_app.packed_content import pack, unpack
+
 FIRST_PAYLOAD = Path(__file__).parent / "first-payload"
 WEIGHT = "1.weight"
 # Protocol, status, codec and round: see docs/protocol.md.
@@ -135,11 +137,13 @@ def install():
         if message.metadata.message_type.startswith("train"):
             client = context.node_config["partition-id"]
             number = 2 * (message.content["config"]["server-round"] - 1) + client % 2
+            unpack(reply)
             compressed = "update" in reply.content
             if compressed and number == 0:
                 FIRST_PAYLOAD.write_bytes(payload(reply))
             attack, _ = (ON_UPDATES if compressed else ON_MODELS)[number]
             attack(reply)
+            reply.content = pack(reply.content)
         return reply
 
     ClientApp.__call__ = hostile

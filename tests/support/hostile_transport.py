@@ -15,6 +15,8 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
 from flwr.supernode import start_client_internal as supernode
 
+from fedavg_app.packed_content import unpack
+
 UPLOAD = Path(__file__).parent / "upload"
 SECONDS_PER_OBJECT = 60
 MEGABYTES, REPEATED = 100, 15_000
@@ -115,6 +117,7 @@ def install():
     def hostile(self, message, context):
         reply = honest(self, message, context)
         if message.metadata.message_type.startswith("train"):
+            unpack(reply)  # it travels as the objects that the attack forges
             attack, _ = ATTACKS[message.content["config"]["server-round"] - 1]
             attack(reply)
         return reply

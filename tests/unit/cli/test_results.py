@@ -93,7 +93,8 @@ def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp
 
 def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, capsys, tmp_path):
     """The target lies half between rounds 1 and 2, at 10 and 20 MB up and twice that down."""
-    history = [{**entry, "seconds": 2} for entry in fake_runs.HISTORY]
+    traffic = {"bytes_up": 10_000_000, "bytes_down": 20_000_000}
+    history = [{**entry, **traffic, "seconds": 2} for entry in fake_runs.HISTORY]
     config = RunConfig(task="mnist-logistic", learning_rate=0.1)
     for name in ("a", "b"):
         fake_runs.write(tmp_path / name, config, history, seconds=7)
@@ -106,6 +107,10 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, c
         "1.0", "10.0 MB", "20.0 MB", "4",
     ]  # fmt: skip
     assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
+    # Each of ten sends 1 MB a round, and is sent 2: 2.1 s at these rates.
+    link = ("--up=10", "--down=20", "--latency=250")
+    shown = command_line(monkeypatch, capsys, *words, "0.9", *link)
+    assert {row[-1] for row in cells(shown)} == {"6.3 s"}
 
 
 def cells(shown):

@@ -1,0 +1,57 @@
+"""How long a training's messages take over a link, from the bytes that were really sent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedavg_app.results.metrics import RoundMetrics
+
+
+@dataclass(frozen=True)
+class Link:
+    """A device's connection.
+
+    Attributes:
+        up: Mbit/s (10^6 bits a second) from the device.
+        down: Mbit/s to the device.
+        latency: Milliseconds from one end to the other and back.
+    """
+
+    up: float
+    down: float
+    latency: float
+
+    def seconds(self, bytes_up: float, bytes_down: float, rounds: float = 1) -> float:
+        """Return the seconds that a participant's messages of so many rounds take.
+
+        In each round it gets a message and answers it, a round trip each; computing is not counted.
+        """
+        transfer = 8e-6 * (bytes_up / self.up + bytes_down / self.down)
+        return transfer + 2e-3 * self.latency * rounds
+
+
+# Fibre and cable: common tariffs. 5G: medians of Ookla's Q3 2021 for the United States. 4G: US
+# carriers in 2019, the middle of 14 to 21 and 2.4 to 7 Mbit/s, 58 to 70 ms. LTE-M and NB-IoT: peak
+# rates of 3GPP's release 13, categories M1 (half duplex) and NB1.
+LINKS = {
+    "fibre": Link(up=500, down=500, latency=5),
+    "cable": Link(up=20, down=200, latency=20),
+    "5g": Link(up=21, down=166, latency=30),
+    "4g": Link(up=5, down=18, latency=64),
+    "lte-m": Link(up=0.375, down=0.3, latency=100),
+    "nb-iot": Link(up=0.066, down=0.026, latency=1600),
+}
+
+
+def link_seconds(history: Sequence[RoundMetrics], link: Link) -> float:
+    """Return the seconds that all rounds' messages take, where every participant has this link.
+
+    The largest message of a round counts, and the largest reply: a round waits for the last one.
+    Histories of earlier versions have the mean only.
+    """
+    total = 0.0
+    for one in history:
+        if one.participants:
+            up = one.largest_up or one.bytes_up / one.participants
+            down = one.largest_down or one.bytes_down / one.participants
+            total += link.seconds(up, down)
+    return total

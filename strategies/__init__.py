@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import flwr.serverapp.strategy
 from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
@@ -35,7 +36,7 @@ STRATEGIES = Registry[Strategy](
     },
     group="fedavg_app.strategies",
 )
-names, load = STRATEGIES.names, STRATEGIES.load
+names = STRATEGIES.names
 # Flower's strategies sample for themselves; they must take all nodes of the cohort they are shown.
 WHOLE_COHORT = {
     "fraction_train": 1.0,
@@ -44,6 +45,20 @@ WHOLE_COHORT = {
     "min_evaluate_nodes": 1,
     "min_available_nodes": 1,
 }
+
+
+def load(name: str) -> type[Strategy]:
+    """Return the class of that name; see `Registry.load`.
+
+    Raises:
+        ValueError, ImportError, AttributeError: As there. The line for a name of Flower's, such as
+            "fedprox", says how to give that one.
+    """
+    flowers = {one.lower(): one for one in flwr.serverapp.strategy.__all__}
+    if name not in names() and name.lower() in flowers:
+        path = f"flwr.serverapp.strategy:{flowers[name.lower()]}"
+        raise ValueError(f"{name!r} is a strategy of Flower's; give {path!r}")
+    return STRATEGIES.load(name)
 
 
 def build(

@@ -133,6 +133,14 @@ def test_class_that_is_no_strategy_is_rejected(path):
         strategies.build(path, {})
 
 
+@pytest.mark.parametrize("name", ["fedprox", "FedAdam", "krum"])
+def test_short_name_of_a_flower_strategy_says_how_to_give_it(name):
+    with pytest.raises(ValueError, match="give 'flwr.serverapp.strategy:") as found:
+        strategies.load(name)
+    path = str(found.value).split("'")[3]
+    assert strategies.load(path).__name__.lower() == name.lower()
+
+
 def test_unknown_argument_is_rejected_with_a_list_of_those_accepted():
     with pytest.raises(
         ValueError, match="OtherPackages does not take sise, x; it takes: size, label"

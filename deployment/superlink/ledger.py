@@ -24,6 +24,8 @@ SERVER = 1  # Flower's node id of the SuperLink
 # heads, names, numbers, the reason of an error.
 SPARE_BYTES, SPARE_BYTES_PER_OBJECT, SPARE_OBJECTS = 256 * 2**10, 2**10, 64
 MAX_METADATA_BYTES = 64 * 2**10
+# Of the lists in an object: an array's chunks, a record's names.
+MAX_LIST_BYTES = 4 * 2**20
 # What is remembered: of a device, its last messages; of all, the last uploads and object sizes.
 MESSAGES, UPLOADS, SIZES = 16, 4096, 2**16
 # Of an array's chunks, as Flower cuts them.
@@ -140,16 +142,15 @@ class Ledger:
             raise RefusedError("the object belongs to no reply that this device has announced")
         if request.run_id != upload.run_id or request.object_id not in upload.places:
             raise RefusedError("the object was not announced")
-        children, chunks = _references(request.object_content)
+        children, references = _references(request.object_content)
         if children != upload.children[request.object_id]:
             raise RefusedError("the object refers to others than were announced")
         size, places = len(request.object_content), upload.places[request.object_id]
         upload.sizes[request.object_id] = size
         upload.bytes_left -= size * places
-        for number, count in chunks.items():  # an array joins a chunk as often as it names it
-            chunk = children[number]
-            upload.places[chunk] += (count - 1) * places
-            upload.bytes_left -= upload.sizes.get(chunk, 0) * (count - 1) * places
+        for child, count in references.items():  # put in as often as it is named
+            upload.places[child] += (count - 1) * places
+            upload.bytes_left -= upload.sizes.get(child, 0) * (count - 1) * places
         if upload.bytes_left < 0:
             raise TooLargeError("the reply has more bytes than this run's messages allow")
 
@@ -188,23 +189,31 @@ def _places(tree: ObjectTree) -> Iterator[ObjectTree]:
         yield from _places(child)
 
 
-def _references(content: bytes) -> tuple[list[str], Counter[int]]:
-    """Return the ids of the objects that this one refers to, and how often an array joins each.
+def _references(content: bytes) -> tuple[list[str], Counter[str]]:
+    """Return the ids of the objects that this one refers to, and how often it names each.
+
+    An array lists its chunks by their number, a record its parts by name.
 
     Raises:
-        RefusedError: It is malformed, or an array that names chunks that it does not have.
+        RefusedError: It is malformed, or names others than it has, or not all of them.
     """
     try:
         kind, children, _ = get_object_head_values_from_object_content(content)
-        if kind != "Array":
-            return children, Counter()
-        body = content[content.index(b"\0") + 1 : MAX_METADATA_BYTES]
-        chunks = Counter[int](json.loads(body)["arraychunk_ids"])
+        if kind not in ("Array", "ArrayRecord", "RecordDict"):
+            return children, Counter(children)
+        body = json.loads(content[content.index(b"\0") + 1 :][:MAX_LIST_BYTES])
+        if kind == "Array":
+            numbers = Counter(body["arraychunk_ids"])
+            named = Counter({children[number]: count for number, count in numbers.items()})
+            if min(numbers, default=0) < 0:
+                raise ValueError("a negative number of a chunk")
+        else:
+            named = Counter(body.values())
     except Exception as error:  # whatever Flower and JSON raise for a device's bytes
         raise RefusedError(f"malformed object: {type(error).__name__}: {error}") from error
-    if set(chunks) != set(range(len(children))):
-        raise RefusedError("an array names others than its chunks, or not all of them")
-    return children, chunks
+    if set(named) != set(children):
+        raise RefusedError("the object names others than it has, or not all of them")
+    return children, named
 
 
 def _keep(entries: OrderedDict[str, Any], most: int) -> None:  # the newest

@@ -101,7 +101,7 @@ MALFORMED = [
     (repeated_chunk, DELETED),
     (large, DELETED),
     (many_arrays, "refused by the SuperLink's gate: 1"),
-    (shared_record, ""),
+    (shared_record, DELETED),
     (unreadable_name, "array"),
 ]
 UNFINISHED = [(dying, "no reply in time"), (trickling, "no reply in time")]

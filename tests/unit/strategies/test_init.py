@@ -135,7 +135,7 @@ def test_class_that_is_no_strategy_is_rejected(path):
 
 @pytest.mark.parametrize("name", ["fedprox", "FedAdam", "krum"])
 def test_short_name_of_a_flower_strategy_says_how_to_give_it(name):
-    with pytest.raises(ValueError, match="give 'flwr.serverapp.strategy:") as found:
+    with pytest.raises(ValueError, match=r"give 'flwr.serverapp.strategy:") as found:
         strategies.load(name)
     path = str(found.value).split("'")[-2]
     assert strategies.load(path).__name__.lower() == name.lower()

@@ -18,7 +18,6 @@ from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientReport, ClientUpdate, ReplyBounds, ReplyError
 from tests.support.compressed_network import Network
 from tests.support.replies import (
-    as_numpy,
     cohort,
     evaluated,
     failed,
@@ -154,16 +153,6 @@ def test_error_that_is_not_a_reply_error_is_raised():
         Broken().aggregate_train(1, [reply(1, VALID)])
 
 
-def test_every_rejected_reply_is_logged_in_one_line(caplog):
-    strategy = recorder(min_replies=2)
-    with caplog.at_level(logging.WARNING, logger="fedavg_app.strategies"):
-        strategy.aggregate_train(5, [reply(1, VALID), evaluated(2, 1)])
-    assert sorted(entry.getMessage() for entry in caplog.records) == [
-        "round 5: reply of node 1 rejected: too few usable replies: 1, min-replies is 2",
-        "round 5: reply of node 2 rejected: no arrays",
-    ]
-
-
 # Pure validation.
 
 
@@ -237,23 +226,6 @@ def test_validate_changes_nothing_in_a_compressed_strategy(name, arguments):
 
 
 # Messages.
-
-
-def test_train_messages_go_to_every_node_of_the_cohort():
-    arrays, config = record(model(0)), ConfigRecord({"learning-rate": 0.1, "batch-size": 10})
-    messages = list(FedAvg().configure_train(4, arrays, config, cohort(30, 10, 20)))
-    assert [message.metadata.dst_node_id for message in messages] == [30, 10, 20]
-    for message in messages:
-        assert message.metadata.message_type == "train"
-        assert message.metadata.group_id == "4"
-        assert set(message.content) == {"arrays", "config"}
-        assert dict(message.content["config"]) == {
-            "learning-rate": 0.1,
-            "batch-size": 10,
-            "server-round": 4,
-        }
-        for name, array in as_numpy(message.content["arrays"]).items():
-            np.testing.assert_array_equal(array, model(0)[name], strict=True)
 
 
 def test_uncompressed_traffic_counts_32_bits_an_entry():

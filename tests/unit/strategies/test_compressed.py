@@ -99,11 +99,6 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
             "uplink = .*: give a name, or a table such as {n",
         ),
         (
-            {"uplink": {"name": "sparse", "sparsty": 1}},
-            "Sparse does not take sparsty; it takes: sparsity",
-        ),
-        ({"weights": "none"}, "weights = 'none'"),
-        (
             {"feedback": "residuals"},
             "'residuals' is no error feedback; known: ef21, momentum, ",
         ),
@@ -115,11 +110,6 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
             {"feedback": {"name": "momentum", "momentum": "x"}},
             "MomentumCorrection: momentum = 'x': should be a valid number",
         ),
-        (
-            {"server_optimizer": "sdg"},
-            "'sdg' is no server optimizer; known: adam, none, sgd, yogi; or",
-        ),
-        ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],
 )
 def test_invalid_argument_is_named(arguments, reason):

@@ -4,24 +4,24 @@ import struct
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
 from strategies.compressed_client import train_compressed
 from strategies.compression.decoded_update import SparseUpdate
 from strategies.compression.sync_protocol import Version, decode_updates
 from strategies.compression.ternary import Ternary
-from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
     BLOCKS,
-    REPLY_HEAD_BYTES,
     SIZE,
     Network,
     change_entry,
     flatten,
     model_record,
     payload,
+    sent,
     state_bytes,
+    trained,
 )
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -35,11 +35,6 @@ def stc(clients=1, **arguments):
 
 def client_of_another_process():
     return strategies.client_mod("stc", {"sparsity_up": 0.05, "sparsity_down": 0.05})
-
-
-def sent(reply):
-    """Return the update in a reply of STC, decoded bit by bit."""
-    return np.array(reference.decode_ternary(payload(reply)[REPLY_HEAD_BYTES:], BLOCKS))
 
 
 def after_rounds(rounds=2, clients=1, **arguments):
@@ -107,9 +102,7 @@ def test_diverged_training_changes_no_state_of_the_handler_either():
     def fit(message, context):
         huge = np.full(SIZE, 1e25, np.float32)
         context.state["momentum"] = model_record(huge)
-        metrics = MetricRecord({"num-examples": 1})
-        content = RecordDict({"arrays": model_record(huge), "metrics": metrics})
-        return Message(content, reply_to=message)
+        return trained(message, model_record(huge))
 
     reply = network.client_mod(message, context, fit)
     assert payload(reply) == network.reply_with(2)
@@ -125,9 +118,7 @@ def test_trained_arrays_of_another_float_type_are_cast():
         def call_next(message, _):
             after = model_record(flatten(message.content["arrays"]) + change)
             arrays = {name: Array(array.numpy().astype(dtype)) for name, array in after.items()}
-            metrics = MetricRecord({"num-examples": 1})
-            content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
-            return Message(content, reply_to=message)
+            return trained(message, ArrayRecord(arrays))
 
         return call_next
 
@@ -201,9 +192,7 @@ def test_model_that_another_run_built_in_this_process_is_not_built_upon():
 
     def fit(message, _):
         trained_from.append(flatten(message.content["arrays"]))
-        metrics = MetricRecord({"num-examples": 1})
-        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
-        return Message(content, reply_to=message)
+        return trained(message, message.content["arrays"])
 
     train_compressed(message, network.contexts[0], fit, network.strategy.codec, last_built)
     assert np.array_equal(trained_from, [model])

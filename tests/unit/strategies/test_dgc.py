@@ -5,20 +5,9 @@ import math
 import numpy as np
 import pytest
 
-import strategies
-from strategies.compression.float32 import Float32
-from strategies.compression.momentum_correction import MomentumCorrection
-from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
-
-
-def test_defaults():
-    strategy = strategies.build("dgc", {})
-    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sparse(0.001), Float32())
-    assert strategy.codec.feedback == MomentumCorrection(0.9, math.inf)
-    assert strategy.codec.warmup_rounds == 4
 
 
 def test_run_with_all_clients_in_every_round_is_the_papers_algorithm():

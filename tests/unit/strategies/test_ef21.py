@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-import strategies
 from strategies.base import RunSettings
-from strategies.compression.ef21 import EF21 as Estimates
-from strategies.compression.float32 import Float32
-from strategies.compression.sparse import Sparse
 from strategies.reply_validation import ReplyBounds
 from tests.support.compressed_network import FIRST_NODE, SIZE, Network, flatten, payload
 
@@ -34,12 +30,6 @@ def largest(vector, count):
     places = np.argsort(-np.abs(vector), kind="stable")[:count]
     kept[places] = vector[places]
     return kept
-
-
-def test_defaults():
-    strategy = strategies.build("ef21", {})
-    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sparse(0.01), Float32())
-    assert (strategy.codec.feedback, strategy.weights) == (Estimates(), "uniform")
 
 
 def quadratics(clients):
@@ -78,17 +68,6 @@ def test_all_clients_in_every_round_is_algorithm_2_of_the_paper():
     assert np.abs(flatten(network.model) - optimum).max() < 0.01
 
 
-def test_absent_clients_count_with_their_last_estimate():
-    network = ef21(sparsity_up=1.0)
-    ones = np.ones(SIZE, np.float32)
-    before = flatten(network.model)
-    network.run_round({0: 1 * ones, 1: 3 * ones})
-    np.testing.assert_allclose(flatten(network.model) - before, 2, rtol=1e-5)
-    before = flatten(network.model)
-    network.run_round({0: 5 * ones})
-    np.testing.assert_allclose(flatten(network.model) - before, 4, rtol=1e-5)
-
-
 def test_update_of_an_estimate_that_the_server_lacks_is_rejected():
     network = ef21(clients=1)
     (message,) = network.configure(0)
@@ -101,43 +80,6 @@ def test_update_of_an_estimate_that_the_server_lacks_is_rejected():
     network.run_round({0: network.random_change()})
     assert not network.outcome.rejected, "it is told so, and begins anew"
     assert np.array_equal(server_estimate(network, 0), estimate(network, 0))
-
-
-def test_both_ends_have_the_same_estimates_through_lost_replies_and_lost_states():
-    network = ef21(clients=5)
-    rng = np.random.default_rng(4)
-    settled = set()
-    lost = restarted = 0
-    for _ in range(150):
-        clients = sorted(rng.choice(5, 3, replace=False).tolist())
-        arriving = []
-        for client, message in zip(clients, network.configure(*clients), strict=True):
-            if rng.random() < 0.1:
-                network.lose_state(client)
-                settled.discard(client)
-                restarted += 1
-            reply = network.train(message, network.random_change())
-            if rng.random() < 0.2:
-                lost += 1
-                settled.discard(client)
-            else:
-                arriving.append((client, reply))
-        network.aggregate([reply for _, reply in arriving])
-        for client, _ in arriving:
-            if FIRST_NODE + client not in network.outcome.rejected:
-                settled.add(client)
-        for client in settled:
-            assert np.array_equal(server_estimate(network, client), estimate(network, client))
-    assert lost > 50
-    assert restarted > 20
-
-
-def test_estimates_weigh_by_examples_where_asked():
-    network = ef21(sparsity_up=1.0, weights="samples")
-    ones = np.ones(SIZE, np.float32)
-    before = flatten(network.model)
-    network.run_round({0: 1 * ones, 1: 3 * ones}, {0: 10, 1: 30})
-    np.testing.assert_allclose(flatten(network.model) - before, 2.5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("fails", [True, False])

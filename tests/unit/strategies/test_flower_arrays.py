@@ -1,7 +1,6 @@
 """Reading and writing of Flower's arrays, against Flower's own."""
 
 import numpy as np
-import pytest
 from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,35 +43,3 @@ def test_records_keep_names_and_order():
     again = array_record(dict(record))
     assert again == record
     assert again is not record
-
-
-GOOD = to_array(np.ones(3, np.float32))
-
-
-def float32_array(data, stype="numpy.ndarray"):
-    return Array("float32", (3,), stype, data)
-
-
-@pytest.mark.parametrize(
-    ("array", "reason"),
-    [
-        (float32_array(GOOD.data, "torch.tensor"), "'torch.tensor', not 'numpy.ndarray'"),
-        (float32_array(b""), "unreadable header"),
-        (float32_array(GOOD.data[:40]), "unreadable header"),
-        (float32_array(b"x" + GOOD.data[1:]), "unreadable header"),
-        (float32_array(GOOD.data[:-1]), "holds 11 bytes"),
-        (float32_array(GOOD.data + b"a"), "holds 13 bytes"),
-        (float32_array(GOOD.data.replace(b"<f4", b"|O8")), "dtype object, which is not numeric"),
-        (float32_array(GOOD.data.replace(b"<f4", b"|V0")), "dtype .*, which is not numeric"),
-        (float32_array(GOOD.data[:6] + b"\x02\x00" + b"\xff" * 90), "unreadable header"),
-    ],
-    ids=[
-        "serialization", "empty", "truncated header", "magic", "short", "long", "object",
-        "no size", "header length",
-    ],
-)  # fmt: skip
-def test_unreadable_array_raises_value_error(array, reason):
-    with pytest.raises(ValueError, match=reason):
-        from_array(array)
-    with pytest.raises(ValueError, match=reason):
-        from_record(ArrayRecord({"w": array}))

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-import strategies
-from strategies.compression.error_feedback import NoFeedback
-from strategies.compression.sign import Sign
 from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,
     SIZE,
@@ -69,19 +66,3 @@ def test_theory_bits_of_missed_rounds_are_those_of_a_sum_of_signs():
     assert network.bits_down == pytest.approx(SIZE * np.log2(2 * 1 + 1))
     network.configure(1)
     assert network.bits_down == pytest.approx(SIZE * np.log2(2 * 4 + 1))
-
-
-def test_compressors_are_made_of_the_arguments():
-    strategy = strategies.build("signsgd", {})
-    assert (strategy.codec.uplink, strategy.codec.downlink) == (Sign(1.0), Sign(0.0002))
-    assert (strategy.codec.feedback, strategy.weights) == (NoFeedback(), "uniform")
-    assert strategies.build("signsgd", {"step_size": 1}).codec.downlink == Sign(1.0)
-
-
-@pytest.mark.parametrize(
-    ("step", "reason"),
-    [(-1.0, r"step-size = -1\.0"), (1e-60, "step-size = 1e-60"), ("x", "step-size = 'x'")],
-)
-def test_invalid_step_size_is_rejected(step, reason):
-    with pytest.raises(ValueError, match=reason):
-        strategies.build("signsgd", {"step_size": step})

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-import strategies
-from strategies.compression.error_feedback import Residual
-from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
 from tests.support.compression_reference import algorithm_2
 
@@ -23,30 +20,9 @@ def test_model_follows_algorithm_2_of_the_paper(scope, blocks):
     np.testing.assert_allclose(flatten(network.model), expected, atol=1e-4)
 
 
-def test_defaults_are_the_papers():
-    strategy = strategies.build("stc", {})
-    assert strategy.codec.uplink == strategy.codec.downlink == Ternary(1 / 400, "tensor")
-    assert (strategy.weights, strategy.codec.feedback) == ("uniform", Residual())
-
-
 def test_messages_carry_what_clients_in_other_languages_need():
     network = Network("stc", sparsity_up=0.1, scope="model")
     (message,) = network.configure(0)
     config = dict(message.content["config"])
     assert len(config.pop("head")) == 17
     assert config == {"server-round": 1, "sparsity-up": 0.1, "scope": "model"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"sparsity_up": 0}, "sparsity-up = 0: give a share above 0"),
-        ({"sparsity_down": 1.5}, r"sparsity-down = 1\.5"),
-        ({"scope": "layer"}, "scope = 'layer': give 'tensor' or 'model'"),
-        ({"weights": "none"}, "weights = 'none'"),
-        ({"p": 0.1}, "it takes: weights, server-optimizer, sparsity-up"),
-    ],
-)
-def test_invalid_argument_is_rejected(arguments, reason):
-    with pytest.raises(ValueError, match=reason):
-        strategies.build("stc", arguments)

@@ -79,7 +79,3 @@ def test_more_entries_than_the_sparsity_allows_are_rejected(form, sparsity, bloc
     form(sparsity).decode(form(most / 8).encode(values, layout, generator()), layout)
     with pytest.raises(DecodeError, match=f"k = 8, the sparsity allows {most}"):
         form(sparsity).decode(form(1.0).encode(values, layout, generator()), layout)
-
-
-def test_expected_bits_are_a_position_and_a_float_for_every_kept_entry():
-    assert Sparse(0.01).expected_bits(layout_of(1000)) == pytest.approx(10 * (8.108 + 32), rel=1e-4)

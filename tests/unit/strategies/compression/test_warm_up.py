@@ -4,7 +4,6 @@ import pytest
 
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
-from strategies.compression.ternary import Ternary
 from strategies.compression.warm_up import check_warm_up, in_round
 
 
@@ -13,10 +12,6 @@ def test_shares_are_those_of_the_paper():
     shares = [in_round(Sparse(0.001), server_round, 4).sparsity for server_round in range(1, 8)]
     assert shares[:4] == pytest.approx([0.25, 0.0625, 0.015625, 0.004], rel=0.02)
     assert shares[4:] == [0.001] * 3
-
-
-def test_other_arguments_stay():
-    assert in_round(Ternary(0.01, "model"), 1, 1) == Ternary(0.1, "model")
 
 
 @pytest.mark.parametrize("server_round", [0, 1, 9])
@@ -35,8 +30,3 @@ def test_before_the_first_round_it_is_that_of_the_first():
 def test_other_numbers_of_rounds_are_refused(rounds):
     with pytest.raises(ValueError, match=r"warmup-rounds = .*: give a whole number"):
         check_warm_up(Sparse(), rounds)
-
-
-def test_compressor_without_a_sparsity_is_refused():
-    with pytest.raises(ValueError, match="Sign has no argument 'sparsity'"):
-        check_warm_up(Sign(), 1)

@@ -1,6 +1,6 @@
 """Devices with warm clients: clients that hang, processes that end, and who may have a task.
 
-That they train the model of the simulation is in test_deployment.py.
+That they train the model of the simulation is in test_short_runs.py.
 """
 
 import json

@@ -10,7 +10,6 @@ from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
 from fedavg_app import server_app
-from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import (
@@ -18,7 +17,6 @@ from fedavg_app.errors import (
     DivergedError,
     MissingLibraryError,
     NoRepliesError,
-    RunError,
 )
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
@@ -175,24 +173,6 @@ def test_settings_without_effect_are_named(tmp_path, caplog, strategy, changes, 
     assert [text.partition(":")[0] for text in texts] == warned
 
 
-class FailingCallback(Callback):
-    """Raises ``error`` after round 2."""
-
-    error = ZeroDivisionError("a bug")
-
-    def __init__(self, run):
-        self.rounds = []
-
-    def on_round_end(self, metrics, model):
-        self.rounds.append(metrics.round)
-        if metrics.round == 2:
-            raise self.error
-
-
-class RefusingCallback(FailingCallback):
-    error = RunError("the disk is full")
-
-
 def raise_error(error):
     def tamper(reply):
         raise error
@@ -207,12 +187,6 @@ ENDS = {
         {"task": "mnist-2nn", "learning-rate": 1e6, "num-server-rounds": 9},
         DivergedError, "diverged", 3,
         "NaN or infinite values; give a smaller learning-rate",
-    ),
-    "diverged clients": (
-        {
-            "task": "mnist-2nn", "learning-rate": 1e6, "num-server-rounds": 9, "strategy": "stc",
-        },
-        DivergedError, "diverged", 3, "the client's training diverged",
     ),
     "no replies": (
         {"round-timeout": 0.05, "num-server-rounds": 9, "tamper": everyone(lambda reply: None)},
@@ -229,9 +203,6 @@ ENDS = {
     "bug": (
         {"tamper": everyone(raise_error(ZeroDivisionError("a bug")))}, ZeroDivisionError,
         "failed", 0, "a bug",
-    ),
-    "callback": (
-        {"callbacks": [RefusingCallback]}, RunError, "failed", 2, "the disk is full",
     ),
 }  # fmt: skip
 

@@ -111,21 +111,6 @@ def test_error_of_the_training_is_not_replaced_by_one_of_a_callback(tmp_path, ma
     assert isinstance(made[1].result.error, KeyError)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(ZeroDivisionError("a bug"), "failed"), (KeyboardInterrupt(), "interrupted")],
-)
-def test_callbacks_get_the_error_that_ended_the_training_and_its_rounds(
-    tmp_path, made, error, status
-):
-    with pytest.raises(type(error)):
-        train(tmp_path, [make(made)], error)
-    assert made[0].result.error is error
-    assert made[0].result.history == ROUNDS
-    assert made[0].result.model is MODEL
-    assert summary(tmp_path)["status"] == status
-
-
 @pytest.mark.parametrize("completed", [(), tuple(ROUNDS)])
 def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run(
     tmp_path, completed

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from tasks.mnist import MNIST_LOGISTIC
-from tasks.training import batch_size
 from tasks.training.evaluation import evaluate
 from tasks.training.examples import Examples
 
@@ -18,20 +17,6 @@ def test_loss_and_accuracy_match_values_computed_by_hand():
     assert accuracy == 0.75
     margins = np.array([4.0, 6.0, 2.0, -10.0])
     assert loss == pytest.approx(np.log1p(np.exp(-margins)).mean(), rel=1e-6)
-
-
-def test_result_is_independent_of_batch_size(monkeypatch):
-    rng = np.random.default_rng(0)
-    model = MNIST_LOGISTIC.initial_model(1)
-    examples = Examples(
-        torch.from_numpy(rng.normal(size=(23, 1, 28, 28)).astype(np.float32)),
-        torch.from_numpy(rng.integers(0, 10, 23)),
-    )
-    whole = evaluate(MNIST_LOGISTIC, model, examples)
-    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
-    batched = evaluate(MNIST_LOGISTIC, model, examples)
-    assert batched[0] == pytest.approx(whole[0], rel=1e-6)
-    assert batched[1] == whole[1]
 
 
 def test_model_is_evaluated_without_dropout():

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
+from tests.support.run_folders import read_summary
 
 pytestmark = pytest.mark.long
 
@@ -80,7 +81,6 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
     assert any(not record["rejected"] for record in records[completed + 1 :])
     # The clients' states are lost, but the server knows: it sends the model without being asked.
     assert not any("the client lost its state" in why for why in reasons(completed + 1))
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "finished"
+    assert read_summary(folder)["status"] == "finished"
     # With one step of STC a round, the model has improved since round 1.
     assert records[-1]["test_loss"] < records[1]["test_loss"]

@@ -1,6 +1,5 @@
 """The examples of the documents, built and run as an installed package."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,9 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT, commands, examples
+from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
@@ -68,11 +67,9 @@ def documented(document, part):
 
 
 def read_run(runs):
-    """Return the history, the summary and the model of the one run in the folder."""
-    (run,) = runs.iterdir()
-    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    summary = json.loads((run / "summary.json").read_text())
-    return history, summary, load_file(run / "model.safetensors")
+    """Return the history and the summary of the one run in the folder."""
+    folder = only_folder(runs)
+    return read_history(folder), read_summary(folder)
 
 
 def simulate(words, installed, runs):
@@ -94,7 +91,7 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
         *documented(TASK_DOCUMENT, "digits_task:TASK"),
         *("--strategy", "float16_fedavg:Float16FedAvg"),
     ]
-    history, summary, _ = simulate(words, installed, tmp_path)
+    history, summary = simulate(words, installed, tmp_path)
     assert summary["target-accuracy"] == 0.95
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
     assert history[0]["accuracy"] < 0.3
@@ -109,5 +106,5 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    history, summary, _ = read_run(tmp_path / "runs")
+    history, summary = read_run(tmp_path / "runs")
     assert (len(history), summary["rejected-replies"]) == (3, 0)

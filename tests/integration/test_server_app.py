@@ -4,7 +4,6 @@ import json
 import sys
 import traceback
 
-import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
@@ -24,6 +23,7 @@ from tasks.data.cache import CACHE_VARIABLE
 from tests.support import data_slices
 from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 CONFIG = {
     "task": "mnist-logistic",
@@ -43,18 +43,9 @@ def everyone(tamper):
     return dict.fromkeys(range(10), tamper)
 
 
-def only_folder(tmp_path):
-    (folder,) = (tmp_path / "runs").iterdir()
-    return folder
-
-
-def read_summary(tmp_path):
-    return json.loads((only_folder(tmp_path) / "summary.json").read_text())
-
-
 def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     result = run_here(tmp_path, callbacks=[Plots], **{"target-accuracy": 0.3})
-    folder = only_folder(tmp_path)
+    folder = only_folder(tmp_path / "runs")
     assert {path.name for path in folder.iterdir()} == {
         "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
@@ -62,11 +53,11 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     }  # fmt: skip
     assert all(path.stat().st_mode & 0o044 for path in folder.iterdir())
 
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    lines = read_history(folder)
     assert [line["round"] for line in lines] == list(range(len(result.history)))
     assert json.loads((folder / "config.json").read_text())["num-clients"] == 10
 
-    summary = read_summary(tmp_path)
+    summary = read_summary(folder)
     assert summary["status"] == "finished"
     assert summary["rounds-to-target"] == result.rounds_to_target is not None
     assert summary["bytes-up"] == sum(line["bytes_up"] for line in lines)
@@ -77,8 +68,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
         "1.weight": (10, 784),
         "1.bias": (10,),
     }
-    for name, array in result.model.items():
-        assert np.array_equal(stored[name], array.numpy())
+    assert_model(folder, result.model)
     for name in ("accuracy.png", "accuracy-bits.png", "loss.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
@@ -212,14 +202,13 @@ def test_summary_says_how_and_why_a_run_failed(tmp_path, end):
     changes, error, status, rounds, reason = ENDS[end]
     with pytest.raises(error) as caught:
         run_here(tmp_path, **changes)
-    summary = read_summary(tmp_path)
+    folder = only_folder(tmp_path / "runs")
+    summary = read_summary(folder)
     assert (summary["status"], summary["rounds"]) == (status, rounds)
     assert reason in summary["reason"]
-    folder = only_folder(tmp_path)
     assert (folder / "model.safetensors").exists()  # as it was after the last round
     assert type(caught.value).__name__ in (folder / "run.log").read_text()
-    lines = (folder / "history.jsonl").read_text().splitlines()
-    assert len(lines) == rounds + 1
+    assert len(read_history(folder)) == rounds + 1
 
 
 def test_app_passes_on_the_reason_of_a_failure_without_its_frames(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from fedavg_app.errors import NoRepliesError
 from tests.support.in_process import train
 from tests.support.rounding import assert_same_change
 
-PATH = "tests.support.normalised_task:TASK"
+PATH = "tests.support.models:NORMALISED"
 BUFFERS = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
 
 
@@ -60,7 +60,7 @@ def test_norm_of_an_update_has_the_buffers_change_and_not_their_values(strategy)
 
 def test_last_batch_of_one_example_is_named_with_the_key_that_changes_it():
     """A client has 200 examples; torch's own text says what the input's size was."""
-    task = {"task": "tests.support.normalised_task:DENSE", "num_server_rounds": 1}
+    task = {"task": "tests.support.models:NORMALISED_DENSE", "num_server_rounds": 1}
     with pytest.raises(NoRepliesError, match=r"last batch .* has one example, .* batch-size"):
         train(batch_size=199, **task)
     _, result = train(batch_size=198, **task)

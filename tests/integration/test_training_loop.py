@@ -198,20 +198,20 @@ def everyone(tamper):
     return dict.fromkeys(range(20), tamper)
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam"])
-def test_run_whose_replies_are_all_nan_ends_as_diverged(strategy):
-    error, history = train_in_vain(everyone(fill(np.nan)), DivergedError, strategy=strategy)
-    assert "NaN" in error
-    assert error.endswith("; give a smaller learning-rate")
-    assert all(len(metrics.rejected) == 5 for metrics in history[1:])
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "stc", "topk", "signsgd"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam", "stc", "topk", "signsgd"],
+)
 def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monkeypatch):
     """Compressed strategies' clients say so in their replies, others send what they have."""
     monkeypatch.setattr(TrainingPlan, "rate", lambda plan, server_round: 1e38)
-    error, _ = train_in_vain({}, DivergedError, strategy=strategy)
-    assert ("infinite" if strategy == "fedavg" else "the client's training diverged") in error
+    compressed = strategy in ("stc", "topk", "signsgd")
+    # FedSGD's clients send gradients, which only a model that is infinite makes so.
+    tamper = everyone(fill(np.nan)) if strategy == "fedsgd" else {}
+    error, history = train_in_vain(tamper, DivergedError, strategy=strategy)
+    assert ("the client's training diverged" if compressed else "infinite") in error
+    assert error.endswith("; give a smaller learning-rate")
+    assert all(len(metrics.rejected) == 5 for metrics in history[1:])
 
 
 @pytest.mark.parametrize("tamper", [fail, reshape, stating(0)], ids=["error", "shape", "examples"])

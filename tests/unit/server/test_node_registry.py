@@ -121,21 +121,6 @@ def test_run_can_start_with_min_nodes_and_the_others_connect_later():
     assert nodes.clients == [0, 1, 2]
 
 
-def test_node_that_disconnects_can_come_back_under_another_id(caplog):
-    grid = QueryGrid(partitions(0, 1, 2, 1))
-    grid.get_node_ids = lambda: [100, 101, 102]
-    nodes = started(grid, 3)
-    grid.get_node_ids = lambda: [100, 102]
-    nodes.update()
-    assert nodes.clients == [0, 2]
-    assert "node 101, client 1, has disconnected" in caplog.text
-    grid.get_node_ids = lambda: [100, 102, 103]
-    nodes.update()
-    assert nodes.by_client[1] == 103
-    assert nodes.take_replaced() == [101]
-    assert nodes.take_replaced() == []
-
-
 def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_over_after_it(caplog):
     grid = QueryGrid(partitions(0, 1, 1, 1))
     grid.get_node_ids = lambda: [100, 101]

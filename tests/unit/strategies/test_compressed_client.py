@@ -12,7 +12,6 @@ from strategies.compression.decoded_update import SparseUpdate
 from strategies.compression.sync_protocol import Version, decode_updates
 from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import (
-    BLOCKS,
     SIZE,
     Network,
     change_entry,
@@ -46,34 +45,6 @@ def after_rounds(rounds=2, clients=1, **arguments):
 
 
 # Replies.
-
-
-def test_reply_holds_the_round_and_the_compressed_change():
-    network = after_rounds(2)
-    residual = network.residual(0).copy()
-    (message,) = network.configure(0)
-    change = network.random_change()
-    reply = network.train(message, change, num_examples=7)
-    assert set(reply.content) == {"update"}
-    metrics = dict(reply.content["update"])
-    assert metrics.pop("payload").startswith(network.reply_with(0))
-    assert metrics == {"num-examples": 7, "train-loss": 1.0}
-    total = sent(reply) + network.residual(0)
-    np.testing.assert_allclose(total, residual + change, atol=1e-5)
-    counts = [np.count_nonzero(part) for part in np.split(sent(reply), np.cumsum(BLOCKS)[:-1])]
-    assert counts == [6, 1, 1]  # 0.05 of 117, 13 and 1, rounded up
-
-
-def test_client_without_the_model_requests_it_and_keeps_its_state():
-    network = after_rounds(2)
-    network.lose_state(0)
-    network.trained_from.clear()
-    (message,) = network.configure(0)
-    reply = network.train(message, network.random_change())
-    assert set(reply.content) == {"update"}
-    assert payload(reply) == network.reply_with(1)
-    assert network.contexts[0].state == RecordDict()
-    assert not network.trained_from
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e22])
@@ -170,17 +141,6 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     change = network.random_change()
     found = sent(network.train(message, change))
     np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
-
-
-def test_clients_of_one_process_that_missed_different_rounds_reach_the_same_model():
-    network = after_rounds(1, clients=4)
-    for absent in range(1, 4):
-        network.run_round({client: network.random_change() for client in range(4 - absent)})
-    before = flatten(network.model)
-    for message in network.configure(2, 0, 3, 1):
-        network.train(message, network.random_change())
-    for client in range(4):
-        assert np.array_equal(network.trained_from[client], before)
 
 
 def test_model_that_another_run_built_in_this_process_is_not_built_upon():

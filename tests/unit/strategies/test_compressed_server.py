@@ -73,10 +73,6 @@ def carries_full_model(message):
     return "arrays" in message.content
 
 
-def updates_in(message):
-    return message.content["config"]["updates"]
-
-
 def head_of(message):
     """Return (accepted round, version's number, fingerprint) of a training message."""
     head = message.content["config"]["head"]
@@ -149,47 +145,6 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
 # What a client is sent.
 
 
-def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
-    network = stc(clients=3)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    one_update = updates_in(network.configure(0)[0])
-    assert 0 < len(one_update) < 4 * SIZE / 5
-    for _ in range(3):
-        network.run_round({0: network.random_change()})
-    # Client 1 missed three more rounds: still smaller than the model.
-    longer = updates_in(network.configure(1)[0])
-    assert longer.startswith(one_update)
-    assert len(longer) > len(one_update)
-    while True:
-        network.run_round({0: network.random_change()})
-        (message,) = network.configure(1)
-        if carries_full_model(message):
-            break
-        assert len(updates_in(message)) < 4 * SIZE
-    # What it missed would be larger than the model, by the update made last.
-    network.run_round({1: network.random_change()})
-    assert not network.outcome.rejected
-    assert not carries_full_model(network.configure(1)[0])
-
-
-def test_equal_copy_of_the_model_is_not_a_new_model():
-    """A model is recognised by its content: a checkpoint or a callback may have copied it."""
-    network, twin = stc(clients=2), stc(clients=2)
-    for _ in range(2):
-        changes = {client: network.random_change() for client in range(2)}
-        for one in (network, twin):
-            one.run_round(changes)
-        network.model = model_record(flatten(network.model).copy())
-    ours, theirs = network.configure(0)[0], twin.configure(0)[0]
-    assert not carries_full_model(ours)
-    assert updates_in(ours) == updates_in(theirs)
-    assert head_of(ours) == head_of(theirs)
-    change = network.random_change()
-    for one in (network, twin):
-        one.run_round({0: change})
-    assert np.array_equal(flatten(network.model), flatten(twin.model))
-
-
 def test_model_that_differs_by_one_bit_is_sent_in_full():
     network = stc(clients=2)
     network.run_round({0: network.random_change(), 1: network.random_change()})
@@ -206,22 +161,6 @@ def test_model_that_differs_by_one_bit_is_sent_in_full():
 
 
 # Clients that lost their state do not make a round a failing one.
-
-
-def test_clients_that_lost_their_state_count_as_resyncing_and_are_sent_the_model():
-    network = stc(clients=3)
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 0
-    for client in (0, 2):
-        network.lose_state(client)
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 2
-    reason = "the client lost its state; full model next round"
-    assert reasons(network.outcome) == dict.fromkeys((10, 12), reason)
-    assert [*map(carries_full_model, network.configure(0, 1, 2))] == [True, False, True]
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 0
-    assert not network.outcome.rejected
 
 
 def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_resyncing():

@@ -356,15 +356,6 @@ def test_metrics_are_the_finite_numbers_but_the_number_of_examples():
     assert isinstance(report.num_examples, float)
 
 
-def test_reply_error_is_one_line_of_at_most_200_characters():
-    assert str(ReplyError("one\nround 9:  fine\r\n\tthree")) == "one round 9: fine three"
-    long = str(ReplyError("x" * 10**6))
-    assert (len(long), long[-4:]) == (200, "x...")
-    assert MAX_REASON == 200
-    assert str(DivergedReplyError("a\nb")) == "a b"
-    assert issubclass(DivergedReplyError, ReplyError)
-
-
 def test_characters_that_are_not_printable_are_replaced():
     assert printable("a\x1b[31m\x00é\u200b \U0001f600") == "a?[31m?é? \U0001f600"
     assert str(ReplyError("\x1b]0;title\x07\nnext")) == "?]0;title? next"

@@ -78,9 +78,6 @@ class Network:
     def new_context(self, client):
         return Context(1, FIRST_NODE + client, {"partition-id": client}, RecordDict(), {})
 
-    def lose_state(self, client):
-        self.contexts[client] = self.new_context(client)
-
     def configure(self, *clients, **config):
         """Begin a round; return its messages to these clients."""
         self.round += 1

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedavg_app.callbacks.base import Callback
+from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import TrainingResult
@@ -125,3 +126,13 @@ def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run
         TrainingCallbacks(training_run(tmp_path, completed, **changes), [fail])
     assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
     assert (before / "history.jsonl").is_file() == bool(completed)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_folder_that_cannot_be_written_is_named_by_the_key_that_gave_it(tmp_path, resumed):
+    folder = tmp_path / "gone"
+    run = training_run(folder, **({"resume": str(folder)} if resumed else {}))
+    with pytest.raises(ConfigError) as caught:
+        RunDirectory(run)
+    key = "resume" if resumed else "run-dir"
+    assert str(caught.value).startswith(f"{key} = {str(folder)!r}: cannot write there (No such")

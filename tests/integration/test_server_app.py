@@ -11,12 +11,7 @@ from safetensors.numpy import load_file
 from fedavg_app import server_app
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.errors import (
-    ConfigError,
-    DivergedError,
-    MissingLibraryError,
-    NoRepliesError,
-)
+from fedavg_app.errors import ConfigError, DivergedError, MissingLibraryError, NoRepliesError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.data.cache import CACHE_VARIABLE

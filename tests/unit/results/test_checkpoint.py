@@ -8,12 +8,7 @@ from flwr.app import ArrayRecord
 import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.results.checkpoint import (
-    RunState,
-    has_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from fedavg_app.results.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from fedavg_app.results.metrics import RoundMetrics
 
 

@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import strategies
-from strategies.aggregation import (
-    check_weights,
-    gradient_step,
-    l2_norm,
-)
+from strategies.aggregation import check_weights, gradient_step, l2_norm
 from tests.support.means import weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)

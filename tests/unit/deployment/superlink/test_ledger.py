@@ -12,10 +12,7 @@ from flwr.proto.message_pb2 import (
     PushObjectRequest,
 )
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from deployment.superlink.ledger import SPARE_BYTES, Ledger, RefusedError, TooLargeError
 from fedavg_app.flower_internals import identify_server

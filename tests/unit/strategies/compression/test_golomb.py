@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from strategies.compression import golomb
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.golomb import decode, parameter, position_bits
-from tests.support.compression_reference import (
-    BitReader,
-    no_deadline,
-    position_code,
-)
+from tests.support.compression_reference import BitReader, no_deadline, position_code
 
 # Sattler et al. 2020, section V: sparsity -> (b*, bits of a position).
 PAPER = {1 / 25: (4, 6.085), 1 / 100: (6, 8.108), 1 / 400: (8, 10.114)}

@@ -135,14 +135,7 @@ def test_flwr_on_another_machine_says_where_it_works(deployment, tmp_path):
 
 
 def test_outsider_cannot_take_over_a_run(deployment, outsider, tmp_path):
-    keys = {
-        "task": "mnist-logistic", "data-source": "embedded", "run-dir": str(tmp_path),
-        "num-clients": 1, "num-server-rounds": 2,
-    }  # fmt: skip
-    words = deployment.app_command(**keys)
-    deployment.start("flwr-run", ["env", f"FLWR_HOME={deployment.environment['FLWR_HOME']}",
-                                  "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(ROOT),
-                                  *words])  # fmt: skip
+    deployment.start_app(**{"num-clients": 1, "run-dir": str(tmp_path)})
 
     def status():
         words = [*deployment.command("flwr ls"), "--format", "json"]

@@ -124,14 +124,8 @@ def hanging(deployment, tmp_path):
     for path in Path(deployment.environment[FLAG]).parent.glob("taken-by-*"):
         path.unlink()
     Path(deployment.environment[FLAG]).write_text("compute")
-    keys = {
-        **FAULTY, "num-server-rounds": 1, "data-source": "embedded", "round-timeout": 400,
-        "run-dir": str(tmp_path),
-    }  # fmt: skip
-    run = subprocess.Popen(
-        deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    keys = {**FAULTY, "num-server-rounds": 1, "round-timeout": 400, "run-dir": str(tmp_path)}
+    run = deployment.start_app(**keys)
     try:
         flag = Path(deployment.environment[FLAG])
         deployment.wait_for(lambda: taken(flag), 200)

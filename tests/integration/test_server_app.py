@@ -104,38 +104,25 @@ def test_simulation_without_the_partitioning_library_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "fragment"),
+    ("changes", "fragment"),
     [
-        ({"task": "mnist"}, ConfigError, "task = 'mnist': known tasks: cifar10-cnn, cifar10-vgg11"),
-        (
-            {"strategy": "fedfoo"},
-            ConfigError,
-            "strategy = 'fedfoo': 'fedfoo' is no strategy; known",
-        ),
-        ({"strategy-args": "eta = 1"}, ConfigError, "strategy-args = 'eta = 1': FedAvg does not"),
-        (
-            {"client-mods": "nowhere:mod"},
-            ConfigError,
-            "client-mods = 'nowhere:mod': there is no module",
-        ),
+        ({"strategy-args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not"),
         (
             {"partition": "classes", "partition-args": "balancedness = 2"},
-            ConfigError,
             "partition-args = 'balancedness = 2': should be less than or equal to 1",
         ),
         (
             {"num-clients": 1001, "fraction-evaluate": 0.1},
-            ConfigError,
             "num-clients = 1001: more clients than the 1000 examples",
         ),
-        ({"num-clients": 4001}, ConfigError, "num-clients = 4001: more clients than the 4000"),
-        ({"num-clients": 11}, ConfigError, '--federation-config "num-supernodes=11'),
-        ({"device": "cuda"}, ConfigError, "device = 'cuda': no CUDA device"),
+        ({"num-clients": 4001}, "num-clients = 4001: more clients than the 4000"),
+        ({"num-clients": 11}, '--federation-config "num-supernodes=11'),
+        ({"device": "cuda"}, "device = 'cuda': no CUDA device"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes, error, fragment):
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes, fragment):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(error) as caught:
+    with pytest.raises(ConfigError) as caught:
         run_here(tmp_path, **{"node-timeout": 0.1, **changes})
     assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)

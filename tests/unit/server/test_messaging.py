@@ -2,14 +2,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
 from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
+
+pytestmark = pytest.mark.usefixtures("server_identity")
 
 NODES = [10, 11, 12]
 
@@ -127,3 +130,18 @@ def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch
         monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
         sender.send(cohort, [], "train")
         assert asked == expected
+
+
+def test_bytes_of_values_and_names_are_counted_by_hand():
+    array = Array(np.zeros(10, dtype=np.float32))
+    assert len(array.data) == 128 + 40  # NumPy's header and ten floats
+    records = {
+        "arrays": ArrayRecord({"w": array}),
+        "metrics": MetricRecord({"n": 3, "list": [1.0, 2.0]}),
+        "config": ConfigRecord({"text": "äb", "empty": "", "on": True, "raw": b"123", "none": []}),
+    }
+    arrays = 1 + 168
+    metrics = (1 + 8) + (4 + 16)
+    config = (4 + 3) + (5 + 0) + (2 + 1) + (3 + 3) + (4 + 0)
+    message = Message(RecordDict(records), dst_node_id=5, message_type="train")
+    assert message_bytes(message) == arrays + metrics + config

@@ -133,22 +133,17 @@ def reshape(reply):
     return reply
 
 
-def failing_with(reason):
-    """Return what replaces a reply by an error reply to the same message."""
-
-    def tamper(reply):
-        reply.__dict__["_content"] = None
-        reply.error = error_reply(reply, reason).error
-        return reply
-
-    return tamper
+def fail(reply):
+    """Replace a reply by an error reply to the same message."""
+    reply.__dict__["_content"] = None
+    reply.error = error_reply(reply, "Traceback\nKeyError: 'x'").error
+    return reply
 
 
 def no_reply(reply):
     return None
 
 
-fail = failing_with("Traceback\nKeyError: 'x'")
 BAD_REPLIES = {
     "error": (fail, "KeyError: 'x'"),
     "nan": (fill(np.nan), "NaN"),

@@ -14,17 +14,6 @@ from tasks.data.dataset import DataOptions, Dataset, Split
 CONFIG = parse_config({"device": "cpu"})
 
 
-def counting_task(prepared):
-    """Return MNIST-CNN's task; the sizes of what is prepared are appended to the list."""
-    task = tasks.load("mnist-cnn")
-
-    def prepare(images):
-        prepared.append(len(images))
-        return task.prepare(images)
-
-    return dataclasses.replace(task, prepare=prepare)
-
-
 def data(count):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, 28, 28)).astype(np.uint8)
@@ -40,9 +29,13 @@ def arrays(seed):
 @pytest.mark.parametrize(("room", "again"), [(2**30, []), (2**19, [125, 50])])
 def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkeypatch):
     monkeypatch.setattr(central_evaluation, "PREPARED_BYTES", room)
-    prepared = []
-    task, examples = counting_task(prepared), data(300)
-    evaluate = CentralEvaluation(task, examples, CONFIG)
+    prepared, task = [], tasks.load("mnist-cnn")
+
+    def prepare(images):
+        prepared.append(len(images))
+        return task.prepare(images)
+
+    evaluate = CentralEvaluation(dataclasses.replace(task, prepare=prepare), data(300), CONFIG)
     first = evaluate(arrays(1))
     prepared.clear()
     assert evaluate(arrays(2)) != first

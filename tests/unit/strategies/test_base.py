@@ -152,12 +152,6 @@ def invalid_copies(good):
     return [reply_with(node, RecordDict(content)) for content in [*lacking, none]]
 
 
-def reject_all(strategy, replies):
-    for bad in replies:
-        with pytest.raises(ReplyError):
-            strategy.validate(bad)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -176,7 +170,9 @@ def test_validate_changes_nothing_in_an_uncompressed_strategy(name, arguments):
     assert strategy.validate(good).report == first.report
     poisoned = {key: array * np.float32(np.nan) for key, array in model(1).items()}
     others = [reply(10, {"w": np.ones(1)}), reply(10, poisoned), evaluated(10, 1)]
-    reject_all(strategy, [*invalid_copies(good), *others])
+    for bad in [*invalid_copies(good), *others]:
+        with pytest.raises(ReplyError):
+            strategy.validate(bad)
     assert pickle.dumps(strategy) == before
     strategy.accumulate(first)
     assert pickle.dumps(strategy) != before, "pickles show what changes"

@@ -32,39 +32,25 @@ def largest(vector, count):
     return kept
 
 
-def quadratics(clients):
-    """Return the slopes and minima of as many quadratic losses, and where their mean is least."""
-    rng = np.random.default_rng(2)
-    slopes = rng.uniform(0.5, 2, size=(clients, SIZE))
-    minima = rng.normal(scale=3, size=(clients, SIZE))
-    return slopes, minima, (slopes * minima).sum(axis=0) / slopes.sum(axis=0)
-
-
-def run_to_the_end(network, slopes, minima):
-    for _ in range(250):
-        model = flatten(network.model)
-        network.run_round(
-            {c: (-0.05 * slopes[c] * (model - minima[c])).astype(np.float32) for c in range(4)}
-        )
-
-
 def test_all_clients_in_every_round_is_algorithm_2_of_the_paper():
-    """x <- x - g, g_i <- g_i + C(gamma grad f_i(x) - g_i), g the mean of the g_i."""
-    network = ef21()
-    slopes, minima, optimum = quadratics(4)
-    step, count = 0.05, int(np.ceil(P * SIZE))
-    x = flatten(network.model).astype(np.float64)
-    estimates = np.zeros((4, SIZE))
-    for _ in range(30):
+    """x <- x - g, g_i <- g_i + C(gamma grad f_i(x) - g_i), g the mean of the g_i.
+
+    The losses are quadratic, with slopes and minima of their own.
+    """
+    network, rng = ef21(), np.random.default_rng(2)
+    slopes, minima = rng.uniform(0.5, 2, size=(4, SIZE)), rng.normal(scale=3, size=(4, SIZE))
+    x, estimates = flatten(network.model).astype(np.float64), np.zeros((4, SIZE))
+    for server_round in range(1, 281):
         model = flatten(network.model)
-        changes = {c: -step * slopes[c] * (model - minima[c]) for c in range(4)}
-        network.run_round({c: change.astype(np.float32) for c, change in changes.items()})
+        changes = (-0.05 * slopes * (model - minima)).astype(np.float32)
+        network.run_round(dict(enumerate(changes)))
+        wanted = -0.05 * slopes * (x - minima)
         for c in range(4):
-            wanted = -step * slopes[c] * (x - minima[c])
-            estimates[c] += largest(wanted - estimates[c], count)
+            estimates[c] += largest(wanted[c] - estimates[c], int(np.ceil(P * SIZE)))
         x += estimates.mean(axis=0)
-    np.testing.assert_allclose(flatten(network.model), x, atol=2e-3)
-    run_to_the_end(network, slopes, minima)
+        if server_round == 30:
+            np.testing.assert_allclose(flatten(network.model), x, atol=2e-3)
+    optimum = (slopes * minima).sum(axis=0) / slopes.sum(axis=0)
     assert np.abs(flatten(network.model) - optimum).max() < 0.01
 
 

@@ -17,20 +17,13 @@ numbers_and_width = st.integers(1, 8).flatmap(
 )
 
 
-def bits_of(numbers, width):
-    return "".join(format(number, f"0{width}b") for number in numbers)
-
-
-def as_bytes(bits):
-    return bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
-
-
 @no_deadline
 @given(numbers_and_width)
 def test_numbers_fill_bytes_from_the_most_significant_bit(drawn):
     numbers, width = drawn
     data = pack(np.array(numbers, np.uint8), width)
-    assert data == as_bytes(bits_of(numbers, width))
+    bits = "".join(format(number, f"0{width}b") for number in numbers)
+    assert data == bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
     assert unpack(data, len(numbers), width).tolist() == numbers
 
 

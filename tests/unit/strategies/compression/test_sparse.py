@@ -27,11 +27,6 @@ def encode(values, sparsity, *blocks):
     return Sparse(sparsity).encode(float32(values), layout_of(*blocks), generator())
 
 
-def compress(values, sparsity, *blocks):
-    """Return what the encoded values decode to."""
-    return Sparse(sparsity).decode(encode(values, sparsity, *blocks), layout_of(*blocks))
-
-
 @no_deadline
 @given(vectors_in_blocks(), SPARSITY)
 @example((float32([-SMALLEST]), (1,)), 1.0)
@@ -42,7 +37,7 @@ def test_largest_entries_of_every_block_are_sent_unchanged(drawn, sparsity):
         part = values[start : start + size]
         kept += [start + i for i in reference.largest(part, keep_count(size, sparsity))]
         start += size
-    update = compress(values, sparsity, *blocks)
+    update = Sparse(sparsity).decode(encode(values, sparsity, *blocks), layout_of(*blocks))
     assert update.positions.tolist() == kept
     expected = np.zeros_like(values)
     expected[kept] = values[kept]

@@ -17,13 +17,6 @@ from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train
 from tests.support.local_grid import LocalGrid
 from tests.support.rounding import assert_same_change
-from tests.support.scripted_grid import Clock
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Let nobody wait for real."""
-    return Clock().install(monkeypatch)
 
 
 def cohort(server_round, size=5, purpose="train", seed=1):

@@ -10,16 +10,11 @@ from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
-from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
+from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 NODES = [10, 11, 12]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock().install(monkeypatch)
 
 
 def arrays(entries):

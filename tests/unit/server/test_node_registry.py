@@ -4,14 +4,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
 from fedavg_app.server.node_registry import NodeRegistry
-from tests.support.scripted_grid import Clock
 
-pytestmark = pytest.mark.usefixtures("server_identity")
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    return Clock().install(monkeypatch)
+pytestmark = pytest.mark.usefixtures("server_identity", "clock")
 
 
 class QueryGrid(BaseGrid):

@@ -1,12 +1,5 @@
-import pytest
-
 from fedavg_app.server.polling import poll_replies, send, send_and_receive
-from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock().install(monkeypatch)
+from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 
 def test_pauses_grow_while_no_reply_comes(clock):

@@ -12,20 +12,13 @@ from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
-SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
 
-
-def model(seed):
-    rng = np.random.default_rng(seed)
-    return {name: np.asarray(rng.normal(size=shape), np.float32) for name, shape in SHAPES.items()}
-
-
-def configured(arrays=None, **settings):
+def configured(arrays, **settings):
     """Return a strategy that has configured round 4."""
     strategy = FedAvg()
     strategy.settings = RunSettings(**settings)
     config = ConfigRecord({"learning-rate": 0.1})
-    strategy.configure_train(4, record(arrays or model(0)), config, cohort())
+    strategy.configure_train(4, record(arrays), config, cohort())
     return strategy
 
 

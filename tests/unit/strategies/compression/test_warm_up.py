@@ -2,7 +2,6 @@
 
 import pytest
 
-from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.warm_up import check_warm_up, in_round
 
@@ -12,14 +11,6 @@ def test_shares_are_those_of_the_paper():
     shares = [in_round(Sparse(0.001), server_round, 4).sparsity for server_round in range(1, 8)]
     assert shares[:4] == pytest.approx([0.25, 0.0625, 0.015625, 0.004], rel=0.02)
     assert shares[4:] == [0.001] * 3
-
-
-@pytest.mark.parametrize("server_round", [0, 1, 9])
-def test_without_warm_up_the_compressor_is_itself(server_round):
-    compressor = Sign()
-    if server_round:
-        assert in_round(compressor, server_round, 0) is compressor
-    assert check_warm_up(compressor, 0) == 0
 
 
 def test_before_the_first_round_it_is_that_of_the_first():

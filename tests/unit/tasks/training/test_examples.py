@@ -1,10 +1,7 @@
 import dataclasses
 
-import numpy as np
 import torch
 
-from tasks.data.dataset import Split
-from tasks.mnist import MNIST_LOGISTIC
 from tasks.training.examples import Examples
 
 
@@ -25,14 +22,3 @@ def test_stored_examples_are_prepared_on_use_and_not_modified():
     first = some.shuffled(torch.Generator().manual_seed(0), limit=1).prepared()
     assert first.inputs.item() == 2 * first.targets.item()
     assert stored.inputs.tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_stored_training_examples_are_augmented_and_test_examples_are_prepared():
-    task = dataclasses.replace(MNIST_LOGISTIC, prepare=lambda x: x + 1, augment=lambda x: x + 2)
-    split = Split(np.zeros((3, 4), np.float32), np.arange(3))
-    for training, expected in ((True, 2), (False, 1)):
-        examples = Examples.stored(task, split, torch.device("cpu"), training=training)
-        assert examples.prepared().inputs.unique().tolist() == [expected]
-    plain = dataclasses.replace(task, augment=None)
-    examples = Examples.stored(plain, split, torch.device("cpu"), training=True)
-    assert examples.prepared().inputs.unique().tolist() == [1]

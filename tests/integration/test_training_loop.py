@@ -78,10 +78,8 @@ def test_same_seed_gives_the_same_model_bit_for_bit(strategy):
     ("path", "arguments"),
     [
         ("flwr.serverapp.strategy:FedAdam", "eta = 0.01, tau = 0.001"),
-        ("flwr.serverapp.strategy:FedMedian", ""),
         ("flwr.serverapp.strategy:Krum", "num_malicious_nodes = 1"),
         ("flwr.serverapp.strategy:FedProx", "proximal_mu = 0.1"),
-        ("flwr.serverapp.strategy:FedTrimmedAvg", "beta = 0.2"),
     ],
 )
 def test_flowers_own_strategies_learn_from_the_sampled_cohort(path, arguments):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tests.support.documents import ROOT, blocks
-from tests.support.processes import free_port
+from tests.support.processes import end, free_port
 
 BIN = Path(sys.executable).parent
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
@@ -192,11 +192,4 @@ class Deployment:
         return max(runs.iterdir(), key=lambda folder: folder.stat().st_mtime)
 
     def stop(self):
-        for process in self.processes.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self.processes.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+        end(self.processes.values())

@@ -82,6 +82,18 @@ class Processes:
         return until(lambda: not self.living(but_not=but_for), seconds)
 
 
+def end(processes, seconds=30):
+    """End process groups; kill those that do not end in time."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def free_port():
     """Return a port of this machine on which no process listens."""
     with socket.socket() as free:

@@ -1,8 +1,11 @@
+"""Metrics as they are written and read, and the rounds to a target."""
+
 import json
 
 import pytest
 
 from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.rounds_to_target import rounds_to_target
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
@@ -18,3 +21,25 @@ def test_history_that_lacks_a_round_is_refused(tmp_path):
     path.write_text("\n".join(lines))
     with pytest.raises(ValueError, match=r"history.jsonl has round 3 in place 2"):
         read_history(path, 2)
+
+
+@pytest.mark.parametrize(
+    ("curve", "target", "expected"),
+    [
+        # Half-way between 0.8 in round 10 and 1.0 in round 20.
+        ([(0, 0.1), (10, 0.8), (20, 1.0)], 0.9, 15.0),
+        # Exactly met at an evaluation.
+        ([(0, 0.1), (10, 0.9), (20, 1.0)], 0.9, 10.0),
+        # The dip to 0.5 does not count: the line starts from the best so far, 0.8.
+        ([(10, 0.8), (20, 0.5), (30, 1.0)], 0.9, 25.0),
+        # A later fall does not undo the crossing.
+        ([(0, 0.0), (4, 1.0), (8, 0.2)], 0.25, 1.0),
+        # Above the target from the start.
+        ([(0, 0.95)], 0.9, 0.0),
+        ([(0, 0.1), (10, 0.89)], 0.9, None),
+        ([], 0.9, None),
+    ],
+)
+def test_rounds_to_target_by_hand(curve, target, expected):
+    found = rounds_to_target(curve, target)
+    assert found == (None if expected is None else pytest.approx(expected))

@@ -1,3 +1,5 @@
+"""A round's messages: what is sent, waited for, counted and dropped."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +11,12 @@ from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.polling import poll_replies, send, send_and_receive
 from fedavg_app.training_plan import TrainingPlan
 from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 NODES = [10, 11, 12]
 
@@ -140,3 +144,22 @@ def test_bytes_of_values_and_names_are_counted_by_hand():
     config = (4 + 3) + (5 + 0) + (2 + 1) + (3 + 3) + (4 + 0)
     message = Message(RecordDict(records), dst_node_id=5, message_type="train")
     assert message_bytes(message) == arrays + metrics + config
+
+
+def test_pauses_grow_while_no_reply_comes(clock):
+    grid = ScriptedGrid(clock, [1.0])
+    send_and_receive(grid, training_messages([10]))
+    # At the shortest pause it would be 500 polls; growing by half each time it is about 15.
+    assert 10 < grid.num_polls < 20
+
+
+def test_message_that_could_not_be_sent_is_not_waited_for(clock):
+    class PartlyRefusingGrid(ScriptedGrid):
+        def push_messages(self, messages):
+            return [*super().push_messages(messages[:1]), ""]
+
+    grid = PartlyRefusingGrid(clock, [0.0, 0.0])
+    ids = send(grid, training_messages([10, 11]))
+    assert ids[1] is None
+    ((reply,),) = poll_replies(grid, ids)
+    assert reply.metadata.src_node_id == 10

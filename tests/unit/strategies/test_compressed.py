@@ -14,8 +14,6 @@ from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.momentum_correction import MomentumCorrection
-from strategies.compression.sparse import Sparse
-from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -51,28 +49,6 @@ class Halved(NoFeedback):
 
 
 OTHER = f"{__name__}:RandomMask"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "uplink", "downlink"),
-    [
-        ({}, Sparse(), Float32()),
-        (
-            {"downlink": {"name": "ternary", "sparsity": 0.5, "scope": "model"}},
-            Sparse(),
-            Ternary(0.5, "model"),
-        ),
-        (
-            {"uplink": OTHER, "downlink": {"name": OTHER, "share": 0.5}},
-            RandomMask(),
-            RandomMask(0.5),
-        ),
-    ],
-)
-def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink):
-    strategy = strategies.build("compressed", arguments)
-    assert (strategy.codec.uplink, strategy.codec.downlink) == (uplink, downlink)
-    assert (strategy.codec.feedback, strategy.weights) == (Residual(), "uniform")
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,11 @@ class AnsweringGrid(ScriptedGrid):
         return Message(arrays(message.metadata.dst_node_id), reply_to=message)
 
 
-def sent_messages(grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None):
-    """Send one message to each node with ``push``; return the messages and `SentMessages`."""
-    messages = [Message(arrays(5), dst_node_id=node, message_type="train") for node in NODES]
-    ids = push(grid, messages)
-    late = {} if late is None else late
-    grid = CohortGrid(grid, NODES)
-    return messages, SentMessages(grid, messages, ids, timeout, enough, late)
+def sent_messages(grid, enough=3):
+    """Send one message to each node."""
+    messages = training_messages(NODES)
+    ids = grid.push_messages(messages)
+    return SentMessages(CohortGrid(grid, NODES), messages, ids, None, enough, {})
 
 
 def sources(replies):
@@ -46,7 +44,7 @@ def sources(replies):
 
 
 def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(clock):
-    _, sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
+    sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
     assert sources(sent.replies()) == NODES
     assert sent.unanswered == {}
 
@@ -54,7 +52,7 @@ def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(
 def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
     """Node 11's reply comes first, and is known to be unusable only once it has been read."""
     grid = AnsweringGrid(clock, [1.0, 0.0, 0.5])
-    _, sent = sent_messages(grid, enough=2)
+    sent = sent_messages(grid, enough=2)
     read = []
     for reply in sent.replies():
         read.append(reply.metadata.src_node_id)
@@ -75,7 +73,7 @@ class ServersReplyGrid(AnsweringGrid):
 
 
 def test_reply_of_another_node_is_not_used(clock):
-    _, sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
+    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
     assert sources(sent.replies()) == [10, 12]
     assert sent.unanswered == {11: "node 1 replied instead"}
     assert sent.bytes_up == 2 * (1 + 128) + 4 * (10 + 12)

@@ -55,13 +55,7 @@ ARGUMENTS = {
         "downlink": {"name": "ternary", "sparsity": 0.05, "scope": "model"},
     },
 }
-every_strategy = pytest.mark.parametrize("name", ARGUMENTS)
 zeros = np.zeros(SIZE, np.float32)
-
-
-def content(update):
-    """Return the content of a reply without buffers."""
-    return CompressedReply(update, {})
 
 
 def stc(clients=1, **further):
@@ -83,7 +77,7 @@ def head_of(message):
 # Both ends hold the same model, and every update counts once.
 
 
-@every_strategy
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_clients_train_on_the_servers_model_to_the_last_bit(name):
     network = Network(name, clients=6, **ARGUMENTS[name])
     for _ in range(30):
@@ -371,7 +365,9 @@ def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(dr
         update = compressor.decode(compressor.encode(vector, layout, generator()), layout)
         stack.append(update.to_dense().astype(np.float64))
         counts.append(count if weights == "samples" else 1)
-        strategy.accumulate(ClientUpdate(ClientReport(node, float(count)), content(update)))
+        strategy.accumulate(
+            ClientUpdate(ClientReport(node, float(count)), CompressedReply(update, {}))
+        )
     found = strategy.finalize(model)["array0"]
     expected = np.average(stack, axis=0, weights=counts)
     assert found.dtype == np.float32

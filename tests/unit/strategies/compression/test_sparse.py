@@ -50,13 +50,6 @@ def test_scope_model_selects_from_all_tensors_together():
     assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 6, 0, 3]
 
 
-def test_bytes_by_hand():
-    # 3 of 12 positions: b = 1; gaps less one are 1, 0, 8: quotients 0, 0, 4; remainders 1, 0, 0.
-    values = [0, 1, -2, 0, 0, 0, 0, 0, 0, 0, 0, 3]
-    head = b"\x01" + struct.pack("<Ifff", 3, 1, -2, 3)
-    assert encode(values, 0.5, 4, 8) == head + int("0011110100".ljust(16, "0"), 2).to_bytes(2)
-
-
 @pytest.mark.parametrize("value", [0, -0.0, math.nan, math.inf, -math.inf])
 def test_value_that_is_zero_or_not_finite_is_rejected(value):
     data = bytearray(encode([0, 3, 0, 0, 3, 0, 0, 0], 0.25, 8))

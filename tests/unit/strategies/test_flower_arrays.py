@@ -1,6 +1,7 @@
 """Reading and writing of Flower's arrays, against Flower's own."""
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,3 +38,11 @@ def test_records_keep_names_and_order():
     again = array_record(dict(record))
     assert again == record
     assert again is not record
+
+
+@pytest.mark.parametrize("dtype", [b"|O8", b"|V0"])
+def test_array_whose_dtype_is_not_numeric_is_not_read(dtype):
+    """What else is unreadable is in test_reply_validation.py, where another dtype is refused."""
+    data = to_array(np.ones(3, np.float32)).data.replace(b"<f4", dtype)
+    with pytest.raises(ValueError, match=r"dtype .*, which is not numeric"):
+        from_array(Array("float32", (3,), "numpy.ndarray", data))

@@ -6,6 +6,7 @@ import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.flower_internals import identify_server
+from tests.support.scripted_grid import Clock
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,6 +14,12 @@ def _cache(tmp_path_factory):
     """Use an empty cache instead of the user's; child processes inherit the variable."""
     os.environ["FEDAVG_APP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Let those who wait for nodes and replies do so on a clock that moves at once."""
+    return Clock().install(monkeypatch)
 
 
 @pytest.fixture(scope="module")

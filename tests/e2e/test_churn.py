@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
 
 import pytest
 
-from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
+from tests.support.deployment import COMMON, Deployment
+from tests.support.run_folders import read_summary
 
 pytestmark = pytest.mark.long
 
@@ -23,9 +22,8 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
     (tmp_path / "deployment").mkdir()
     runs = tmp_path / "runs"
     keys = {
-        "strategy": "stc", "local-steps": 1, "task": "mnist-logistic", "data-source": "embedded",
-        "num-server-rounds": 10_000, "min-nodes": 2, "node-timeout": 300, "round-timeout": 60,
-        "checkpoint-every": 1, "run-dir": str(runs),
+        "strategy": "stc", "local-steps": 1, "num-server-rounds": 10_000, "min-nodes": 2,
+        "node-timeout": 300, "round-timeout": 60, "checkpoint-every": 1, "run-dir": str(runs),
     }  # fmt: skip
 
     def history():
@@ -36,12 +34,8 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
     def reasons(start=0):
         return [why for record in history()[start:] for why in record["rejected"].values()]
 
-    deployment = Deployment(tmp_path / "deployment", 2)
-    with deployment, (tmp_path / "run.log").open("w") as log:
-        run = subprocess.Popen(
-            deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
-            stdout=log, stderr=log,
-        )  # fmt: skip
+    with Deployment(tmp_path / "deployment", 2) as deployment:
+        run = deployment.start_app(**keys)
         deployment.wait_for(lambda: len(history()) > 1, 300)
         assert history()[1]["participants"] == 2
 
@@ -73,14 +67,13 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
         deployment.wait_for(lambda: deployment.online() == 2, 300)
         (folder,) = runs.iterdir()
         more = {"num-server-rounds": completed + 3, "resume": str(folder)}
-        deployment.run_app(seconds=800, **{**keys, **more})
+        deployment.run_app(seconds=800, **{**COMMON, **keys, **more})
 
     records = history()
     assert [record["round"] for record in records] == list(range(completed + 4))
     assert any(not record["rejected"] for record in records[completed + 1 :])
     # The clients' states are lost, but the server knows: it sends the model without being asked.
     assert not any("the client lost its state" in why for why in reasons(completed + 1))
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "finished"
+    assert read_summary(folder)["status"] == "finished"
     # With one step of STC a round, the model has improved since round 1.
     assert records[-1]["test_loss"] < records[1]["test_loss"]

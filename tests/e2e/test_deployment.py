@@ -1,6 +1,5 @@
 """docs/deployment.md with real processes: a SuperLink, SuperNodes, TLS and authentication."""
 
-import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -17,7 +16,6 @@ from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support import data_slices
 from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
 from tests.support.means import weighted_mean
 from tests.support.namespaces import Network
 from tests.support.rounding import assert_same_change
@@ -33,24 +31,6 @@ def deployment(tmp_path_factory):
     network = Network() if Network.allowed() else nullcontext()
     with network as inside, Deployment(folder, NODES, network=inside) as found:
         yield found
-
-
-STC = {"strategy": "stc", "local-steps": 1, "batch-size": 20}
-
-
-def test_deployment_trains_the_model_of_the_simulation_with_stc(deployment, tmp_path):
-    trained = deployment.train(tmp_path / "deployed", seed=5, **STC)
-    flags = [f"--{key}={value}" for key, value in STC.items()]
-    deployment.run(
-        [sys.executable, "simulation.py", "run", "--task=mnist-logistic", "--num-clients=3",
-         "--fraction-train=1.0", "--num-server-rounds=2", "--data-source=embedded", "--seed=5",
-         f"--run-dir={tmp_path / 'simulated'}", *flags],
-        cwd=ROOT,
-    )  # fmt: skip
-    (simulated,) = (tmp_path / "simulated").iterdir()
-    ours, theirs = (load_file(f / "model.safetensors") for f in (trained, simulated))
-    for name, array in theirs.items():
-        assert np.array_equal(ours[name], array), name
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from tests.support.documents import DOCUMENTS, ROOT, blocks, examples, shell_com
 from tests.support.flwr_run import flwr, local_superlink
 from tests.support.machines import working_tree
 from tests.support.processes import until
+from tests.support.run_folders import read_history, read_summary
 
 PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
 COMMANDS = list(dict.fromkeys(line for page in PAGES for line in shell_commands(page.read_text())))
@@ -267,10 +268,10 @@ def test_command_of_a_document_succeeds(command, project, request):
 
 
 def check_run(folder):
-    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    history = read_history(folder)
     assert history[-1]["round"] == 2
     assert not any(record["rejected"] for record in history)
-    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+    assert read_summary(folder)["status"] == "finished"
 
 
 def test_every_command_is_run_or_listed():

@@ -1,6 +1,5 @@
 """The examples of the documents, built and run as an installed package."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,9 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT, commands, examples
+from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
@@ -45,60 +44,32 @@ def installed(package, tmp_path_factory):
     return target
 
 
-def python(*arguments, cwd, path):
-    """Run Python with ``path`` on its path."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def documented(document, part):
-    """Return the words of the one simulation command of the document that has ``part``."""
-    (words,) = [
-        words
-        for program, *words in commands(document.read_text())
-        if program == "simulation.py" and part in words
-    ]
-    return words
-
-
 def read_run(runs):
-    """Return the history, the summary and the model of the one run in the folder."""
-    (run,) = runs.iterdir()
-    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    summary = json.loads((run / "summary.json").read_text())
-    return history, summary, load_file(run / "model.safetensors")
-
-
-def simulate(words, installed, runs):
-    """Run the command in one worker; return what `read_run` finds."""
-    options = [*words, "--num-workers", "1", "--run-dir", runs]
-    result = python("simulation.py", "run", *options, cwd=ROOT, path=installed)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return read_run(runs)
-
-
-def check_float16(history):
-    for record in history[1:]:
-        assert not record["rejected"]
-        assert 0.45 < record["bytes_up"] / record["bytes_down"] < 0.55
+    """Return the history and the summary of the one run in the folder."""
+    folder = only_folder(runs)
+    return read_history(folder), read_summary(folder)
 
 
 def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_path):
-    words = [
-        *documented(TASK_DOCUMENT, "digits_task:TASK"),
-        *("--strategy", "float16_fedavg:Float16FedAvg"),
+    (words,) = [
+        words
+        for program, *words in commands(TASK_DOCUMENT.read_text())
+        if program == "simulation.py" and "digits_task:TASK" in words
     ]
-    history, summary, _ = simulate(words, installed, tmp_path)
+    words += ["--strategy", "float16_fedavg:Float16FedAvg", "--num-workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "simulation.py", "run", *words, "--run-dir", str(tmp_path)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    history, summary = read_run(tmp_path)
     assert summary["target-accuracy"] == 0.95
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
     assert history[0]["accuracy"] < 0.3
-    check_float16(history)
+    for record in history[1:]:
+        assert not record["rejected"]
+        assert 0.45 < record["bytes_up"] / record["bytes_down"] < 0.55
 
 
 def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
@@ -109,5 +80,5 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    history, summary, _ = read_run(tmp_path / "runs")
+    history, summary = read_run(tmp_path / "runs")
     assert (len(history), summary["rejected-replies"]) == (3, 0)

@@ -3,7 +3,6 @@
 Two more, by simulation.py, are in test_document_commands.py.
 """
 
-import json
 import re
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import local_superlink, run_app
+from tests.support.run_folders import only_folder, read_history, read_summary
 
 FLOWER = "flwr.serverapp.strategy"
 PRIVACY = (
@@ -38,8 +38,7 @@ def config(name, runs):
 
 
 def check_run(runs):
-    (folder,) = runs.iterdir()
-    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    history = read_history(only_folder(runs))
     assert [record["round"] for record in history] == [0, 1, 2]
     assert not any(record["rejected"] for record in history)
     assert history[2]["test_loss"] < history[0]["test_loss"]
@@ -80,8 +79,8 @@ def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_p
     shown, status = run_app(environment, keys, 4)
     assert status["status"] == "finished:failed"
     assert re.search(reason, shown)
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert json.loads((folder / "summary.json").read_text())["status"] == "no-replies"
+    folder = only_folder(tmp_path / "runs")
+    assert read_summary(folder)["status"] == "no-replies"
     assert (folder / "model.safetensors").is_file()
 
 

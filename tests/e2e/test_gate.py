@@ -6,7 +6,6 @@ Whatever it sends below Flower's SuperNode, the run ends with the honest devices
 import json
 import re
 
-import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
@@ -16,13 +15,12 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from safetensors.numpy import load_file
 
 from fedavg_app.flower_internals import identify_server
 from tests.e2e.test_access import private_key, signed
 from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
 from tests.support.outsider import ask
+from tests.support.run_folders import assert_model, only_folder, read_history
 
 pytestmark = pytest.mark.slow
 HONEST = 2
@@ -91,15 +89,10 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
     attacker = Attacker(deployment) if not hasattr(deployment, "attacker") else deployment.attacker
     deployment.attacker = attacker
     keys = {
-        "task": "mnist-logistic", "data-source": "embedded", "num-clients": HONEST, "seed": 5,
-        "num-server-rounds": 6, "min-nodes": HONEST, "run-dir": str(tmp_path / "attacked"),
-        **changes,
+        "num-clients": HONEST, "seed": 5, "num-server-rounds": 6, "min-nodes": HONEST, **changes,
     }  # fmt: skip
-    name = f"run-{changes['strategy']}"
-    home = deployment.environment["FLWR_HOME"]
-    deployment.start(name, ["env", f"FLWR_HOME={home}", "sh", "-c", 'cd "$1" && shift && exec "$@"',
-                            "sh", str(ROOT), *deployment.app_command(**keys)])  # fmt: skip
     before = len(deployment.log("device-0"))
+    deployment.start_app(**keys, **{"run-dir": str(tmp_path / "attacked")})
     deployment.wait_for(lambda: "ROUND 1]" in deployment.log("device-0")[before:])
     run_id = int(deployment.newest_run()["run-id"])
     honest = [int(node) for node in deployment.online_nodes() if int(node) != attacker.node_id]
@@ -127,14 +120,9 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
     )
 
     deployment.wait_for(lambda: deployment.newest_run()["status"] == "finished:completed", 200)
-    (folder,) = (tmp_path / "attacked").iterdir()
-    rounds = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    assert [one["rejected"] for one in rounds] == [{}] * 7
+    folder = only_folder(tmp_path / "attacked")
+    assert [one["rejected"] for one in read_history(folder)] == [{}] * 7
     assert f"refused push-messages of node {attacker.node_id}: it says that it comes from" in (
         deployment.log("superlink")
     )
-    del keys["run-dir"]
-    untouched = deployment.train(tmp_path / "untouched", **keys)
-    theirs = load_file(untouched / "model.safetensors")
-    for array, values in load_file(folder / "model.safetensors").items():
-        assert np.array_equal(values, theirs[array]), array
+    assert_model(folder, deployment.train(tmp_path / "untouched", **keys))

@@ -3,23 +3,18 @@
 Another device has the honest one's partition.
 """
 
-import json
 import shutil
 import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
-from fedavg_app.config import RunConfig
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
 from tests.support import hostile_transport
 from tests.support.deployment import Deployment
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import model_without
+from tests.support.run_folders import assert_model, read_history
 
 # The honest device needs seconds; Flower's grid would wait three minutes for the dying one, and
 # hours for the one that trickles.
@@ -90,25 +85,6 @@ class PeakMemory:
                     continue
 
 
-def train_without_the_hostile_device(run_dir, **changes):
-    """Return the model of the same run in one process, without the hostile replies."""
-    config = RunConfig(
-        **{
-            "task": "mnist-logistic", "data-source": "embedded", "num-clients": 2,
-            "fraction-train": 1.0, "run-dir": str(run_dir), **changes,
-        }
-    )  # fmt: skip
-
-    def without_examples(reply):
-        # A compressed strategy's reply has one record, with the metrics among its entries.
-        metrics = "metrics" if "metrics" in reply.content else "update"
-        reply.content[metrics]["num-examples"] = 0
-        return reply
-
-    grid = LocalGrid(config.model_dump(by_alias=True), 2, {1: without_examples})
-    return run(grid, prepare(config)).model
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"strategy": "fedavg"}, {"strategy": "stc", "local-steps": 1, "batch-size": 20}],
@@ -118,14 +94,13 @@ def test_every_attack_is_refused_in_time_and_the_model_is_the_honest_devices(
     deployment, tmp_path, changes
 ):
     attacks = hostile_transport.ATTACKS
-    changes = {**changes, "seed": 5, "num-server-rounds": len(attacks)}
+    changes = {**changes, "seed": 5, "num-server-rounds": len(attacks), "num-clients": 2}
     with PeakMemory(deployment.folder / "home-superlink") as memory:
         folder = deployment.train(
             tmp_path / "deployed", seconds=1200,
-            **{"num-clients": 2, "round-timeout": ROUND_TIMEOUT, **changes},
+            **{"round-timeout": ROUND_TIMEOUT, **changes},
         )  # fmt: skip
-    lines = (folder / "history.jsonl").read_text().splitlines()
-    rounds = [json.loads(line) for line in lines[1:]]
+    rounds = read_history(folder)[1:]
     assert len(rounds) == len(attacks)
     refused = [why for why in rounds[0]["rejected"].values() if "has partition-id=0 alr" in why]
     assert len(refused) == 1
@@ -136,8 +111,6 @@ def test_every_attack_is_refused_in_time_and_the_model_is_the_honest_devices(
             expected = hostile_transport.REASONS_COMPRESSED.get(attack, expected)
         assert expected in reasons[0], (attack.__name__, reasons)
         assert record["seconds"] < ROUND_TIMEOUT + SLACK, attack.__name__
-    model = load_file(folder / "model.safetensors")
-    for name, array in train_without_the_hostile_device(tmp_path / "expected", **changes).items():
-        assert np.array_equal(model[name], array.numpy()), name
+    assert_model(folder, model_without([1], tmp_path, **changes))
     assert 0 < memory.kilobytes < MAX_RESIDENT_KILOBYTES
     assert stored_bytes(deployment.folder / "certificates" / "superlink.db") < MAX_STORED_BYTES

@@ -13,6 +13,7 @@ from tests.support.documents import ROOT, blocks, shell_lines
 from tests.support.machines import Machine, working_tree
 from tests.support.namespaces import Network
 from tests.support.processes import until
+from tests.support.run_folders import only_folder, read_history
 
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
 DEVICES = 3
@@ -88,9 +89,8 @@ def test_commands_of_the_document_give_a_finished_run(network, server, devices, 
     (run,) = listed(server, the_line("flwr ls"), "runs")
     assert run["status"] == "finished:completed", printed + server.logs()
 
-    (folder,) = (server.work / "runs").iterdir()
-    rounds = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    assert rounds[-1]["round"] == 3
+    folder = only_folder(server.work / "runs")
+    assert read_history(folder)[-1]["round"] == 3
     assert (folder / "model.safetensors").stat().st_size > 0
 
     with Machine(network, OUTSIDER, tmp_path / "outsider") as outsider:

@@ -4,14 +4,13 @@ import json
 import shutil
 
 import pytest
-from fastapi.routing import iter_route_contexts
 from flwr.superlink.main import create_app
 
 from deployment.superlink.fleet_only import FLEET_PATHS
 from tests.support.documents import ROOT
 from tests.support.machines import Machine, working_tree
 from tests.support.namespaces import Network
-from tests.support.outsider import ask
+from tests.support.outsider import ask, routes
 from tests.support.processes import until
 
 SERVER, DEVICE, OUTSIDER = 8, 0, 20
@@ -79,13 +78,9 @@ def test_nginx_passes_devices_and_refuses_everyone_else(network, server, tmp_pat
     (run,) = json.loads(server.run("flwr ls deployment --format json"))["runs"]
     assert run["status"] == "finished:completed", printed + server.logs()
 
-    routes = sorted(
-        (method, context.route.path)
-        for context in iter_route_contexts(create_app().routes)
-        for method in getattr(context.route, "methods", None) or ["GET"]
-    )
-    answers = outsider(*({"method": method, "path": path} for method, path in routes))
-    for (method, path), (status, _) in zip(routes, answers, strict=True):
+    known = routes(create_app())
+    answers = outsider(*({"method": method, "path": path} for method, path in known))
+    for (method, path), (status, _) in zip(known, answers, strict=True):
         assert status == (401 if path in FLEET_PATHS else 403), (method, path)
     disguised = [
         "/v1/fleet/../control/list-runs", "/v1/fleet/%2e%2e/control/list-runs",

@@ -1,6 +1,5 @@
 """A simulation that is killed again and again ends in the result of one that was not."""
 
-import json
 import pickle
 import random
 import subprocess
@@ -8,12 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tests.support.documents import ROOT
 from tests.support.processes import Processes, until
+from tests.support.run_folders import assert_model, read_history
 
 pytestmark = pytest.mark.long
 
@@ -63,11 +61,6 @@ def run_folder(run_dir):
     return next(iter(Path(run_dir).glob("*")), Path(run_dir) / "none")
 
 
-def read_history(folder):
-    lines = (folder / "history.jsonl").read_text().splitlines()
-    return [{**json.loads(line), "seconds": 0} for line in lines]
-
-
 @pytest.mark.timeout(1200)
 def test_run_killed_at_random_points_ends_in_the_same_model(processes, ray_address, tmp_path):
     finish(start(processes, ray_address, "run", *JOB, "--run-dir", str(tmp_path / "whole")))
@@ -94,8 +87,8 @@ def test_run_killed_at_random_points_ends_in_the_same_model(processes, ray_addre
 
     finish(start(processes, ray_address, "resume", str(run_folder(killed))))
     ours, whole = run_folder(killed), run_folder(tmp_path / "whole")
-    model, expected = (load_file(folder / "model.safetensors") for folder in (ours, whole))
-    assert model.keys() == expected.keys()
-    for name, array in expected.items():
-        assert np.array_equal(model[name], array), name
-    assert read_history(ours) == read_history(whole)
+    assert_model(ours, whole)
+    records, expected = (
+        [{**line, "seconds": 0} for line in read_history(folder)] for folder in (ours, whole)
+    )
+    assert records == expected

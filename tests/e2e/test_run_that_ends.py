@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
 
 import pytest
 
 from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
 from tests.support.processes import free_port
 from tests.support.slow_link import SlowLink
 
@@ -35,13 +33,10 @@ def test_next_run_starts_at_once_after_a_run_that_ended_during_a_transfer(tmp_pa
     deployment = Deployment(tmp_path / "deployment", 1, fleet_port=port)
     with SlowLink(port, deployment.port) as link, deployment:
         keys = {
-            "task": "mnist-cnn", "data-source": "embedded", "num-clients": 1,
-            "num-server-rounds": 20, "local-steps": 1, "run-dir": str(tmp_path / "runs"),
+            "task": "mnist-cnn", "num-clients": 1, "num-server-rounds": 20, "local-steps": 1,
+            "run-dir": str(tmp_path / "runs"),
         }  # fmt: skip
-        run = subprocess.Popen(
-            deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        run = deployment.start_app(**keys)
 
         def log():
             return deployment.log("device-0")

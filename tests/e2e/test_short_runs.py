@@ -3,17 +3,15 @@
 These are the only real runs of `make test`; what is marked slow covers each of them in full.
 """
 
-import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.flwr_run import local_superlink, run_app
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 NUM_CLIENTS = 2
 # Sparse updates both ways: clients have a state from the first round to the second.
@@ -33,25 +31,17 @@ def simulated(tmp_path_factory):
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = runs.iterdir()
-    return folder, done
+    return only_folder(runs), done
 
 
 def assert_same_training(folder, expected):
     """Assert that two run folders have the same model and the same metrics of every round."""
-    model, expected_model = (load_file(path / "model.safetensors") for path in (folder, expected))
-    assert model.keys() == expected_model.keys()
-    for name, array in expected_model.items():
-        assert np.array_equal(model[name], array), name
+    assert_model(folder, expected)
     for line, expected_line in zip(read_history(folder), read_history(expected), strict=True):
         assert line.pop("test_loss") == pytest.approx(expected_line.pop("test_loss"), rel=1e-6)
         varying = {"seconds": 0, "rejected": {}}
         assert line["rejected"] == expected_line["rejected"] == {}
         assert {**line, **varying} == {**expected_line, **varying}
-
-
-def read_history(folder):
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 def test_simulation_trains_and_writes_its_results(simulated):
@@ -64,7 +54,7 @@ def test_simulation_trains_and_writes_its_results(simulated):
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
         "accuracy-bits.png", "loss.png",
     }  # fmt: skip
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_summary(folder)
     assert (summary["status"], summary["rounds"], summary["rejected-replies"]) == ("finished", 2, 0)
     records = read_history(folder)
     assert [record["round"] for record in records] == [0, 1, 2]
@@ -77,7 +67,7 @@ def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
         keys = {**KEYS, "run-dir": str(tmp_path / "runs")}
         shown, status = run_app(environment, keys, NUM_CLIENTS)
     assert status["status"] == "finished:completed", shown
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder = only_folder(tmp_path / "runs")
     assert f"results: {folder}" in shown
     assert_same_training(folder, simulated[0])
 

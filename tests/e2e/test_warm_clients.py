@@ -1,6 +1,6 @@
 """Devices with warm clients: clients that hang, processes that end, and who may have a task.
 
-That they train the model of the simulation is in test_deployment.py.
+That they train the model of the simulation is in test_short_runs.py.
 """
 
 import json
@@ -20,6 +20,7 @@ from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.faulty_task import FLAG
 from tests.support.processes import parent, session, until
+from tests.support.run_folders import read_history
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +47,6 @@ def deployment(tmp_path_factory):
         yield found
 
 
-def history(run):
-    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-
-
 def taken(flag):
     """Return the processes that took the flag."""
     return [int(path.name.rpartition("-")[2]) for path in flag.parent.glob("taken-by-*")]
@@ -64,7 +61,7 @@ def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path,
     for path in flag.parent.glob("taken-by-*"):
         path.unlink()
     flag.write_text(how)
-    records = history(deployment.train(tmp_path, **FAULTY))
+    records = read_history(deployment.train(tmp_path, **FAULTY))
     (process,) = taken(flag)
     assert len(records[1]["rejected"]) == 1, records[1]
     assert not Path(f"/proc/{process}").exists()
@@ -78,7 +75,7 @@ def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path,
 def test_client_that_is_killed_is_replied_for_at_once(deployment, tmp_path):
     flag = Path(deployment.environment[FLAG])
     flag.write_text("kill")
-    records = history(deployment.train(tmp_path, **FAULTY))
+    records = read_history(deployment.train(tmp_path, **FAULTY))
     (reason,) = records[1]["rejected"].values()
     assert "the client's process was killed, crashed" in reason
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
@@ -87,7 +84,7 @@ def test_client_that_is_killed_is_replied_for_at_once(deployment, tmp_path):
 @pytest.mark.long
 def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tmp_path):
     Path(deployment.environment[FLAG]).write_text("raise")
-    records = history(deployment.train(tmp_path, **FAULTY))
+    records = read_history(deployment.train(tmp_path, **FAULTY))
     (reason,) = records[1]["rejected"].values()
     place = r"\(\S+/tests/support/faulty_task\.py, line \d+\)"
     assert re.fullmatch(f"ValueError: this client's disk is broken {place}", reason), reason
@@ -127,14 +124,8 @@ def hanging(deployment, tmp_path):
     for path in Path(deployment.environment[FLAG]).parent.glob("taken-by-*"):
         path.unlink()
     Path(deployment.environment[FLAG]).write_text("compute")
-    keys = {
-        **FAULTY, "num-server-rounds": 1, "data-source": "embedded", "round-timeout": 400,
-        "run-dir": str(tmp_path),
-    }  # fmt: skip
-    run = subprocess.Popen(
-        deployment.app_command(**keys), cwd=ROOT, env=deployment.environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    keys = {**FAULTY, "num-server-rounds": 1, "round-timeout": 400, "run-dir": str(tmp_path)}
+    run = deployment.start_app(**keys)
     try:
         flag = Path(deployment.environment[FLAG])
         deployment.wait_for(lambda: taken(flag), 200)

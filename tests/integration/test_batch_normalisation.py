@@ -7,41 +7,31 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from fedavg_app.errors import NoRepliesError
-from tasks.training.local_training import TaskClient
 from tests.support.in_process import train
 from tests.support.rounding import assert_same_change
 
-PATH = "tests.support.normalised_task:TASK"
+PATH = "tests.support.models:NORMALISED"
 BUFFERS = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
 
 
-def run(strategy, **changes):
-    """Return the models after each round, by name, and what each client was given to train."""
-    models, given = {}, []
-    fit = TaskClient.fit
-
-    def recording(self, parameters, config, momentum=None):
-        given.append((config["server-round"], [array.copy() for array in parameters]))
-        return fit(self, parameters, config, momentum)
+def models_of(strategy, **changes):
+    """Return the models after each round, by name."""
+    models = {}
 
     def keep(metrics, model):
         models[metrics.round] = {name: array.numpy().copy() for name, array in model.items()}
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskClient, "fit", recording)
-        _, result = train(on_round_end=keep, task=PATH, strategy=strategy, **changes)
-    return models, given, result
+    train(on_round_end=keep, task=PATH, strategy=strategy, **changes)
+    return models
 
 
-def test_buffers_are_the_mean_of_the_clients(monkeypatch):
+def test_buffers_are_the_mean_of_the_clients():
     """Without compression either way, the compressed strategy is FedAvg, buffers included."""
     arguments = "uplink = 'float32', downlink = 'float32', weights = 'samples'"
-    ours, _, _ = run("compressed", strategy_args=arguments, num_server_rounds=3)
-    theirs, _, _ = run("fedavg", num_server_rounds=3)
+    ours = models_of("compressed", strategy_args=arguments, num_server_rounds=3)
+    theirs = models_of("fedavg", num_server_rounds=3)
     assert_same_change(*(models.values() for models in (ours[3], theirs[3], theirs[0])))
-    np.testing.assert_array_equal(
-        ours[3]["1.num_batches_tracked"], theirs[3]["1.num_batches_tracked"]
-    )
+    np.testing.assert_array_equal(ours[3][BUFFERS[2]], theirs[3][BUFFERS[2]])
 
 
 def far_away(reply):
@@ -70,7 +60,7 @@ def test_norm_of_an_update_has_the_buffers_change_and_not_their_values(strategy)
 
 def test_last_batch_of_one_example_is_named_with_the_key_that_changes_it():
     """A client has 200 examples; torch's own text says what the input's size was."""
-    task = {"task": "tests.support.normalised_task:DENSE", "num_server_rounds": 1}
+    task = {"task": "tests.support.models:NORMALISED_DENSE", "num_server_rounds": 1}
     with pytest.raises(NoRepliesError, match=r"last batch .* has one example, .* batch-size"):
         train(batch_size=199, **task)
     _, result = train(batch_size=198, **task)

@@ -1,11 +1,9 @@
 import dataclasses
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 from torch import nn
 
 import tasks
@@ -16,6 +14,7 @@ from fedavg_app.errors import DivergedError
 from tasks.data.dataset import DataOptions
 from tasks.training.random_streams import torch_generator
 from tests.support.rounding import assert_same_change
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 TASK = tasks.load("mnist-logistic")
 
@@ -27,11 +26,6 @@ def train(tmp_path, task=TASK, callbacks=(), **changes):
         "run_dir": str(tmp_path / "runs"),
     }  # fmt: skip
     return train_centrally(CentralConfig(**{**values, **changes}), task, callbacks)
-
-
-def only_folder(tmp_path):
-    (folder,) = (tmp_path / "runs").iterdir()
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -74,22 +68,21 @@ def test_training_equals_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, dec
 
 def test_results_are_those_of_a_run_whose_rounds_are_steps(tmp_path, capsys):
     result = train(tmp_path, learning_rate_decay=0.9, callbacks=[Plots])
-    folder = only_folder(tmp_path)
+    folder = only_folder(tmp_path / "runs")
     assert folder.name.split("-", 2)[2].startswith("mnist-logistic-central-")
     assert {path.name for path in folder.iterdir()} == {
         "best.safetensors",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
         "loss.png",
     }  # fmt: skip
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    lines = read_history(folder)
     assert [line["round"] for line in lines] == [0, 20, 40, 50]
     assert lines[-1]["learning_rate"] == pytest.approx(0.1 * 0.9**49)  # of the last step
     assert all(line["accuracy"] is not None and line["bytes_up"] == 0 for line in lines)
     assert lines[-1]["accuracy"] > 0.8
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_summary(folder)
     assert (summary["status"], summary["rounds"]) == ("finished", 50)
-    stored = load_file(folder / "model.safetensors")
-    assert all(np.array_equal(stored[name], a.numpy()) for name, a in result.model.items())
+    assert_model(folder, result.model)
     assert "central on mnist-logistic: all data in one place, B = 100" in capsys.readouterr().out
 
 
@@ -99,6 +92,6 @@ def test_training_whose_loss_is_not_finite_ends_as_diverged(tmp_path):
         DivergedError, match=r"not finite after step 20; give a smaller learning-rate"
     ):
         train(tmp_path, task=broken)
-    summary = json.loads((only_folder(tmp_path) / "summary.json").read_text())
+    summary = read_summary(only_folder(tmp_path / "runs"))
     assert summary["status"] == "diverged"
     assert "not finite" in summary["reason"]

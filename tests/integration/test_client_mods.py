@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
 from fedavg_app.errors import NoRepliesError
+from strategies.fedavg import FedAvg
 from tests.support import client_mods
 from tests.support.client_mods import HERE, calls
 from tests.support.in_process import same_model, train
@@ -15,10 +17,29 @@ def _no_calls():
     calls.clear()
 
 
+class PackingFedAvg(FedAvg):
+    """FedAvg that sends the model in a record that the handler does not know."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        messages = super().configure_train(server_round, arrays, config, grid)
+        for message in messages:
+            message.content["packed"] = message.content.pop("arrays")
+        return messages
+
+    def client_mod(self, message, context, call_next):
+        calls.append("strategy")
+        if "packed" in message.content:
+            content = dict(message.content)
+            message.content = RecordDict({"arrays": content["packed"], "config": content["config"]})
+        reply = call_next(message, context)
+        context.state["done"] = ConfigRecord({"records": list(reply.content)})
+        return reply
+
+
 def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
     """Whatever the strategy does to the records, for training and for evaluation."""
     train(
-        strategy="tests.support.packing_strategy:PackingFedAvg",
+        strategy=f"{__name__}:PackingFedAvg",
         client_mods=f"{HERE}:outer,{HERE}:inner",
         num_server_rounds=1,
         num_clients=2,

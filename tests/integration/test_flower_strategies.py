@@ -3,25 +3,14 @@
 import pytest
 from flwr.serverapp import strategy as flower
 
-from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError, NoRepliesError
-from tests.support.in_process import run_here
+from tests.support.in_process import train_seven as train
 
 pytestmark = pytest.mark.slow
 
 CLIENTS = 7
 FLOWERS = "flwr.serverapp.strategy"
 HERE = __name__
-
-
-def train(tmp_path, strategy, arguments="", rounds=1, **changes):
-    """Run all clients in this process; return the result."""
-    values = {
-        "task": "mnist-logistic", "data-source": "embedded", "num-clients": CLIENTS,
-        "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path / "runs"),
-        "strategy": strategy, "strategy-args": arguments, **changes,
-    }  # fmt: skip
-    return run_here(parse_config(values))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fedavg_app.server.run_components import resolve
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 
-PATH = "tests.support.normalised_task:TASK"
+PATH = "tests.support.models:NORMALISED"
 LAYER = ("1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fedavg_app import server_app
-from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
@@ -19,23 +18,13 @@ from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
 from strategies.reply_validation import MAX_FILE
-from tests.support import faulty_task
+from tests.support import faulty_task, in_process
 from tests.support.in_process import run_here, same_model
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 
-NUM_CLIENTS = 20
-CONFIG = {
-    "task": "mnist-logistic",
-    "data-source": "embedded",
-    "num-clients": NUM_CLIENTS,
-    "fraction-train": 0.5,
-    "fraction-evaluate": 0.2,
-    "num-server-rounds": 5,
-    "learning-rate": 0.05,
-    "partition": "shards",
-}
+CONFIG = {"fraction-train": 0.5, "fraction-evaluate": 0.2, "num-server-rounds": 5}
 FAULTY = {"task": "tests.support.faulty_task:TASK", "fraction-evaluate": 0.0}
 
 
@@ -53,7 +42,7 @@ def flag(tmp_path_factory):
 
 @pytest.fixture
 def make_config(tmp_path):
-    return lambda **changes: RunConfig(**{**CONFIG, **changes, "run-dir": str(tmp_path)})
+    return lambda **changes: in_process.make_config(**{**CONFIG, **changes}, run_dir=str(tmp_path))
 
 
 def ray_grid(config, num_workers, **options):

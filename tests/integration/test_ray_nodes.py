@@ -5,27 +5,19 @@ import re
 import pytest
 
 from fedavg_app import server_app
-from fedavg_app.config import RunConfig
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
-from tests.support import faulty_task
+from tests.support import faulty_task, in_process
 from tests.support.in_process import run_here, same_model
 from tests.support.processes import Processes, parent
 
 pytestmark = pytest.mark.slow
 
-NUM_CLIENTS = 20
 CONFIG = {
-    "task": "tests.support.faulty_task:TASK",
-    "data-source": "embedded",
-    "num-clients": NUM_CLIENTS,
-    "fraction-train": 0.5,
-    "num-server-rounds": 5,
-    "learning-rate": 0.05,
-    "partition": "shards",
-}
+    "task": "tests.support.faulty_task:TASK", "fraction-train": 0.5, "num-server-rounds": 5,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +50,11 @@ def flag(nodes):
 
 @pytest.fixture
 def make_config(tmp_path):
-    return lambda **changes: RunConfig(**{**CONFIG, **changes, "run-dir": str(tmp_path)})
+    return lambda **changes: in_process.make_config(**{**CONFIG, **changes}, run_dir=str(tmp_path))
 
 
 def ray_grid(config):
-    return RayGrid(config.model_dump(by_alias=True), NUM_CLIENTS, 2)
+    return RayGrid(config.model_dump(by_alias=True), config.num_clients, 2)
 
 
 def remote_worker(grid, processes):

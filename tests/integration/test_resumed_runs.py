@@ -3,11 +3,8 @@
 import hashlib
 import json
 import pickle
-from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from fedavg_app.callbacks.checkpointer import ClientStateGrid
 from fedavg_app.config import RunConfig, parse_config
@@ -15,6 +12,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
@@ -60,22 +58,12 @@ def start(runs, last_round=None, **changes):
     return run(StatefulGrid(config, last_round), prepare(config))
 
 
-def only_folder(runs):
-    (folder,) = Path(runs).iterdir()
-    return folder
-
-
 def history(folder):
     """Return the lines of a history, without what differs between two runs."""
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return [
-        {**line, "seconds": None, "rejected": list(line["rejected"].values())} for line in lines
+        {**line, "seconds": None, "rejected": list(line["rejected"].values())}
+        for line in read_history(folder)
     ]
-
-
-def same_model(a, b):
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (a, b))
-    return all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
 
 STC = {"strategy": "stc", **COMPRESSED}
@@ -106,10 +94,9 @@ def test_run_that_was_cut_off_ends_in_the_same_model_and_history(tmp_path, last_
         file.write('{"round": 10, "half a li')
     start(tmp_path / "elsewhere", resume=str(cut), **changes)
 
-    assert same_model(cut, whole)
+    assert_model(cut, whole)
     assert history(cut) == history(whole)
-    summary = json.loads((cut / "summary.json").read_text())
-    assert summary["status"] == "finished"
+    assert read_summary(cut)["status"] == "finished"
     assert not (tmp_path / "elsewhere").exists()
     assert json.loads((cut / "config.json").read_text())["resume"] == ""
 
@@ -119,7 +106,7 @@ def test_finished_run_can_be_resumed_with_more_rounds(tmp_path):
     start(tmp_path / "short", **{"num-server-rounds": 6})
     short = only_folder(tmp_path / "short")
     start(tmp_path, resume=str(short), **{"num-server-rounds": 12})
-    assert same_model(short, only_folder(tmp_path / "long"))
+    assert_model(short, only_folder(tmp_path / "long"))
 
 
 def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):

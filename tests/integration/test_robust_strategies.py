@@ -12,8 +12,7 @@ import pytest
 from flwr.app import Array
 
 import tasks
-from fedavg_app.config import parse_config
-from tests.support.in_process import run_here
+from tests.support.in_process import train_seven as train
 
 CLIENTS = 7
 MALICIOUS = 2
@@ -50,16 +49,6 @@ def flat(arrays):
 @pytest.fixture(autouse=True)
 def _nothing_sent():
     sent.clear()
-
-
-def train(tmp_path, strategy, arguments="", mods="", rounds=1, **changes):
-    """Run all clients in this process; return the result."""
-    values = {
-        "task": "mnist-logistic", "data-source": "embedded", "num-clients": CLIENTS,
-        "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(tmp_path),
-        "strategy": strategy, "strategy-args": arguments, "client-mods": mods, **changes,
-    }  # fmt: skip
-    return run_here(parse_config(values))
 
 
 def replies(server_round):

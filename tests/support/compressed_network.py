@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 import strategies
 from strategies.compression.sync_protocol import Payload
 from strategies.compression.vector_layout import Layout
+from tests.support.compression_reference import decode_ternary
 from tests.support.replies import cohort
 
 SHAPES = {"weight": (9, 13), "bias": (13,), "scale": ()}
@@ -31,6 +32,17 @@ def model_record(vector):
 
 def payload(reply):
     return reply.content["update"]["payload"]
+
+
+def sent(reply):
+    """Return the update in a reply of STC, decoded bit by bit."""
+    return np.array(decode_ternary(payload(reply)[REPLY_HEAD_BYTES:], BLOCKS))
+
+
+def trained(message, arrays, **metrics):
+    """Return what a client's training replies to a message: these arrays, with one example."""
+    metrics = MetricRecord({"num-examples": 1, **metrics})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
 def change_entry(message, record, name, value):
@@ -66,9 +78,6 @@ class Network:
     def new_context(self, client):
         return Context(1, FIRST_NODE + client, {"partition-id": client}, RecordDict(), {})
 
-    def lose_state(self, client):
-        self.contexts[client] = self.new_context(client)
-
     def configure(self, *clients, **config):
         """Begin a round; return its messages to these clients."""
         self.round += 1
@@ -95,9 +104,8 @@ class Network:
         def fit(message, _):
             before = flatten(message.content["arrays"])
             self.trained_from[client] = before
-            metrics = MetricRecord({"num-examples": num_examples, "train-loss": 1.0})
-            content = RecordDict({"arrays": model_record(before + change), "metrics": metrics})
-            return Message(content, reply_to=message)
+            metrics = {"num-examples": num_examples, "train-loss": 1.0}
+            return trained(message, model_record(before + change), **metrics)
 
         return self.client_mod(message, self.contexts[client], fit)
 

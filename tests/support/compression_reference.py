@@ -36,6 +36,14 @@ def generator(seed=0):
     return np.random.default_rng(seed)
 
 
+def decoded(compressor, vector, seeds):
+    """Yield what each seed's bytes decode to, in float64."""
+    layout = layout_of(len(vector))
+    for seed in range(seeds):
+        data = compressor.encode(vector, layout, generator(seed))
+        yield compressor.decode(data, layout).to_dense().astype(np.float64)
+
+
 def layout_of(*sizes):
     """Return the layout of one-dimensional arrays of these sizes."""
     return Layout(tuple(f"array{i}" for i in range(len(sizes))), tuple((size,) for size in sizes))

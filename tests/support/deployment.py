@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 from tests.support.documents import ROOT, blocks
-from tests.support.processes import free_port
+from tests.support.processes import end, free_port
 
 BIN = Path(sys.executable).parent
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
+COMMON = {"num-server-rounds": 2, "data-source": "embedded", "task": "mnist-logistic"}
 
 
 class Deployment:
@@ -170,6 +171,16 @@ class Deployment:
         done = self.run(self.app_command(**keys), app, seconds)
         assert self.newest_run()["status"] == "finished:completed", done.stdout + done.stderr
 
+    def start_app(self, **keys):
+        """Start this app with `COMMON` keys and these; return its process, which ends with all."""
+        log = (self.folder / "flwr-run.log").open("a")
+        run = subprocess.Popen(
+            self.app_command(**{**COMMON, **keys}), cwd=ROOT, env=self.environment,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self.processes[f"flwr-run-{run.pid}"] = run
+        return run
+
     def newest_run(self):
         """Return what `flwr ls` lists of the run started last."""
         listed = self.run([*self.command("flwr ls"), "--format", "json"]).stdout
@@ -177,16 +188,8 @@ class Deployment:
 
     def train(self, runs, **keys):
         """Run this app, for two rounds by default; return the run's folder."""
-        common = {"num-server-rounds": 2, "data-source": "embedded", "task": "mnist-logistic"}
-        self.run_app(**{"run-dir": str(runs), **common, **keys})
+        self.run_app(**{"run-dir": str(runs), **COMMON, **keys})
         return max(runs.iterdir(), key=lambda folder: folder.stat().st_mtime)
 
     def stop(self):
-        for process in self.processes.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self.processes.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+        end(self.processes.values())

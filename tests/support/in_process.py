@@ -1,8 +1,9 @@
 """Federated training on real data in one process: the real loop, strategy and ClientApp."""
 
 import numpy as np
+from flwr.app import ArrayRecord
 
-from fedavg_app.config import RunConfig, kebab
+from fedavg_app.config import RunConfig, kebab, parse_config
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
@@ -35,6 +36,35 @@ def run_here(
     prepared = prepare(config)  # without an identity, as before the grid of a run is there
     grid = grid_type(config.model_dump(by_alias=True), num_nodes or config.num_clients, tamper)
     return run(grid, prepared, CentralEvaluation, callbacks)
+
+
+def train_seven(
+    folder, strategy: str, arguments: str = "", mods: str = "", rounds: int = 1, **keys
+) -> TrainingResult:
+    """Run seven clients, all in every round, by the whole server app; keys are as for `run`."""
+    values = {
+        "task": "mnist-logistic", "data-source": "embedded", "num-clients": 7,
+        "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(folder),
+        "strategy": strategy, "strategy-args": arguments, "client-mods": mods, **keys,
+    }  # fmt: skip
+    return run_here(parse_config(values))
+
+
+def model_without(clients, folder, **keys) -> ArrayRecord:
+    """Return the model of a whole run in which the training replies of these clients are rejected.
+
+    All clients take part in every round; the keys are spelt as on the command line.
+    """
+
+    def without_examples(reply):
+        # A compressed strategy's reply has one record, with the metrics among its entries.
+        record = "update" if "update" in reply.content else "metrics"
+        reply.content[record]["num-examples"] = 0
+        return reply
+
+    common = {"task": "mnist-logistic", "data-source": "embedded", "fraction-train": 1.0}
+    config = RunConfig(**{**common, "run-dir": str(folder / "expected"), **keys})
+    return run_here(config, tamper=dict.fromkeys(clients, without_examples)).model
 
 
 def run_loop(

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterable
 from flwr.app import Context, Message, RecordDict
 
 from fedavg_app.client_app import app
-from fedavg_app.flower_internals import (
-    BaseGrid,
-    assign_message_id,
-    error_reply,
-    identify_server,
-)
+from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
 
 Tamper = Callable[[Message], Message | None]
 

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.documents import ROOT
+from tests.support.processes import end
 
 
 def working_tree(folder):
@@ -47,14 +47,7 @@ class Machine:
         return self
 
     def __exit__(self, *_):
-        for process in self._processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self._processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+        end(self._processes)
 
     def run(self, line, seconds=120):
         """Run a line to its end; return what it printed. It must succeed."""

@@ -37,6 +37,16 @@ class Everything(nn.Module):
         return self.head(x.relu())
 
 
+def normalised() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, stride=3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10)
+    )
+
+
+def normalised_dense() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+
+
 class Transposed(nn.Module):
     """A weight that is a transposed view."""
 
@@ -79,5 +89,7 @@ def in_dtype(dtype):
 EVERYTHING = task(Everything, "everything")
 TRANSPOSED = task(Transposed, "transposed")
 ADAPTER = task(Adapter, "adapter")
+NORMALISED = task(normalised, "normalised")
+NORMALISED_DENSE = task(normalised_dense, "normalised-dense")
 FLOAT16, FLOAT64 = in_dtype(torch.float16), in_dtype(torch.float64)
 BFLOAT16, COMPLEX = in_dtype(torch.bfloat16), in_dtype(torch.complex64)

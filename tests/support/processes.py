@@ -8,8 +8,6 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 
 MARK = "FEDAVG_APP_TEST_PROCESSES"
@@ -84,6 +82,18 @@ class Processes:
         return until(lambda: not self.living(but_not=but_for), seconds)
 
 
+def end(processes, seconds=30):
+    """End process groups; kill those that do not end in time."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def free_port():
     """Return a port of this machine on which no process listens."""
     with socket.socket() as free:
@@ -94,26 +104,6 @@ def free_port():
 def parent(pid):
     """Return the id of a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def listening(pid):
-    """Return the (address, port) of each TCP socket on which a process listens."""
-    sockets = set()
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            sockets.add(str(file.readlink()))
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
-                address, port = local.split(":")
-                raw = bytes.fromhex(address)  # words of 32 bits, in the machine's byte order
-                words = [raw[at : at + 4] for at in range(0, len(raw), 4)]
-                if sys.byteorder == "little":
-                    words = [word[::-1] for word in words]
-                found.add((str(ip_address(b"".join(words))), int(port, 16)))
-    return found
 
 
 def session(pid):

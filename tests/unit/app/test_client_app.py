@@ -1,4 +1,7 @@
-"""The ClientApp: what it replies, and what it keeps between messages, which is momentum only."""
+"""The ClientApp: what it replies, and what it keeps between messages, which is momentum only.
+
+Mods: tests/integration/test_client_mods.py has their order, and what goes wrong with them.
+"""
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from fedavg_app.flower_internals import assign_message_id
 from fedavg_app.partitioning.cache import split_labels
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
+from tests.support.client_mods import FLOWERS
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -22,22 +26,30 @@ CONFIG = {
     "learning-rate": 0.05, "local-epochs": 1, "local-steps": 3, "batch-size": 10, "seed": 1,
     "data-source": "embedded",
 }  # fmt: skip
-RUN = RunConfig(**{"task": TASK.name, "data-source": "embedded", "num-clients": 20})
+KEYS = {"task": TASK.name, "data-source": "embedded", "num-clients": 20}
+RUN = RunConfig(**KEYS)
 KINDS = ["train", "train.gradient"]
 
 
-def context(number=3):
+def context(number=3, **keys):
     node = {"partition-id": number, "num-partitions": 20}
-    return Context(1, 1000, node, RecordDict(), RUN.model_dump(by_alias=True))
+    run_config = RunConfig(**KEYS, **keys).model_dump(by_alias=True)
+    return Context(1, 1000, node, RecordDict(), run_config)
 
 
-def request(client, kind="train", server_round=1, momentum=0.9, arrays=MODEL, **changes):
-    """Send one message to the ClientApp with a client's context; return its reply's arrays."""
-    config = {**CONFIG, "server-round": server_round, "momentum": momentum, **changes}
+def reply_of(client, kind="train", arrays=MODEL, **changes):
+    """Send one message to the ClientApp with a client's context; return its reply."""
+    config = {**CONFIG, "server-round": 1, **changes}
     content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
     message = Message(content, dst_node_id=1000, message_type=kind)
     assign_message_id(message)
-    return app(message, client).content["arrays"].to_numpy_ndarrays()
+    return app(message, client)
+
+
+def request(client, kind="train", server_round=1, arrays=MODEL):
+    """Return the arrays of the reply to a message with momentum."""
+    keys = {"server-round": server_round, "momentum": 0.9}
+    return reply_of(client, kind, arrays, **keys).content["arrays"].to_numpy_ndarrays()
 
 
 def same(a, b):
@@ -84,6 +96,23 @@ def test_momentum_buffer_that_is_not_finite_is_dropped(kind):
     poisoned = {name: Array(np.full(array.shape, np.nan, "f4")) for name, array in MODEL.items()}
     request(client, kind, arrays=ArrayRecord(poisoned))
     assert same(first, request(client, kind))
+
+
+def update(reply):
+    """Return what the reply's model differs by from the model sent, as one vector."""
+    pairs = zip(reply.content["arrays"].values(), MODEL.values(), strict=True)
+    return np.concatenate([(new.numpy() - old.numpy()).ravel() for new, old in pairs])
+
+
+@pytest.mark.parametrize("name", ["fixedclipping_mod", "adaptiveclipping_mod"])
+@pytest.mark.parametrize("norm", [0.01, 1000.0])
+def test_flowers_clipping_mods_clip_the_update(name, norm):
+    plain = update(reply_of(context(), clipping_norm=norm))
+    reply = reply_of(context(client_mods=f"{FLOWERS}:{name}"), clipping_norm=norm)
+    expected = plain * min(1.0, norm / np.linalg.norm(plain))
+    np.testing.assert_allclose(update(reply), expected, atol=1e-6)
+    if name == "adaptiveclipping_mod":
+        assert reply.content["metrics"]["norm_bit"] == (norm < 1)
 
 
 def query(**node_config):

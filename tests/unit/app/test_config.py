@@ -4,14 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedavg_app.config import (
-    Effect,
-    RunConfig,
-    fields_with,
-    kebab,
-    parse_arguments,
-    parse_config,
-)
+from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_arguments, parse_config
 from fedavg_app.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedavg_app.callbacks.base import Callback
+from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import TrainingResult
@@ -111,21 +112,6 @@ def test_error_of_the_training_is_not_replaced_by_one_of_a_callback(tmp_path, ma
     assert isinstance(made[1].result.error, KeyError)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(ZeroDivisionError("a bug"), "failed"), (KeyboardInterrupt(), "interrupted")],
-)
-def test_callbacks_get_the_error_that_ended_the_training_and_its_rounds(
-    tmp_path, made, error, status
-):
-    with pytest.raises(type(error)):
-        train(tmp_path, [make(made)], error)
-    assert made[0].result.error is error
-    assert made[0].result.history == ROUNDS
-    assert made[0].result.model is MODEL
-    assert summary(tmp_path)["status"] == status
-
-
 @pytest.mark.parametrize("completed", [(), tuple(ROUNDS)])
 def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run(
     tmp_path, completed
@@ -140,3 +126,13 @@ def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run
         TrainingCallbacks(training_run(tmp_path, completed, **changes), [fail])
     assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
     assert (before / "history.jsonl").is_file() == bool(completed)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_folder_that_cannot_be_written_is_named_by_the_key_that_gave_it(tmp_path, resumed):
+    folder = tmp_path / "gone"
+    run = training_run(folder, **({"resume": str(folder)} if resumed else {}))
+    with pytest.raises(ConfigError) as caught:
+        RunDirectory(run)
+    key = "resume" if resumed else "run-dir"
+    assert str(caught.value).startswith(f"{key} = {str(folder)!r}: cannot write there (No such")

@@ -8,12 +8,7 @@ from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError, RunError
 from fedavg_app.results.metrics import TrainingResult
 from paper.experiments import in_order
-from paper.records import (
-    STATUSES,
-    command_line,
-    identity,
-    read_run,
-)
+from paper.records import STATUSES, command_line, identity, read_run
 from tests.support import fake_runs
 from tests.support.fake_runs import experiment, line
 

@@ -6,15 +6,7 @@ from paper.experiments import in_order
 from paper.records import by_run, identity, read_all, read_run
 from paper.records import write as write_record
 from paper.sweep import sweep
-from tests.support.fake_runs import (
-    FINGERPRINT,
-    HISTORY,
-    FakeRuns,
-    experiment,
-    files,
-    line,
-    write,
-)
+from tests.support.fake_runs import FINGERPRINT, HISTORY, FakeRuns, experiment, files, line, write
 
 CONFIGS = [run.config for _, run in in_order(experiment().cells())]
 

@@ -1,8 +1,11 @@
+"""Metrics as they are written and read, and the rounds to a target."""
+
 import json
 
 import pytest
 
 from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.rounds_to_target import rounds_to_target
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
@@ -12,30 +15,31 @@ def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
     assert json.loads(text)["rejected"] == {"7": "NaN"}
 
 
-def write_history(path, rounds):
-    history = [
-        RoundMetrics(number, accuracy=number / 10, rejected={5: "NaN"}).with_totals(None)
-        for number in rounds
-    ]
-    path.write_text("".join(json.dumps(metrics.as_json()) + "\n" for metrics in history))
-    return history
-
-
-def test_line_that_was_cut_off_after_the_last_round_to_read_is_ignored(tmp_path):
-    path = tmp_path / "history.jsonl"
-    history = write_history(path, range(3))
-    with path.open("a") as file:
-        file.write('{"round": 3, "accu')
-    assert read_history(path, 2) == history
-    with pytest.raises(ValueError, match="Unterminated string"):
-        read_history(path)
-
-
 def test_history_that_lacks_a_round_is_refused(tmp_path):
     path = tmp_path / "history.jsonl"
-    write_history(path, [0, 1, 3])
+    lines = [json.dumps(RoundMetrics(number).as_json()) for number in (0, 1, 3)]
+    path.write_text("\n".join(lines))
     with pytest.raises(ValueError, match=r"history.jsonl has round 3 in place 2"):
         read_history(path, 2)
-    write_history(path, [0, 1, 2, 3])
-    with pytest.raises(ValueError, match=r"history.jsonl ends before round 4"):
-        read_history(path, 4)
+
+
+@pytest.mark.parametrize(
+    ("curve", "target", "expected"),
+    [
+        # Half-way between 0.8 in round 10 and 1.0 in round 20.
+        ([(0, 0.1), (10, 0.8), (20, 1.0)], 0.9, 15.0),
+        # Exactly met at an evaluation.
+        ([(0, 0.1), (10, 0.9), (20, 1.0)], 0.9, 10.0),
+        # The dip to 0.5 does not count: the line starts from the best so far, 0.8.
+        ([(10, 0.8), (20, 0.5), (30, 1.0)], 0.9, 25.0),
+        # A later fall does not undo the crossing.
+        ([(0, 0.0), (4, 1.0), (8, 0.2)], 0.25, 1.0),
+        # Above the target from the start.
+        ([(0, 0.95)], 0.9, 0.0),
+        ([(0, 0.1), (10, 0.89)], 0.9, None),
+        ([], 0.9, None),
+    ],
+)
+def test_rounds_to_target_by_hand(curve, target, expected):
+    found = rounds_to_target(curve, target)
+    assert found == (None if expected is None else pytest.approx(expected))

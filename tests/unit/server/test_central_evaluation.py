@@ -7,22 +7,11 @@ import torch
 import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.server import central_evaluation
-from fedavg_app.server.central_evaluation import CentralEvaluation, evaluation_batches
+from fedavg_app.server.central_evaluation import CentralEvaluation
 from strategies.flower_arrays import to_record
 from tasks.data.dataset import DataOptions, Dataset, Split
 
 CONFIG = parse_config({"device": "cpu"})
-
-
-def counting_task(prepared):
-    """Return MNIST-CNN's task; the sizes of what is prepared are appended to the list."""
-    task = tasks.load("mnist-cnn")
-
-    def prepare(images):
-        prepared.append(len(images))
-        return task.prepare(images)
-
-    return dataclasses.replace(task, prepare=prepare)
 
 
 def data(count):
@@ -37,17 +26,16 @@ def arrays(seed):
     return to_record({name: array.numpy() for name, array in model.state_dict().items()})
 
 
-def test_batches_cover_every_example_once_and_fit_the_cache():
-    batches = evaluation_batches(tasks.load("mnist-cnn"), data(300), CONFIG)
-    assert batches == [(0, 125), (125, 250), (250, 375)]  # 12 MiB / 100,352 bytes
-
-
 @pytest.mark.parametrize(("room", "again"), [(2**30, []), (2**19, [125, 50])])
 def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkeypatch):
     monkeypatch.setattr(central_evaluation, "PREPARED_BYTES", room)
-    prepared = []
-    task, examples = counting_task(prepared), data(300)
-    evaluate = CentralEvaluation(task, examples, CONFIG)
+    prepared, task = [], tasks.load("mnist-cnn")
+
+    def prepare(images):
+        prepared.append(len(images))
+        return task.prepare(images)
+
+    evaluate = CentralEvaluation(dataclasses.replace(task, prepare=prepare), data(300), CONFIG)
     first = evaluate(arrays(1))
     prepared.clear()
     assert evaluate(arrays(2)) != first

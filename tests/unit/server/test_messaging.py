@@ -1,24 +1,24 @@
+"""A round's messages: what is sent, waited for, counted and dropped."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedavg_app.flower_internals import error_reply
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
 from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.polling import poll_replies, send, send_and_receive
 from fedavg_app.training_plan import TrainingPlan
-from tests.support.scripted_grid import Clock, ScriptedGrid, training_messages
+from tests.support.scripted_grid import ScriptedGrid, training_messages
+
+pytestmark = pytest.mark.usefixtures("server_identity")
+
 
 NODES = [10, 11, 12]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock().install(monkeypatch)
 
 
 def arrays(entries):
@@ -32,13 +32,11 @@ class AnsweringGrid(ScriptedGrid):
         return Message(arrays(message.metadata.dst_node_id), reply_to=message)
 
 
-def sent_messages(grid, push=ScriptedGrid.push_messages, timeout=None, enough=3, late=None):
-    """Send one message to each node with ``push``; return the messages and `SentMessages`."""
-    messages = [Message(arrays(5), dst_node_id=node, message_type="train") for node in NODES]
-    ids = push(grid, messages)
-    late = {} if late is None else late
-    grid = CohortGrid(grid, NODES)
-    return messages, SentMessages(grid, messages, ids, timeout, enough, late)
+def sent_messages(grid, enough=3):
+    """Send one message to each node."""
+    messages = training_messages(NODES)
+    ids = grid.push_messages(messages)
+    return SentMessages(CohortGrid(grid, NODES), messages, ids, None, enough, {})
 
 
 def sources(replies):
@@ -46,42 +44,15 @@ def sources(replies):
 
 
 def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(clock):
-    _, sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
+    sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
     assert sources(sent.replies()) == NODES
     assert sent.unanswered == {}
-
-
-def test_bytes_are_those_of_the_messages_sent_and_of_the_replies_yielded(clock):
-    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 0.0, None]), timeout=1.0)
-    assert sent.bytes_down == sum(map(message_bytes, messages))
-    assert sent.bytes_up == 0
-    replies = list(sent.replies())
-    assert sources(replies) == [10, 11]
-    assert sent.bytes_up == sum(map(message_bytes, replies)) == 2 * (1 + 128) + 4 * (10 + 11)
-
-
-def test_node_that_does_not_reply_in_time_is_unanswered_and_its_message_late(clock):
-    late = {}
-    grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
-    messages, sent = sent_messages(grid, timeout=1.0, late=late)
-    assert sources(sent.replies()) == [10, 12]
-    assert sent.unanswered == {11: "no reply in time"}
-    assert list(late) == [messages[1].metadata.message_id]
-
-
-def test_nodes_beyond_the_replies_that_are_enough_are_not_waited_for(clock):
-    late = {}
-    messages, sent = sent_messages(AnsweringGrid(clock, [0.0, 9.0, 0.1]), enough=2, late=late)
-    assert sources(sent.replies()) == [10, 12]
-    assert clock.now < 1
-    assert sent.unanswered == {}, "a reply that was not needed is no failure"
-    assert list(late) == [messages[1].metadata.message_id]
 
 
 def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
     """Node 11's reply comes first, and is known to be unusable only once it has been read."""
     grid = AnsweringGrid(clock, [1.0, 0.0, 0.5])
-    _, sent = sent_messages(grid, enough=2)
+    sent = sent_messages(grid, enough=2)
     read = []
     for reply in sent.replies():
         read.append(reply.metadata.src_node_id)
@@ -92,24 +63,17 @@ def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
 
 
 class ServersReplyGrid(AnsweringGrid):
-    """For node 11, which is not connected, the server answers, as Flower's does."""
-
-    error = True
+    """For node 11 the server answers."""
 
     def reply(self, message):
-        if message.metadata.dst_node_id != 11:
-            return super().reply(message)
-        reply = error_reply(message, "Error: Node Unavailable")
-        if not self.error:
-            reply = Message(arrays(1), reply_to=message)
-        reply.metadata.__dict__["_src_node_id"] = 1
+        reply = super().reply(message)
+        if message.metadata.dst_node_id == 11:
+            reply.metadata.__dict__["_src_node_id"] = 1
         return reply
 
 
 def test_reply_of_another_node_is_not_used(clock):
-    grid = ServersReplyGrid(clock, [0.0] * 3)
-    grid.error = False
-    _, sent = sent_messages(grid)
+    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
     assert sources(sent.replies()) == [10, 12]
     assert sent.unanswered == {11: "node 1 replied instead"}
     assert sent.bytes_up == 2 * (1 + 128) + 4 * (10 + 12)
@@ -163,3 +127,37 @@ def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch
         monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
         sender.send(cohort, [], "train")
         assert asked == expected
+
+
+def test_bytes_of_values_and_names_are_counted_by_hand():
+    array = Array(np.zeros(10, dtype=np.float32))
+    assert len(array.data) == 128 + 40  # NumPy's header and ten floats
+    records = {
+        "arrays": ArrayRecord({"w": array}),
+        "metrics": MetricRecord({"n": 3, "list": [1.0, 2.0]}),
+        "config": ConfigRecord({"text": "äb", "empty": "", "on": True, "raw": b"123", "none": []}),
+    }
+    arrays = 1 + 168
+    metrics = (1 + 8) + (4 + 16)
+    config = (4 + 3) + (5 + 0) + (2 + 1) + (3 + 3) + (4 + 0)
+    message = Message(RecordDict(records), dst_node_id=5, message_type="train")
+    assert message_bytes(message) == arrays + metrics + config
+
+
+def test_pauses_grow_while_no_reply_comes(clock):
+    grid = ScriptedGrid(clock, [1.0])
+    send_and_receive(grid, training_messages([10]))
+    # At the shortest pause it would be 500 polls; growing by half each time it is about 15.
+    assert 10 < grid.num_polls < 20
+
+
+def test_message_that_could_not_be_sent_is_not_waited_for(clock):
+    class PartlyRefusingGrid(ScriptedGrid):
+        def push_messages(self, messages):
+            return [*super().push_messages(messages[:1]), ""]
+
+    grid = PartlyRefusingGrid(clock, [0.0, 0.0])
+    ids = send(grid, training_messages([10, 11]))
+    assert ids[1] is None
+    ((reply,),) = poll_replies(grid, ids)
+    assert reply.metadata.src_node_id == 10

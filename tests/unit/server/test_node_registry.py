@@ -4,14 +4,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
 from fedavg_app.server.node_registry import NodeRegistry
-from tests.support.scripted_grid import Clock
 
-pytestmark = pytest.mark.usefixtures("server_identity")
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    return Clock().install(monkeypatch)
+pytestmark = pytest.mark.usefixtures("server_identity", "clock")
 
 
 class QueryGrid(BaseGrid):
@@ -119,21 +113,6 @@ def test_run_can_start_with_min_nodes_and_the_others_connect_later():
     nodes.update()
     assert nodes.by_client == {2: 100, 0: 101, 1: 102}
     assert nodes.clients == [0, 1, 2]
-
-
-def test_node_that_disconnects_can_come_back_under_another_id(caplog):
-    grid = QueryGrid(partitions(0, 1, 2, 1))
-    grid.get_node_ids = lambda: [100, 101, 102]
-    nodes = started(grid, 3)
-    grid.get_node_ids = lambda: [100, 102]
-    nodes.update()
-    assert nodes.clients == [0, 2]
-    assert "node 101, client 1, has disconnected" in caplog.text
-    grid.get_node_ids = lambda: [100, 102, 103]
-    nodes.update()
-    assert nodes.by_client[1] == 103
-    assert nodes.take_replaced() == [101]
-    assert nodes.take_replaced() == []
 
 
 def test_node_keeps_its_partition_while_it_is_connected_and_another_one_takes_over_after_it(caplog):

@@ -14,8 +14,6 @@ from strategies.compression.ef21 import EF21
 from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.momentum_correction import MomentumCorrection
-from strategies.compression.sparse import Sparse
-from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -54,28 +52,6 @@ OTHER = f"{__name__}:RandomMask"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "uplink", "downlink"),
-    [
-        ({}, Sparse(), Float32()),
-        (
-            {"downlink": {"name": "ternary", "sparsity": 0.5, "scope": "model"}},
-            Sparse(),
-            Ternary(0.5, "model"),
-        ),
-        (
-            {"uplink": OTHER, "downlink": {"name": OTHER, "share": 0.5}},
-            RandomMask(),
-            RandomMask(0.5),
-        ),
-    ],
-)
-def test_compressors_are_given_by_name_or_as_a_table(arguments, uplink, downlink):
-    strategy = strategies.build("compressed", arguments)
-    assert (strategy.codec.uplink, strategy.codec.downlink) == (uplink, downlink)
-    assert (strategy.codec.feedback, strategy.weights) == (Residual(), "uniform")
-
-
-@pytest.mark.parametrize(
     ("given", "feedback"),
     [
         ("none", NoFeedback()),
@@ -99,11 +75,6 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
             "uplink = .*: give a name, or a table such as {n",
         ),
         (
-            {"uplink": {"name": "sparse", "sparsty": 1}},
-            "Sparse does not take sparsty; it takes: sparsity",
-        ),
-        ({"weights": "none"}, "weights = 'none'"),
-        (
             {"feedback": "residuals"},
             "'residuals' is no error feedback; known: ef21, momentum, ",
         ),
@@ -115,11 +86,6 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
             {"feedback": {"name": "momentum", "momentum": "x"}},
             "MomentumCorrection: momentum = 'x': should be a valid number",
         ),
-        (
-            {"server_optimizer": "sdg"},
-            "'sdg' is no server optimizer; known: adam, none, sgd, yogi; or",
-        ),
-        ({"sparsity": 0.1}, "Compressed does not take sparsity; it takes: uplink, downlink"),
     ],
 )
 def test_invalid_argument_is_named(arguments, reason):

@@ -4,24 +4,23 @@ import struct
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
 from strategies.compressed_client import train_compressed
 from strategies.compression.decoded_update import SparseUpdate
 from strategies.compression.sync_protocol import Version, decode_updates
 from strategies.compression.ternary import Ternary
-from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
-    BLOCKS,
-    REPLY_HEAD_BYTES,
     SIZE,
     Network,
     change_entry,
     flatten,
     model_record,
     payload,
+    sent,
     state_bytes,
+    trained,
 )
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -37,11 +36,6 @@ def client_of_another_process():
     return strategies.client_mod("stc", {"sparsity_up": 0.05, "sparsity_down": 0.05})
 
 
-def sent(reply):
-    """Return the update in a reply of STC, decoded bit by bit."""
-    return np.array(reference.decode_ternary(payload(reply)[REPLY_HEAD_BYTES:], BLOCKS))
-
-
 def after_rounds(rounds=2, clients=1, **arguments):
     """Return a network whose clients have trained for some rounds."""
     network = stc(clients, **arguments)
@@ -51,34 +45,6 @@ def after_rounds(rounds=2, clients=1, **arguments):
 
 
 # Replies.
-
-
-def test_reply_holds_the_round_and_the_compressed_change():
-    network = after_rounds(2)
-    residual = network.residual(0).copy()
-    (message,) = network.configure(0)
-    change = network.random_change()
-    reply = network.train(message, change, num_examples=7)
-    assert set(reply.content) == {"update"}
-    metrics = dict(reply.content["update"])
-    assert metrics.pop("payload").startswith(network.reply_with(0))
-    assert metrics == {"num-examples": 7, "train-loss": 1.0}
-    total = sent(reply) + network.residual(0)
-    np.testing.assert_allclose(total, residual + change, atol=1e-5)
-    counts = [np.count_nonzero(part) for part in np.split(sent(reply), np.cumsum(BLOCKS)[:-1])]
-    assert counts == [6, 1, 1]  # 0.05 of 117, 13 and 1, rounded up
-
-
-def test_client_without_the_model_requests_it_and_keeps_its_state():
-    network = after_rounds(2)
-    network.lose_state(0)
-    network.trained_from.clear()
-    (message,) = network.configure(0)
-    reply = network.train(message, network.random_change())
-    assert set(reply.content) == {"update"}
-    assert payload(reply) == network.reply_with(1)
-    assert network.contexts[0].state == RecordDict()
-    assert not network.trained_from
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e22])
@@ -107,9 +73,7 @@ def test_diverged_training_changes_no_state_of_the_handler_either():
     def fit(message, context):
         huge = np.full(SIZE, 1e25, np.float32)
         context.state["momentum"] = model_record(huge)
-        metrics = MetricRecord({"num-examples": 1})
-        content = RecordDict({"arrays": model_record(huge), "metrics": metrics})
-        return Message(content, reply_to=message)
+        return trained(message, model_record(huge))
 
     reply = network.client_mod(message, context, fit)
     assert payload(reply) == network.reply_with(2)
@@ -125,9 +89,7 @@ def test_trained_arrays_of_another_float_type_are_cast():
         def call_next(message, _):
             after = model_record(flatten(message.content["arrays"]) + change)
             arrays = {name: Array(array.numpy().astype(dtype)) for name, array in after.items()}
-            metrics = MetricRecord({"num-examples": 1})
-            content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
-            return Message(content, reply_to=message)
+            return trained(message, ArrayRecord(arrays))
 
         return call_next
 
@@ -181,17 +143,6 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
 
 
-def test_clients_of_one_process_that_missed_different_rounds_reach_the_same_model():
-    network = after_rounds(1, clients=4)
-    for absent in range(1, 4):
-        network.run_round({client: network.random_change() for client in range(4 - absent)})
-    before = flatten(network.model)
-    for message in network.configure(2, 0, 3, 1):
-        network.train(message, network.random_change())
-    for client in range(4):
-        assert np.array_equal(network.trained_from[client], before)
-
-
 def test_model_that_another_run_built_in_this_process_is_not_built_upon():
     network = after_rounds(2, clients=2)
     message, model = missing_two(network), flatten(network.model)
@@ -201,9 +152,7 @@ def test_model_that_another_run_built_in_this_process_is_not_built_upon():
 
     def fit(message, _):
         trained_from.append(flatten(message.content["arrays"]))
-        metrics = MetricRecord({"num-examples": 1})
-        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
-        return Message(content, reply_to=message)
+        return trained(message, message.content["arrays"])
 
     train_compressed(message, network.contexts[0], fit, network.strategy.codec, last_built)
     assert np.array_equal(trained_from, [model])

@@ -6,12 +6,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
 from strategies.base import RunSettings
 from strategies.codec import Codec
 from strategies.compressed_reply import CompressedReply
 from strategies.compressed_server import CompressedStrategy
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
+from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.sign import Sign
@@ -26,16 +25,14 @@ from strategies.reply_validation import (
     ReplyError,
     ResyncError,
 )
-from tests.support import compression_reference as reference
 from tests.support.compressed_network import (
-    BLOCKS,
-    REPLY_HEAD_BYTES,
     SIZE,
     Network,
     change_entry,
     flatten,
     model_record,
     payload,
+    sent,
 )
 from tests.support.compression_reference import (
     FINITE,
@@ -58,32 +55,16 @@ ARGUMENTS = {
         "downlink": {"name": "ternary", "sparsity": 0.05, "scope": "model"},
     },
 }
-every_strategy = pytest.mark.parametrize("name", ARGUMENTS)
 zeros = np.zeros(SIZE, np.float32)
-
-
-def content(update):
-    """Return the content of a reply without buffers."""
-    return CompressedReply(update, {})
 
 
 def stc(clients=1, **further):
     return Network("stc", clients=clients, **ARGUMENTS["stc"], **further)
 
 
-def sent(reply):
-    """Return the update in a reply of STC, decoded bit by bit."""
-    data = payload(reply)[REPLY_HEAD_BYTES:]
-    return np.array(reference.decode_ternary(data, BLOCKS))
-
-
 def carries_full_model(message):
     assert ("arrays" in message.content) != ("updates" in message.content["config"])
     return "arrays" in message.content
-
-
-def updates_in(message):
-    return message.content["config"]["updates"]
 
 
 def head_of(message):
@@ -96,7 +77,7 @@ def head_of(message):
 # Both ends hold the same model, and every update counts once.
 
 
-@every_strategy
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_clients_train_on_the_servers_model_to_the_last_bit(name):
     network = Network(name, clients=6, **ARGUMENTS[name])
     for _ in range(30):
@@ -158,56 +139,11 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
 # What a client is sent.
 
 
-def test_client_is_sent_the_updates_that_it_missed_until_the_model_is_smaller():
-    network = stc(clients=3)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    one_update = updates_in(network.configure(0)[0])
-    assert 0 < len(one_update) < 4 * SIZE / 5
-    for _ in range(3):
-        network.run_round({0: network.random_change()})
-    # Client 1 missed three more rounds: still smaller than the model.
-    longer = updates_in(network.configure(1)[0])
-    assert longer.startswith(one_update)
-    assert len(longer) > len(one_update)
-    while True:
-        network.run_round({0: network.random_change()})
-        (message,) = network.configure(1)
-        if carries_full_model(message):
-            break
-        assert len(updates_in(message)) < 4 * SIZE
-    # What it missed would be larger than the model, by the update made last.
-    network.run_round({1: network.random_change()})
-    assert not network.outcome.rejected
-    assert not carries_full_model(network.configure(1)[0])
-
-
-def test_equal_copy_of_the_model_is_not_a_new_model():
-    """A model is recognised by its content: a checkpoint or a callback may have copied it."""
-    network, twin = stc(clients=2), stc(clients=2)
-    for _ in range(2):
-        changes = {client: network.random_change() for client in range(2)}
-        for one in (network, twin):
-            one.run_round(changes)
-        network.model = model_record(flatten(network.model).copy())
-    ours, theirs = network.configure(0)[0], twin.configure(0)[0]
-    assert not carries_full_model(ours)
-    assert updates_in(ours) == updates_in(theirs)
-    assert head_of(ours) == head_of(theirs)
-    change = network.random_change()
-    for one in (network, twin):
-        one.run_round({0: change})
-    assert np.array_equal(flatten(network.model), flatten(twin.model))
-
-
-@pytest.mark.parametrize("one_bit", [True, False])
-def test_model_of_other_content_is_sent_in_full(one_bit):
+def test_model_that_differs_by_one_bit_is_sent_in_full():
     network = stc(clients=2)
     network.run_round({0: network.random_change(), 1: network.random_change()})
     before, other = head_of(network.configure(0)[0]), flatten(network.model)
-    if one_bit:
-        other.view(np.int32)[50] ^= 1
-    else:
-        other += 1
+    other.view(np.int32)[50] ^= 1
     network.model = model_record(other)
     for message in network.configure(0, 1):
         assert carries_full_model(message)
@@ -219,22 +155,6 @@ def test_model_of_other_content_is_sent_in_full(one_bit):
 
 
 # Clients that lost their state do not make a round a failing one.
-
-
-def test_clients_that_lost_their_state_count_as_resyncing_and_are_sent_the_model():
-    network = stc(clients=3)
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 0
-    for client in (0, 2):
-        network.lose_state(client)
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 2
-    reason = "the client lost its state; full model next round"
-    assert reasons(network.outcome) == dict.fromkeys((10, 12), reason)
-    assert [*map(carries_full_model, network.configure(0, 1, 2))] == [True, False, True]
-    network.run_round({client: network.random_change() for client in range(3)})
-    assert network.outcome.num_resyncing == 0
-    assert not network.outcome.rejected
 
 
 def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_resyncing():
@@ -358,20 +278,6 @@ def test_bounds_apply_to_decoded_updates():
     assert reasons(network.outcome) == {11: "num-examples is 11, max-examples is 10"}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e22])
-def test_diverged_training_is_a_diverged_reply_error(value):
-    network = stc(clients=2)
-    for expected_rejected in ([], [10], []):
-        first = np.full(SIZE, value, np.float32) if expected_rejected else network.random_change()
-        network.run_round({0: first, 1: network.random_change()})
-        assert list(network.outcome.rejected) == expected_rejected
-        for error in network.outcome.rejected.values():
-            assert type(error) is DivergedReplyError
-            assert "the client's training diverged" in str(error)
-        assert network.outcome.num_resyncing == 0
-        assert np.isfinite(flatten(network.model)).all()
-
-
 # Compressors of other packages.
 
 INVALID = b"not an update"
@@ -380,7 +286,7 @@ INVALID = b"not an update"
 class Faulty(Float32):
     """A compressor of another package that does not check bytes well."""
 
-    fault = "DecodeError"
+    fault = "MemoryError"
 
     def decode(self, data, layout):
         if data != INVALID:
@@ -390,22 +296,15 @@ class Faulty(Float32):
             return DenseUpdate(values[:-1])
         if self.fault == "position":
             return SparseUpdate(layout.size, np.array([3, layout.size]), values[:2])
-        if self.fault == "counts":
-            return SparseUpdate(layout.size, np.array([3]), values[:2])
-        if self.fault == "type":
-            return values
-        if self.fault in ("nan", "inf"):
-            values[5] = float(self.fault)
+        if self.fault == "nan":
+            values[5] = np.nan
             return DenseUpdate(values)
-        errors = (DecodeError, ValueError, IndexError, ZeroDivisionError, MemoryError)
-        (error,) = (error for error in errors if error.__name__ == self.fault)
-        raise error("line one\nline two")
+        raise MemoryError("line one\nline two")
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "reason"),
     [
-        ("DecodeError", ReplyError, "undecodable update: line one line two"),
         ("MemoryError", ReplyError, "undecodable update: line one line two"),
         ("length", ReplyError, "undecodable update: the update has 130 entries, not 131"),
         (
@@ -466,27 +365,15 @@ def test_combined_update_is_the_weighted_mean_of_the_dense_updates_in_float64(dr
         update = compressor.decode(compressor.encode(vector, layout, generator()), layout)
         stack.append(update.to_dense().astype(np.float64))
         counts.append(count if weights == "samples" else 1)
-        strategy.accumulate(ClientUpdate(ClientReport(node, float(count)), content(update)))
+        strategy.accumulate(
+            ClientUpdate(ClientReport(node, float(count)), CompressedReply(update, {}))
+        )
     found = strategy.finalize(model)["array0"]
     expected = np.average(stack, axis=0, weights=counts)
     assert found.dtype == np.float32
     scale = np.abs(stack).max(axis=0)
     bound = np.abs(expected) * 2.0**-24 + scale * 1e-14 + SMALLEST
     assert (np.abs(found - expected) <= bound).all()
-
-
-def test_combined_update_by_hand():
-    strategy = CompressedStrategy(Codec(Float32(), Float32()), weights="samples")
-    model = {"w": float32([10, 20, 30])}
-    strategy.configure_train(1, record(model), ConfigRecord(), cohort())
-    for node, (values, count) in enumerate([([1, 0, -4], 1), ([0, 0, 8], 3)]):
-        report = ClientReport(node, float(count))
-        strategy.accumulate(ClientUpdate(report, content(DenseUpdate(float32(values)))))
-    assert strategy.finalize(model)["w"].tolist() == [10.25, 20, 35]
-    strategy.reset()
-    update = DenseUpdate(float32([1, 1, 1]))
-    strategy.accumulate(ClientUpdate(ClientReport(0, 1.0), content(update)))
-    assert strategy.finalize(model)["w"].tolist() == [11, 21, 31]
 
 
 # Theory, and what cannot be used.
@@ -507,11 +394,3 @@ def test_theory_bits_count_every_update_that_a_client_missed():
         network.run_round({0: network.random_change()})
     network.configure(1)
     assert network.bits_down == full
-
-
-@every_strategy
-def test_model_that_is_not_float32_is_rejected_by_the_arrays_name(name):
-    strategy = strategies.build(name, {})
-    model = ArrayRecord({"steps": Array(np.zeros(3, np.int64))})
-    with pytest.raises(ValueError, match="'steps' is int64"):
-        strategy.configure_train(1, model, ConfigRecord(), cohort(10))

@@ -1,4 +1,4 @@
-"""FedAvg on real messages, against a float64 reference."""
+"""FedAvg and FedSGD on real messages."""
 
 import numpy as np
 import pytest
@@ -7,61 +7,42 @@ from flwr.app import ConfigRecord
 import strategies
 from strategies.base import RunSettings
 from strategies.fedavg import FedAvg
+from strategies.fedsgd import FedSGD
 from strategies.reply_validation import ReplyBounds
 from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
-SHAPES = {"1.weight": (4, 3), "1.bias": (4,), "norm.scale": ()}
 
-
-def model(seed):
-    rng = np.random.default_rng(seed)
-    return {name: np.asarray(rng.normal(size=shape), np.float32) for name, shape in SHAPES.items()}
-
-
-def configured(arrays=None, **settings):
+def configured(arrays, **settings):
     """Return a strategy that has configured round 4."""
     strategy = FedAvg()
     strategy.settings = RunSettings(**settings)
     config = ConfigRecord({"learning-rate": 0.1})
-    strategy.configure_train(4, record(arrays or model(0)), config, cohort())
+    strategy.configure_train(4, record(arrays), config, cohort())
     return strategy
 
 
-def assert_mean(found, models, weights):
-    assert list(found) == list(SHAPES)
-    for name, array in as_numpy(found).items():
-        stack = np.stack([model[name] for model in models]).astype(np.float64)
-        mean = np.average(stack, axis=0, weights=weights)
-        assert (array.dtype, array.shape) == (np.float32, SHAPES[name])
-        np.testing.assert_allclose(array, mean, rtol=1e-6, atol=1e-7)
-
-
-def test_aggregate_train_returns_the_weighted_mean():
-    models, weights = [model(1), model(2), model(3)], [600, 13, 2000]
+@pytest.mark.parametrize(
+    ("name", "weights", "expected"),
+    [
+        ("fedavg", {}, 4.0),  # (1 * 1 + 3 * 5) / 4
+        ("fedavg", {"weights": "uniform"}, 3.0),  # (1 + 5) / 2
+        ("fedsgd", {}, 8.0),  # 10 - 0.5 * (1 * 1 + 3 * 5) / 4
+        ("fedsgd", {"weights": "uniform"}, 8.5),  # 10 - 0.5 * (1 + 5) / 2
+    ],
+)
+def test_weights_by_hand(name, weights, expected):
+    strategy = strategies.build(name, weights)
+    config = ConfigRecord({"learning-rate": 0.5})
+    strategy.configure_train(1, record({"w": np.array([10.0])}), config, cohort(1, 2))
     replies = [
-        reply(10 * k, arrays, weight, **{"train-loss": float(k)})
-        for k, (arrays, weight) in enumerate(zip(models, weights, strict=True), start=1)
+        reply(1, {"w": np.array([1.0])}, 1, **{"train-loss": 2.0}, own=3.0),
+        reply(2, {"w": np.array([5.0])}, 3, **{"train-loss": 6.0}),
     ]
-    strategy = configured()
-    outcome = strategy.finish_round(4, replies)
-    arrays, metrics = strategy.aggregate_train(4, replies)  # as Flower calls it
-    assert_mean(arrays, models, weights)
-    assert set(metrics) == {"train-loss"}
-    assert metrics["train-loss"] == pytest.approx((600 + 2 * 13 + 3 * 2000) / 2613)
-    assert outcome.rejected == {}
-    assert outcome.metrics == metrics
-    assert as_numpy(outcome.model).keys() == as_numpy(arrays).keys()
-
-
-@pytest.mark.parametrize(("weights", "expected"), [("samples", 4.0), ("uniform", 3.0)])
-def test_weights_by_hand(weights, expected):
-    strategy = strategies.build("fedavg", {"weights": weights})
-    strategy.configure_train(1, record({"w": np.array([10.0])}), ConfigRecord(), cohort(1, 2))
-    replies = [reply(1, {"w": np.array([1.0])}, 1), reply(2, {"w": np.array([5.0])}, 3)]
-    arrays, _ = strategy.aggregate_train(1, replies)
-    assert arrays["w"].numpy().tolist() == [expected]  # (1 * 1 + 3 * 5) / 4 or (1 + 5) / 2
+    arrays, metrics = strategy.aggregate_train(1, replies)
+    assert arrays["w"].numpy().tolist() == [expected]
+    assert dict(metrics) == {"train-loss": 5.0}  # by examples, and of all clients
 
 
 def test_update_norm_is_measured_from_the_model_that_was_sent():
@@ -92,3 +73,60 @@ def test_buffers_of_batch_normalisation_are_averaged():
     assert found["num_batches_tracked"].dtype == np.int64
     assert found["num_batches_tracked"].shape == ()
     assert found["num_batches_tracked"] == 6
+
+
+MODEL = {
+    "weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
+    "bias": np.array([0.5, -0.5], np.float32),
+}
+RATE = 0.37
+
+
+def with_gradients(model=MODEL, rate=RATE):
+    strategy = FedSGD()
+    config = ConfigRecord({"learning-rate": rate})
+    strategy.configure_train(2, record(model), config, cohort(10, 20, 30))
+    return strategy
+
+
+def test_train_messages_ask_for_gradients():
+    config = ConfigRecord({"learning-rate": RATE})
+    messages = list(FedSGD().configure_train(2, record(MODEL), config, cohort(30, 10)))
+    assert [message.metadata.dst_node_id for message in messages] == [30, 10]
+    for message in messages:
+        assert message.metadata.message_type == "train.gradient"
+        assert message.metadata.group_id == "2"
+        assert dict(message.content["config"]) == {"learning-rate": RATE, "server-round": 2}
+        np.testing.assert_array_equal(
+            message.content["arrays"]["weight"].numpy(), MODEL["weight"], strict=True
+        )
+
+
+@pytest.mark.parametrize("config", [{}, {"learning-rate": "0.1"}, {"learning-rate": [0.1]}])
+def test_config_without_a_learning_rate_is_rejected(config):
+    with pytest.raises(ValueError, match="learning-rate"):
+        FedSGD().configure_train(1, record(MODEL), ConfigRecord(config), cohort(10))
+
+
+def test_norm_bound_is_that_of_the_gradient_itself():
+    far = {name: array + 1000 for name, array in MODEL.items()}  # a gradient near it is large
+    flat = {"weight": np.ones((2, 3), np.float32), "bias": np.full(2, np.sqrt(1.5), np.float32)}
+    strategy = with_gradients(far)
+    # That of `flat` is the root of 6 + 2 * 1.5.
+    strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=3.001))
+    outcome = strategy.finish_round(2, [reply(10, far), reply(20, flat)])
+    assert list(outcome.rejected) == [10]
+    assert "max-update-norm is 3.001" in str(outcome.rejected[10])
+    np.testing.assert_allclose(as_numpy(outcome.model)["weight"], far["weight"] - RATE)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_step_of_0d_arrays_keeps_dtype_and_shape(dtype):
+    model = {"scale": np.ones(2, np.float32), "number": np.array(5, dtype)}
+    zero = {"scale": np.ones(2, np.float32), "number": np.array(0, dtype)}
+    arrays, _ = with_gradients(model, rate=1.0).aggregate_train(
+        2, [reply(10, zero, 2), reply(20, zero)]
+    )
+    found = as_numpy(arrays)
+    assert found["scale"].tolist() == [0.0, 0.0]
+    assert (found["number"].dtype, found["number"].shape, found["number"].item()) == (dtype, (), 5)

@@ -11,15 +11,7 @@ import strategies
 from strategies.base import RunSettings
 from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter, StrategyError
 from strategies.reply_validation import ReplyBounds, ReplyError
-from tests.support.replies import (
-    as_numpy,
-    cohort,
-    failed,
-    reasons,
-    record,
-    reply,
-    reply_with,
-)
+from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 

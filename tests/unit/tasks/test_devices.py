@@ -66,13 +66,6 @@ def make_client(task):
     return client, arrays
 
 
-def momentum_of(client):
-    return {
-        name: np.zeros(tuple(weight.shape), np.float32)
-        for name, weight in client.model.named_parameters()
-    }
-
-
 @pytest.mark.usefixtures("_no_values")
 @pytest.mark.parametrize("method", ["fit", "gradient", "evaluate"])
 @pytest.mark.parametrize(
@@ -84,6 +77,8 @@ def momentum_of(client):
 )
 def test_work_of_a_client_is_on_one_device(name, method):
     client, arrays = make_client(tasks.load(name))
-    momentum = [] if method == "evaluate" else [momentum_of(client)]
+    named = client.model.named_parameters()
+    zeros = {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in named}
+    momentum = [] if method == "evaluate" else [zeros]
     with OneDevice():
         getattr(client, method)(arrays, CONFIG, *momentum)

@@ -61,35 +61,42 @@ def make_gate(superlink, ledger=None):
     return Gate(superlink, ledger or Ledger(), monitor), monitor
 
 
-def given(device):
-    """Return the request and the answer by which a device gets its message."""
+def given(device, *answers, status=200):
+    """Return a gate through which a device got its message, its monitor and the SuperLink.
+
+    These are the SuperLink's further answers.
+    """
     proto, tree, _ = as_sent(device.message)
     request = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
     answer = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-    return request, answer.SerializeToString()
+    superlink = SuperLink((status, answer.SerializeToString()), *answers)
+    gate, monitor = make_gate(superlink)
+    assert ask(gate, PULL, request) == (status, answer.SerializeToString())
+    return gate, monitor, superlink
+
+
+OPENED = PushMessagesResponse(session_id="s").SerializeToString()
+
+
+def push_of(announcement, object_id, content):
+    """Return the request that uploads an object of the reply announced."""
+    run_id = announcement.messages_list[0].metadata.run_id
+    return PushObjectRequest(
+        node=Node(node_id=NODE), run_id=run_id, object_id=object_id, object_content=content,
+        session_id="s",
+    ).SerializeToString()  # fmt: skip
 
 
 def test_reply_to_a_message_that_the_superlink_gave_is_passed_on(device):
-    request, answer = given(device)
-    opened = PushMessagesResponse(session_id="s").SerializeToString()
-    superlink = SuperLink((200, answer), (200, opened), (200, b""))
-    gate, _ = make_gate(superlink)
-    assert ask(gate, PULL, request) == (200, answer)
+    gate, _, _ = given(device, (200, OPENED), (200, b""))
     announcement, contents = device.announcement(record(np.zeros(3)))
-    assert ask(gate, PUSH, announcement.SerializeToString()) == (200, opened)
-    object_id, content = next(iter(contents.items()))
-    push = PushObjectRequest(
-        node=Node(node_id=NODE), run_id=announcement.messages_list[0].metadata.run_id,
-        object_id=object_id, object_content=content, session_id="s",
-    )  # fmt: skip
-    assert ask(gate, "push-object", push.SerializeToString()) == (200, b"")
+    assert ask(gate, PUSH, announcement.SerializeToString()) == (200, OPENED)
+    push = push_of(announcement, *next(iter(contents.items())))
+    assert ask(gate, "push-object", push) == (200, b"")
 
 
 def test_what_the_superlink_refused_to_give_does_not_count(device):
-    request, answer = given(device)
-    superlink = SuperLink((401, answer))
-    gate, _ = make_gate(superlink)
-    assert ask(gate, PULL, request)[0] == 401
+    gate, _, superlink = given(device, status=401)
     announcement, _ = device.announcement(record())
     status, content = ask(gate, PUSH, announcement.SerializeToString())
     assert status == 403
@@ -100,11 +107,7 @@ def test_what_the_superlink_refused_to_give_does_not_count(device):
 
 
 def test_reply_of_too_many_objects_reaches_the_run_as_an_error_with_the_reason(device):
-    request, answer = given(device)
-    opened = PushMessagesResponse(session_id="s").SerializeToString()
-    superlink = SuperLink((200, answer), (200, opened), (200, b""))
-    gate, _ = make_gate(superlink)
-    ask(gate, PULL, request)
+    gate, _, superlink = given(device, (200, OPENED), (200, b""))
     announcement, _ = device.announcement(record(*(np.array([n]) for n in range(60))))
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
     (_, error), (_, push) = superlink.asked[1:]
@@ -120,19 +123,12 @@ def test_reply_of_too_many_objects_reaches_the_run_as_an_error_with_the_reason(d
 
 
 def test_malformed_object_deletes_its_reply(device):
-    request, answer = given(device)
-    opened = PushMessagesResponse(session_id="s").SerializeToString()
-    superlink = SuperLink((200, answer), (200, opened), (200, b""))
-    gate, _ = make_gate(superlink)
-    ask(gate, PULL, request)
+    gate, _, superlink = given(device, (200, OPENED), (200, b""))
     announcement, contents = device.announcement(record(np.zeros(3)))
     ask(gate, PUSH, announcement.SerializeToString())
     metadata = announcement.messages_list[0].metadata
-    push = PushObjectRequest(
-        node=Node(node_id=NODE), run_id=metadata.run_id, object_id=next(iter(contents)),
-        object_content=b"x", session_id="s",
-    )  # fmt: skip
-    assert ask(gate, "push-object", push.SerializeToString())[0] == 403
+    push = push_of(announcement, next(iter(contents)), b"x")
+    assert ask(gate, "push-object", push)[0] == 403
     name, body = superlink.asked[-1]
     assert name == "confirm-message-received"
     assert metadata.message_id.encode() in body
@@ -196,10 +192,7 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
 
 def test_metrics_have_prometheus_format_and_count_by_node(device):
-    request, answer = given(device)
-    opened = PushMessagesResponse(session_id="s").SerializeToString()
-    gate, _ = make_gate(SuperLink((200, answer), (200, opened)))
-    ask(gate, PULL, request)
+    gate, _, _ = given(device, (200, OPENED))
     announcement, _ = device.announcement(record(), group_id="12")
     ask(gate, PUSH, announcement.SerializeToString())
     ask(gate, PUSH, b"")

@@ -1,12 +1,9 @@
 """Which requests of a device are served: messages and replies are Flower's own."""
 
-import json
-
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.message import remove_content_from_message
-from flwr.app.message.arraychunk import ArrayChunk
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import (
@@ -15,14 +12,11 @@ from flwr.proto.message_pb2 import (
     PushObjectRequest,
 )
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import (
-    add_header_to_object_body,
-    get_all_nested_objects,
-    get_object_tree,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from deployment.superlink.ledger import SPARE_BYTES, Ledger, RefusedError, TooLargeError
 from fedavg_app.flower_internals import identify_server
+from tests.support.hostile_transport import forged_array
 
 RUN, NODE, OTHER = 7, 5, 6
 MODEL = np.zeros(10_000, np.float32)
@@ -183,34 +177,21 @@ def test_reply_of_many_objects_is_refused_before_they_are_stored(device):
         device.announce(record(*(np.array([number]) for number in range(60))))
 
 
-def forged_array(data, numbers):
-    """Return an array of one chunk whose object names chunks by these numbers."""
-
-    class Forged(Array):
-        def deflate(self):
-            body = {"dtype": "float32", "shape": [1], "stype": "x", "arraychunk_ids": numbers}
-            return add_header_to_object_body(json.dumps(body).encode(), self)
-
-        @property
-        def children(self):
-            chunk = ArrayChunk(memoryview(self.data))
-            return {chunk.object_id: chunk}
-
-    Forged.__qualname__ = "Array"
+def forged_record(data, numbers):
     content = record()
-    content["arrays"]["a"] = Forged("float32", (1,), "x", data)
+    content["arrays"]["a"] = forged_array(data, numbers)
     return content
 
 
 @pytest.mark.parametrize("numbers", [[7], [-1], [0, 1], [], ["0"], [0.5], None, [[0]]])
 def test_array_that_names_other_chunks_than_it_has_is_refused(device, numbers):
     with pytest.raises(RefusedError, match=r"names others|malformed"):
-        device.reply(forged_array(bytes(1000), numbers))
+        device.reply(forged_record(bytes(1000), numbers))
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
 def test_chunk_counts_as_often_as_an_array_joins_it(device, last):
-    contents = device.announce(forged_array(bytes(100_000), [0] * 100))
+    contents = device.announce(forged_record(bytes(100_000), [0] * 100))
     chunk, array = list(contents)[:2]
     first, second = (array, chunk) if last else (chunk, array)
     device.push(first, contents[first])

@@ -1,17 +1,28 @@
-"""The executor's fork server, as a device starts it."""
+"""The executor: its fork server, and how often it looks for tasks."""
 
 import logging
 
 import pytest
 
+from deployment.supernode import executor, internals
 from deployment.supernode.executor import ForkingExecutor
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_fork_server_has_the_libraries(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.INFO, "flwr"):
         ForkingExecutor().warm_up()
     (record,) = caplog.records
     assert record.getMessage().startswith("Clients start warm, after ")
+
+
+@pytest.mark.parametrize(("idle", "seconds"), [(0, 0), (4, 0.4), (3600, 0.95)])
+def test_executor_without_a_client_waits_by_the_time_since_the_last_one(monkeypatch, idle, seconds):
+    now, slept = [100.0], []
+    monkeypatch.setattr(internals.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(executor.time, "sleep", slept.append)
+    found = ForkingExecutor()
+    now[0] += idle
+    found.reconcile()
+    assert slept == [pytest.approx(seconds)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deployment.supernode.__main__ import readable_once, value, why_not_warm
+from deployment.supernode.__main__ import readable_once
 
 ROOT = Path(__file__).parents[4]
 OPTIONS = ["--superlink", "here:1", "--node-config", "partition-id=0"]
@@ -61,16 +61,6 @@ def test_option_that_only_cold_clients_have_is_named(start):
     done = start(*OPTIONS, "--allow-runtime-dependency-installation")
     assert done.returncode == 7
     assert "--allow-runtime-dependency-installation" in done.stderr
-
-
-def test_options_of_a_device_are_for_warm_clients():
-    assert why_not_warm([*OPTIONS, "--port", "9000", "--max-retries", "1"]) is None
-
-
-def test_value_of_an_option_is_found_in_both_spellings():
-    assert value(["--a", "1", "--b=2"], "--a") == "1"
-    assert value(["--a", "1", "--b=2"], "--b") == "2"
-    assert value(["--a", "1", "--b=2"], "--c") is None
 
 
 def test_secret_can_be_read_once_and_lies_in_no_file():

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from strategies import compression
+from strategies.compression.float16 import Float16
 from strategies.compression.hadamard import BLOCK
-from tests.support.compression_reference import generator, layout_of
+from strategies.compression.rotated import Rotated
+from tests.support.compression_reference import decoded, generator, layout_of
 
 UNBIASED = [
     ("quantized", {"bits": 2}),
@@ -44,18 +46,10 @@ VECTORS = {
 }
 
 
-def decoded(name, arguments, vector, seeds):
-    """Yield what each seed's bytes decode to."""
-    compressor, layout = compression.build(name, arguments), layout_of(len(vector))
-    for seed in range(seeds):
-        data = compressor.encode(vector, layout, np.random.default_rng(seed))
-        yield compressor.decode(data, layout).to_dense().astype(np.float64)
-
-
 def worst_entry(name, arguments, vector, seeds):
     """Return the largest bias of an entry, in standard errors of its mean over the seeds."""
     total, squares, largest = np.zeros(len(vector)), np.zeros(len(vector)), 0.0
-    for found in decoded(name, arguments, vector, seeds):
+    for found in decoded(compression.build(name, arguments), vector, seeds):
         total += found - vector
         squares += (found - vector) ** 2
         largest = max(largest, float(np.abs(found - vector).max()))
@@ -93,7 +87,7 @@ def test_mean_over_seeds_is_the_vector_in_every_entry(name, arguments, vector):
 def test_mean_over_seeds_is_the_vector_in_a_whole_block_with_a_spike(bits):
     """Half of the squared norm in one entry of 8,192: one transform alone is 17 % off there."""
     vector = spike(BLOCK)
-    total = sum(decoded("rotated", {"bits": bits}, vector, 1000))
+    total = sum(decoded(Rotated(bits), vector, 1000))
     entry = BLOCK // 3
     assert total[entry] / 1000 == pytest.approx(vector[entry], rel=0.005)
 
@@ -115,8 +109,9 @@ ALL = [
 )
 def test_squared_error_is_within_the_stated_bound(name, arguments, vector):
     values = VECTORS[vector].astype(np.float64)
-    errors = [((one - values) ** 2).sum() for one in decoded(name, arguments, VECTORS[vector], 200)]
-    bound = compression.build(name, arguments).error_bound(len(values))
+    compressor = compression.build(name, arguments)
+    errors = [((one - values) ** 2).sum() for one in decoded(compressor, VECTORS[vector], 200)]
+    bound = compressor.error_bound(len(values))
     mean, deviation = float(np.mean(errors)), float(np.std(errors)) / np.sqrt(200)
     # The levels of Max's quantiser are printed with four digits; small blocks are not quite normal.
     slack = 1.05 if name == "rotated" else 1 + 1e-6
@@ -127,7 +122,7 @@ def test_squared_error_is_within_the_stated_bound(name, arguments, vector):
 @pytest.mark.parametrize("scale", [1.0, 1e-7, 1e-30, 3e30])
 def test_float16_keeps_eleven_bits_of_small_and_large_updates(scale):
     vector = (scale * generator(3).uniform(0.01, 1, 500)).astype(np.float32)
-    (found,) = decoded("float16", {}, vector, 1)
+    (found,) = decoded(Float16(), vector, 1)
     np.testing.assert_allclose(found, vector, rtol=2.0**-11)
 
 

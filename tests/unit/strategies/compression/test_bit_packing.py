@@ -10,19 +10,11 @@ from hypothesis import strategies as st
 from strategies.compression import mostly_zero
 from strategies.compression.bit_packing import pack, unpack
 from strategies.compression.decoded_update import DecodeError
-from tests.support.compression_reference import generator, no_deadline, position_code
+from tests.support.compression_reference import no_deadline
 
 numbers_and_width = st.integers(1, 8).flatmap(
     lambda width: st.tuples(st.lists(st.integers(0, 2**width - 1)), st.just(width))
 )
-
-
-def bits_of(numbers, width):
-    return "".join(format(number, f"0{width}b") for number in numbers)
-
-
-def as_bytes(bits):
-    return bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
 
 
 @no_deadline
@@ -30,7 +22,8 @@ def as_bytes(bits):
 def test_numbers_fill_bytes_from_the_most_significant_bit(drawn):
     numbers, width = drawn
     data = pack(np.array(numbers, np.uint8), width)
-    assert data == as_bytes(bits_of(numbers, width))
+    bits = "".join(format(number, f"0{width}b") for number in numbers)
+    assert data == bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
     assert unpack(data, len(numbers), width).tolist() == numbers
 
 
@@ -38,23 +31,6 @@ def test_numbers_fill_bytes_from_the_most_significant_bit(drawn):
 def test_bytes_left_over_or_missing_are_rejected(data, count):
     with pytest.raises(DecodeError, match=r"numbers|not zero"):
         unpack(data, count, 3)
-
-
-def test_code_of_many_zeros_has_the_others_and_their_positions():
-    numbers = np.full(60, 3, np.uint8)
-    numbers[[5, 40, 41]] = 7, 0, 1
-    b = 4  # 1 + floor(log2(log(0.618) / log(0.95)))
-    expected = struct.pack("<BI", b, 3) + as_bytes(bits_of([7, 0, 1], 3))
-    expected += as_bytes(position_code([5, 40, 41], b))
-    assert mostly_zero.encode(numbers, 3, 3) == expected
-    assert mostly_zero.decode(expected, 60, 3, 3).tolist() == numbers.tolist()
-
-
-def test_code_of_few_zeros_has_all_numbers():
-    numbers = generator().integers(0, 15, 100).astype(np.uint8)
-    data = mostly_zero.encode(numbers, 7, 4)
-    assert data == struct.pack("<BI", 255, 100) + pack(numbers, 4)
-    assert mostly_zero.decode(data, 100, 7, 4).tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
+from strategies.compression.decoded_update import DenseUpdate
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import (
     SPARSITY,
-    float32,
     generator,
     layout_of,
     no_deadline,
@@ -47,25 +46,3 @@ def test_add_to_adds_the_weighted_dense_vector_in_float64(update, weight):
 def test_norm_is_that_of_the_dense_vector_in_float64(update):
     exact = math.sqrt(math.fsum(float(x) ** 2 for x in update.to_dense()))
     assert update.norm() == pytest.approx(exact)
-
-
-def test_updates_by_hand():
-    sparse = SparseUpdate(4, np.array([1, 3]), float32([3, -4]))
-    assert sparse.to_dense().tolist() == [0, 3, 0, -4]
-    assert sparse.to_dense().dtype == np.float32
-    assert (sparse.size, sparse.max_abs(), sparse.norm()) == (4, 4, 5)
-    total = np.ones(4)
-    sparse.add_to(total, 0.5)
-    assert total.tolist() == [1, 2.5, 1, -1]
-    dense = DenseUpdate(float32([0, 3, -4]))
-    assert dense.to_dense().tolist() == [0, 3, -4]
-    assert (dense.size, dense.max_abs(), dense.norm()) == (3, 4, 5)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_max_abs_shows_values_that_are_not_finite(value):
-    for update in (
-        DenseUpdate(float32([1, value, 2])),
-        SparseUpdate(9, np.array([1, 4]), float32([value, 1])),
-    ):
-        assert not update.max_abs() <= 1e300

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import (
     MAX_CHANGE,
-    NoFeedback,
     OutOfRangeError,
     Residual,
     check_range,
@@ -78,20 +77,6 @@ def test_sum_that_is_not_finite_raises_diverged_error(update, residual, recwarn)
         send(float32([0, update, 0]), residual, Float32(), layout_of(3), generator())
     np.testing.assert_array_equal(residual, before)
     assert not recwarn
-
-
-def test_memory_stays_as_it_was_with_the_update_until_that_is_accepted():
-    update, residual = float32([1, -4]), float32([0.5, 0])
-    total, memory = RESIDUAL.to_send(update, {"residual": residual})
-    assert total.tolist() == memory["residual"].tolist() == [1.5, -4]
-    sent = SparseUpdate(2, np.array([1]), float32([-3]))
-    assert RESIDUAL.accepted(memory, sent)["residual"].tolist() == [1.5, -1]
-
-
-def test_no_feedback_sends_every_update_as_it_is():
-    update = float32([1, -4])
-    assert NoFeedback().to_send(update, {}) == (update, {})
-    assert NoFeedback().accepted({}, DenseUpdate(update)) == {}
 
 
 def test_values_up_to_the_bound_are_in_range():

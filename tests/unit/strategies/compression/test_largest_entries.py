@@ -10,17 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strategies.compression import largest_entries
-from strategies.compression.largest_entries import (
-    check_sparsity,
-    keep_count,
-    largest,
-)
+from strategies.compression.largest_entries import check_sparsity, keep_count, largest
 from tests.support import compression_reference as reference
-from tests.support.compression_reference import (
-    float32,
-    no_deadline,
-    vectors,
-)
+from tests.support.compression_reference import float32, no_deadline, vectors
 
 
 def sizes_partitioned(values, count):

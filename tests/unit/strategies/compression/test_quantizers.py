@@ -12,7 +12,7 @@ from strategies.compression.hadamard import Rotation, block_sizes
 from strategies.compression.quantized import Quantized
 from strategies.compression.random_entries import RandomEntries
 from strategies.compression.rotated import Rotated
-from tests.support.compression_reference import generator, layout_of
+from tests.support.compression_reference import decoded, generator, layout_of
 
 SIZE = 3000
 LAYOUT = layout_of(SIZE)
@@ -22,45 +22,30 @@ def normal(size=SIZE):
     return generator(11).standard_normal(size).astype(np.float32)
 
 
-def decoded(name, arguments, vector, seeds):
-    """Return what each seed's bytes decode to, (seeds, n)."""
-    compressor, layout = compression.build(name, arguments), layout_of(len(vector))
-    return np.stack(
-        [
-            compressor.decode(
-                compressor.encode(vector, layout, np.random.default_rng(seed)), layout
-            ).to_dense()
-            for seed in range(seeds)
-        ]
-    )
-
-
-def relative_error(found, vector):
-    """Return the mean of ||Q(v) - v||^2 / ||v||^2."""
-    difference = found.astype(np.float64) - vector
-    return float((difference**2).sum(axis=1).mean() / (vector.astype(np.float64) ** 2).sum())
+def relative_error(compressor, vector, seeds):
+    """Return the mean of ||Q(v) - v||^2 / ||v||^2 over the seeds."""
+    errors = [((found - vector) ** 2).sum() for found in decoded(compressor, vector, seeds)]
+    return float(np.mean(errors) / (vector.astype(np.float64) ** 2).sum())
 
 
 def test_variance_of_random_entries_is_that_of_the_formula():
-    vector = normal()
-    found = decoded("random", {"sparsity": 0.05, "unbiased": True}, vector, 400)
-    assert relative_error(found, vector) == pytest.approx(1 / 0.05 - 1, rel=0.05)
+    found = relative_error(RandomEntries(0.05, unbiased=True), normal(), 400)
+    assert found == pytest.approx(1 / 0.05 - 1, rel=0.05)
 
 
 @pytest.mark.parametrize(("bits", "loss"), [(1, 0.3634), (2, 0.1175), (3, 0.03454), (4, 0.009497)])
 def test_biased_error_of_rotated_is_the_distortion_of_max_quantizer(bits, loss):
     """Max 1960, table I: the mean squared error of the best quantiser of a normal variable."""
-    vector = normal(2**13)
-    found = decoded("rotated", {"bits": bits, "unbiased": False}, vector, 20)
-    assert relative_error(found, vector) == pytest.approx(loss, rel=0.05)
+    found = relative_error(Rotated(bits, unbiased=False), normal(2**13), 20)
+    assert found == pytest.approx(loss, rel=0.05)
 
 
 def test_unbiased_error_of_one_bit_is_drives():
     """DRIVE, theorem 3: (pi / 2 - 1) ||v||^2 for many entries, whatever the vector."""
     sparse = np.where(generator(1).random(2**13) < 0.01, 100 * normal(2**13), 0).astype(np.float32)
     for vector in (normal(2**13), sparse):
-        found = decoded("rotated", {"bits": 1}, vector, 20)
-        assert relative_error(found, vector) == pytest.approx(math.pi / 2 - 1, rel=0.05)
+        found = relative_error(Rotated(1), vector, 20)
+        assert found == pytest.approx(math.pi / 2 - 1, rel=0.05)
 
 
 @pytest.mark.parametrize("size", [255, 300, 7850, 8191, 8193, 40_001])
@@ -68,9 +53,8 @@ def test_error_is_that_of_max_quantizer_in_blocks_of_any_size(size):
     blocks = block_sizes(size)
     assert size <= sum(blocks) < size + 256
     assert set(blocks) <= {2**place for place in range(8, 14)}
-    vector = normal(size)
-    found = decoded("rotated", {"bits": 4, "unbiased": False}, vector, 5)
-    assert relative_error(found, vector) == pytest.approx(0.008, rel=0.3)
+    found = relative_error(Rotated(4, unbiased=False), normal(size), 5)
+    assert found == pytest.approx(0.008, rel=0.3)
 
 
 def transform(values):

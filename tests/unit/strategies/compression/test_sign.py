@@ -72,7 +72,3 @@ def test_invalid_step_is_rejected_by_name(step):
     with pytest.raises(ValueError, match=r"^step = "):
         Sign(step)
     assert check_step("step", LARGEST) == LARGEST
-
-
-def test_expected_bits_are_one_an_entry():
-    assert Sign().expected_bits(layout_of(10)) == 10

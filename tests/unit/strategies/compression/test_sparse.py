@@ -27,11 +27,6 @@ def encode(values, sparsity, *blocks):
     return Sparse(sparsity).encode(float32(values), layout_of(*blocks), generator())
 
 
-def compress(values, sparsity, *blocks):
-    """Return what the encoded values decode to."""
-    return Sparse(sparsity).decode(encode(values, sparsity, *blocks), layout_of(*blocks))
-
-
 @no_deadline
 @given(vectors_in_blocks(), SPARSITY)
 @example((float32([-SMALLEST]), (1,)), 1.0)
@@ -42,7 +37,7 @@ def test_largest_entries_of_every_block_are_sent_unchanged(drawn, sparsity):
         part = values[start : start + size]
         kept += [start + i for i in reference.largest(part, keep_count(size, sparsity))]
         start += size
-    update = compress(values, sparsity, *blocks)
+    update = Sparse(sparsity).decode(encode(values, sparsity, *blocks), layout_of(*blocks))
     assert update.positions.tolist() == kept
     expected = np.zeros_like(values)
     expected[kept] = values[kept]
@@ -53,13 +48,6 @@ def test_scope_model_selects_from_all_tensors_together():
     layout, compressor = layout_of(2, 3), Sparse(0.4, "model")
     data = compressor.encode(float32([1, -2, 6, 0, 3]), layout, generator())
     assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 6, 0, 3]
-
-
-def test_bytes_by_hand():
-    # 3 of 12 positions: b = 1; gaps less one are 1, 0, 8: quotients 0, 0, 4; remainders 1, 0, 0.
-    values = [0, 1, -2, 0, 0, 0, 0, 0, 0, 0, 0, 3]
-    head = b"\x01" + struct.pack("<Ifff", 3, 1, -2, 3)
-    assert encode(values, 0.5, 4, 8) == head + int("0011110100".ljust(16, "0"), 2).to_bytes(2)
 
 
 @pytest.mark.parametrize("value", [0, -0.0, math.nan, math.inf, -math.inf])
@@ -79,7 +67,3 @@ def test_more_entries_than_the_sparsity_allows_are_rejected(form, sparsity, bloc
     form(sparsity).decode(form(most / 8).encode(values, layout, generator()), layout)
     with pytest.raises(DecodeError, match=f"k = 8, the sparsity allows {most}"):
         form(sparsity).decode(form(1.0).encode(values, layout, generator()), layout)
-
-
-def test_expected_bits_are_a_position_and_a_float_for_every_kept_entry():
-    assert Sparse(0.01).expected_bits(layout_of(1000)) == pytest.approx(10 * (8.108 + 32), rel=1e-4)

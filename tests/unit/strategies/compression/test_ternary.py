@@ -92,17 +92,6 @@ def test_scope_model_has_one_magnitude_for_all_tensors():
     assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 4.5, 0, 4.5]
 
 
-def test_zeros_stay_zero_where_a_block_has_fewer_than_k_nonzero_entries():
-    # The paper's formula divides by k = 4; the authors' code makes the zeros -mu.
-    update = compress([0, 6, 0, 0, -2, 0, -0.0, 0], 0.5, 8)
-    assert update.to_dense().tolist() == [0, 4, 0, 0, -4, 0, 0, 0]
-
-
-def test_block_of_zeros_has_magnitude_zero():
-    assert magnitudes(encode([0, 0, 0, -7], 0.5, 3, 1), 2) == (0, 7)
-    assert compress([0, 0, 0, -7], 0.5, 3, 1).positions.tolist() == [3]
-
-
 @pytest.mark.parametrize("value", [SMALLEST, LARGEST, -LARGEST])
 def test_mean_magnitude_neither_underflows_nor_overflows(value):
     update = compress(np.full(1000, value, np.float32), 1, 1000)

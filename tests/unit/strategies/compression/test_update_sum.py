@@ -12,16 +12,6 @@ def dense(*values):
     return DenseUpdate(float32(values))
 
 
-def test_update_sum_is_the_weighted_sum_of_the_round():
-    found = UpdateSum()
-    for _ in range(2):
-        found.add(1, dense(1, 2), 3.0, anew=False)
-        found.add(2, SparseUpdate(2, np.array([1]), float32([-4])), 2.0, anew=True)
-        total, weight = found.finish()
-        assert (total.tolist(), weight) == ([3, -2], 5)
-        found.reset()
-
-
 def test_estimates_are_changed_and_those_of_absent_clients_count():
     found = EstimateSum()
     found.add(1, dense(1, 2), 1.0, anew=True)
@@ -33,27 +23,6 @@ def test_estimates_are_changed_and_those_of_absent_clients_count():
     total, weight = found.finish()  # 2 * (6, 2) + 3 * (10, 0)
     assert (total.tolist(), weight) == ([42, 4], 5)
     assert found[1].tolist() == [6, 2]
-
-
-def test_client_that_begins_anew_replaces_its_estimate():
-    found = EstimateSum()
-    found.add(1, dense(1, 2), 1.0, anew=True)
-    found.finish()
-    found.reset()
-    found.add(1, dense(0, 7), 1.0, anew=True)
-    total, weight = found.finish()
-    assert (total.tolist(), weight) == ([0, 7], 1)
-
-
-def test_dropped_round_changes_no_estimate():
-    found = EstimateSum()
-    found.add(1, dense(1, 2), 1.0, anew=True)
-    found.finish()
-    found.reset()
-    found.add(1, dense(5, 5), 1.0, anew=False)
-    found.reset()
-    assert found.finish()[0].tolist() == [1, 2]
-    assert found[1].dtype == np.float32
 
 
 def test_only_clients_with_an_estimate_can_change_it():
@@ -104,12 +73,3 @@ def test_client_that_does_not_come_back_does_not_count():
     found.add(4, dense(0, 1), 2.0, anew=True)
     total, weight = found.finish()
     assert (total.tolist(), weight) == ([0, 2], 2)
-
-
-def test_what_counts_of_a_client_is_its_changed_estimate():
-    found = EstimateSum()
-    found.add(1, dense(3, 0), 1.0, anew=True)
-    found.finish()
-    assert found.changed(1, dense(0, 4), anew=False).norm() == 5
-    assert found.changed(1, dense(0, 4), anew=True).norm() == 4
-    assert UpdateSum().changed(1, dense(0, 4), anew=False).norm() == 4

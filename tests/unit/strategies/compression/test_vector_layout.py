@@ -3,11 +3,10 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.compression.vector_layout import Layout, check_scope
+from strategies.compression.vector_layout import Layout
 from tests.support.compression_reference import no_deadline
 
 shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=5)
@@ -62,24 +61,3 @@ def test_flatten_reads_fortran_ordered_arrays_row_by_row():
     columns = np.asfortranarray(rows)
     vector = Layout.of({"w": columns}).flatten({"w": columns})
     assert vector.tolist() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64, np.bool_, ">f4"])
-def test_array_that_is_not_float32_is_named_in_the_error(dtype):
-    arrays = model([(2,)]) | {"norm.count": np.zeros(3, dtype)}
-    with pytest.raises(ValueError, match=r"array 'norm\.count' is .*: updates are compressed"):
-        Layout.of(arrays)
-
-
-def test_blocks_are_the_tensors_or_the_whole_model():
-    layout = Layout.of(model([(2, 3), (), (4,)]))
-    assert layout.blocks("tensor") == (6, 1, 4)
-    assert layout.blocks("model") == (11,)
-
-
-@pytest.mark.parametrize("scope", ["", "layer", "Model"])
-def test_unknown_scope_is_rejected(scope):
-    assert check_scope("tensor") == "tensor"
-    assert check_scope("model") == "model"
-    with pytest.raises(ValueError, match=f"scope = '{scope}': give 'tensor' or 'model'"):
-        check_scope(scope)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
-from strategies.compression.ternary import Ternary
 from strategies.compression.warm_up import check_warm_up, in_round
 
 
@@ -15,18 +13,6 @@ def test_shares_are_those_of_the_paper():
     assert shares[4:] == [0.001] * 3
 
 
-def test_other_arguments_stay():
-    assert in_round(Ternary(0.01, "model"), 1, 1) == Ternary(0.1, "model")
-
-
-@pytest.mark.parametrize("server_round", [0, 1, 9])
-def test_without_warm_up_the_compressor_is_itself(server_round):
-    compressor = Sign()
-    if server_round:
-        assert in_round(compressor, server_round, 0) is compressor
-    assert check_warm_up(compressor, 0) == 0
-
-
 def test_before_the_first_round_it_is_that_of_the_first():
     assert in_round(Sparse(0.01), 0, 3) == in_round(Sparse(0.01), 1, 3)
 
@@ -35,8 +21,3 @@ def test_before_the_first_round_it_is_that_of_the_first():
 def test_other_numbers_of_rounds_are_refused(rounds):
     with pytest.raises(ValueError, match=r"warmup-rounds = .*: give a whole number"):
         check_warm_up(Sparse(), rounds)
-
-
-def test_compressor_without_a_sparsity_is_refused():
-    with pytest.raises(ValueError, match="Sign has no argument 'sparsity'"):
-        check_warm_up(Sign(), 1)

@@ -1,6 +1,5 @@
 import gzip
 
-import datasets
 import numpy as np
 import pytest
 
@@ -94,24 +93,3 @@ def test_valid_idx_files_of_other_data_are_rejected(cache, mnist_files, name, ar
     with pytest.raises(DataError, match=fragment):
         load(folder)
     assert not list(cache.rglob("*.safetensors"))
-
-
-def test_images_of_the_hub_are_loaded(cache, mnist_files, monkeypatch):
-    _, contents = mnist_files
-
-    def load_dataset(name):
-        assert name == "ylecun/mnist"
-        features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-        return datasets.DatasetDict(
-            {
-                split: datasets.Dataset.from_dict(
-                    {"image": list(contents[images]), "label": contents[labels]}, features=features
-                )
-                for split, images, labels in (("train", *NAMES[:2]), ("test", *NAMES[2:]))
-            }
-        )
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    data = MNIST.load(DataOptions("hub"))
-    assert np.array_equal(data.train.inputs, contents[NAMES[0]])
-    assert np.array_equal(data.test.targets, contents[NAMES[3]])

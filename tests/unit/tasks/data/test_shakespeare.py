@@ -11,7 +11,6 @@ from tasks.data.shakespeare import (
     embedded_roles,
     encode,
     gutenberg_roles,
-    markdown_roles,
 )
 from tasks.data.sources import PARSERS
 
@@ -77,37 +76,6 @@ def test_roles_and_their_lines_are_read_from_gutenberg_text():
         (errors, "ANN"): ["Here nothing", "is indented."],
         (errors, "BOB"): ["No."],
     }
-
-
-def test_roles_and_their_lines_are_read_from_markdown_without_stage_directions():
-    text = """# Macbeth
-
-## SCENE I. A desert place.
-
-_Thunder and lightning.
-Enter three Witches_
-
-**First Witch**  
-When shall we three meet again  
-In thunder, lightning, or in rain?
-
-_\\[Aside]_
-
-Or _Exit_ snow?
-
-**Second Witch**  
-When the hurlyburly's done,
-
-### SCENE II
-
-Alarum within.
-"""  # noqa: W291
-    assert markdown_roles("macbeth", text) == {
-        ("macbeth", "First Witch"): [
-            "When shall we three meet again", "In thunder, lightning, or in rain?", "Or  snow?",
-        ],
-        ("macbeth", "Second Witch"): ["When the hurlyburly's done,"],
-    }  # fmt: skip
 
 
 def test_lines_are_encoded_as_sequences_of_symbols():

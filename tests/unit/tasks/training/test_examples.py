@@ -1,11 +1,14 @@
+"""Examples, their evaluation, and the streams of random numbers."""
+
 import dataclasses
 
-import numpy as np
 import torch
+from torch import nn
 
-from tasks.data.dataset import Split
 from tasks.mnist import MNIST_LOGISTIC
+from tasks.training.evaluation import evaluate
 from tasks.training.examples import Examples
+from tasks.training.random_streams import derive_seed, numpy_generator, torch_generator
 
 
 def test_stored_examples_are_prepared_on_use_and_not_modified():
@@ -27,12 +30,21 @@ def test_stored_examples_are_prepared_on_use_and_not_modified():
     assert stored.inputs.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_stored_training_examples_are_augmented_and_test_examples_are_prepared():
-    task = dataclasses.replace(MNIST_LOGISTIC, prepare=lambda x: x + 1, augment=lambda x: x + 2)
-    split = Split(np.zeros((3, 4), np.float32), np.arange(3))
-    for training, expected in ((True, 2), (False, 1)):
-        examples = Examples.stored(task, split, torch.device("cpu"), training=training)
-        assert examples.prepared().inputs.unique().tolist() == [expected]
-    plain = dataclasses.replace(task, augment=None)
-    examples = Examples.stored(plain, split, torch.device("cpu"), training=True)
-    assert examples.prepared().inputs.unique().tolist() == [1]
+def test_model_is_evaluated_without_dropout():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 10)).train()
+    examples = Examples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
+    results = {evaluate(MNIST_LOGISTIC, model, examples) for _ in range(5)}
+    assert len(results) == 1
+
+
+def test_values_of_streams_are_pinned():
+    """Other values here would silently change the result of every seed."""
+    assert derive_seed(1, "model") == PINNED_SEED
+    assert numpy_generator(1, "train", 1).choice(100, 5, replace=False).tolist() == PINNED_CHOICE
+    order = torch.randperm(8, generator=torch_generator(1, "batches", 0, 1))
+    assert order.tolist() == PINNED_ORDER
+
+
+PINNED_SEED = 7838490221522719739
+PINNED_CHOICE = [14, 83, 37, 63, 24]
+PINNED_ORDER = [5, 4, 1, 3, 7, 0, 6, 2]

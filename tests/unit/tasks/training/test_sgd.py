@@ -4,10 +4,9 @@ from torch import nn
 from torch.nn import functional
 
 from tasks.mnist import MNIST_CNN
-from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
 from tasks.training.settings import LocalTraining
-from tasks.training.sgd import AutogradStep, make_step, mean_gradients
+from tasks.training.sgd import AutogradStep, make_step
 from tasks.training.weight_update import WeightUpdate
 
 PLAIN = LocalTraining(0.0)
@@ -65,24 +64,6 @@ def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkey
         # A part's share of the predictions is a float32.
         atol = 2**-24 * whole.abs().max().item()
         torch.testing.assert_close(whole, parts, rtol=1e-6, atol=atol, check_dtype=False)
-
-
-def test_parts_count_by_their_predictions():
-    """Lines of text have different numbers of characters."""
-    model = SHAKESPEARE_LSTM.initial_model(1).double()
-    generator = torch.Generator().manual_seed(1)
-    lines = torch.randint(0, 200, (4, 80), generator=generator)
-    targets = torch.randint(0, 200, (4, 80), generator=generator)
-    targets[0, 5:] = targets[2, 50:] = -100
-    weights = list(model.parameters())
-    whole = torch.autograd.grad(SHAKESPEARE_LSTM.loss(model(lines), targets), weights)
-    parts = zip(lines.split(1), targets.split(1), strict=True)
-    count = int((targets >= 0).sum())
-    loss, gradients = mean_gradients(model, SHAKESPEARE_LSTM.loss, weights, parts, count)
-    expected = SHAKESPEARE_LSTM.loss(model(lines), targets).detach()
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0, check_dtype=False)
-    for ours, theirs in zip(gradients, whole, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=2**-24 * theirs.abs().max().item())
 
 
 def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):

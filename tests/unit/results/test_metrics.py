@@ -31,11 +31,8 @@ def test_line_that_was_cut_off_after_the_last_round_to_read_is_ignored(tmp_path)
         read_history(path)
 
 
-def test_history_that_lacks_a_round_is_refused(tmp_path):
+def test_history_that_ends_early_is_refused(tmp_path):
     path = tmp_path / "history.jsonl"
-    write_history(path, [0, 1, 3])
-    with pytest.raises(ValueError, match=r"history.jsonl has round 3 in place 2"):
-        read_history(path, 2)
-    write_history(path, [0, 1, 2, 3])
+    write_history(path, range(4))
     with pytest.raises(ValueError, match=r"history.jsonl ends before round 4"):
         read_history(path, 4)

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -40,8 +41,8 @@ class Batch:
         return file.getvalue()
 
 
-def loads(message: bytes, shared: list[bytes]) -> Message:
-    """Return what `Batch.dumps` was given, with records of its own."""
+def loads(message: bytes, shared: list[Any]) -> Message:
+    """Return what `Batch.dumps` was given, with copies of the shared records."""
     unpickler = _Unpickler(BytesIO(message))
     unpickler.shared = shared
     found: Message = unpickler.load()
@@ -56,10 +57,10 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    shared: list[bytes]
+    shared: list[Any]
 
     def persistent_load(self, pid: Any) -> Any:
-        return pickle.loads(self.shared[pid])  # noqa: S301 - the driver's own
+        return deepcopy(self.shared[pid])  # the bytes in it are not copied
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing.connection import Listener
 from typing import Any, NamedTuple
@@ -79,8 +80,8 @@ class Worker:
         if settings.gpu_share and torch.cuda.is_available():
             torch.cuda.set_per_process_memory_fraction(min(settings.gpu_share, 1.0))
         self._settings = settings
-        self._states: dict[int, bytes] = {}  # by partition, pickled: no client can change another's
-        self._shared: list[bytes] = []  # what the messages of the round have in common
+        self._states: dict[int, RecordDict] = {}  # by partition
+        self._shared: list[Any] = []  # the records that the messages of the round have in common
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None
         if settings.client_config is not None:
@@ -129,7 +130,7 @@ class Worker:
         """
         began = time.monotonic()
         if shared is not None:
-            self._shared = shared
+            self._shared = [pickle.loads(one) for one in shared]  # noqa: S301 - the driver's own
         deadline = began + seconds
         handled = [self._client(loads(one, self._shared), deadline) for one in messages]
         return handled, time.monotonic() - began
@@ -142,7 +143,7 @@ class Worker:
             run_id=RUN_ID,
             node_id=message.metadata.dst_node_id,
             node_config={PARTITION_ID: partition, NUM_PARTITIONS: run_config["num-clients"]},
-            state=pickle.loads(before) if before else RecordDict(),  # noqa: S301 - of this worker
+            state=deepcopy(before) if before else RecordDict(),  # bytes are not copied
             run_config=run_config,
         )
         try:
@@ -157,7 +158,7 @@ class Worker:
         # Where the client raised, too, as on a SuperNode.
         self._states.pop(partition, None)
         if context.state:
-            self._states[partition] = pickle.dumps(context.state, pickle.HIGHEST_PROTOCOL)
+            self._states[partition] = context.state
         return HandledClient(reply, bool(context.state))
 
     def evaluate(
@@ -172,11 +173,11 @@ class Worker:
 
     def states(self) -> dict[int, bytes]:
         """Return the states of its clients, pickled, by partition."""
-        return self._states
+        return {one: pickle.dumps(state) for one, state in self._states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `states` returned."""
-        self._states |= states
+        self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
 
 
 @contextmanager

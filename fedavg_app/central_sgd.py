@@ -21,7 +21,6 @@ from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.central_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.training_loop import make_result
 from fedavg_app.training_plan import make_plan, plan_for_data
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
@@ -94,7 +93,6 @@ def train_centrally(
                 )
             history.append(metrics_after(step + steps, started, loss))
             training.on_round_end(history[-1], _record(model))
-        training.finish(make_result(_record(model), history, plan))
     return training.result
 
 

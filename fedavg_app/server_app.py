@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -85,10 +84,13 @@ def run(
             strategy.forget_clients()
 
     def checkpointer(run: TrainingRun) -> Checkpointer:
-        return Checkpointer(run, strategy, grid, state.client_files if state else None)
+        return Checkpointer(run, strategy, grid, lambda: training.result.best_model)
 
     work = strategy.local_work or config.local_work
-    training_run = TrainingRun(config, task, prepared.plan, data, completed, local_work=work)
+    training_run = TrainingRun(
+        config, task, prepared.plan, data, completed,
+        local_work=work, best_model=state.best_model if state else None,
+    )  # fmt: skip
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
@@ -106,11 +108,9 @@ def run(
             completed,
         )
         try:
-            result = loop.run()
+            loop.run()
         except StrategyError as error:
             raise _strategy_failed(config, error) from error
-        assert result.model is not None
-        training.finish(replace(result, model=initial.complete(result.model)))
     return training.result
 
 

@@ -55,7 +55,8 @@ def load(name: str) -> type[Strategy]:
             "fedprox", says how to give that one.
     """
     flowers = {one.lower(): one for one in flwr.serverapp.strategy.__all__}
-    if name not in names() and name.lower() in flowers:
+    unknown = name not in STRATEGIES.built_in and ":" not in name
+    if unknown and name.lower() in flowers and name not in names():
         path = f"flwr.serverapp.strategy:{flowers[name.lower()]}"
         raise ValueError(f"{name!r} is a strategy of Flower's; give {path!r}")
     return STRATEGIES.load(name)

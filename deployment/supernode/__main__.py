@@ -91,16 +91,30 @@ def run_warm(options: Sequence[str]) -> None:
     port = value(options, PORT) or str(free_port())
     secret = secrets.token_bytes(32)
     superexec = start_superexec(f"127.0.0.1:{port}", secret)
-    watched = WatchedProcess(superexec)
+    ending = threading.Event()
+    threading.Thread(target=end_with, args=(superexec, ending), daemon=True).start()
     try:
         internals.run_supernode(
             [*options, PORT, port, ISOLATION, "process",
              "--superexec-auth-secret-file", readable_once(secret)]
         )  # fmt: skip
     finally:
-        watched.end()
-        if watched.ended_first:
+        if superexec.poll() is not None:
             sys.exit(1)
+        ending.set()
+        superexec.terminate()
+        try:
+            superexec.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            superexec.kill()
+
+
+def end_with(superexec: "subprocess.Popen[bytes]", ending: threading.Event) -> None:
+    """End this process when the SuperExec has ended, unless that is what is to happen."""
+    status = superexec.wait()
+    if not ending.is_set():
+        report(f"the SuperExec ended (status {status}), and so does the SuperNode")
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def free_port() -> int:
@@ -135,35 +149,6 @@ def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
     process.stdin.write(secret)
     process.stdin.close()
     return process
-
-
-class WatchedProcess:
-    """A process at whose end this one is to end.
-
-    Attributes:
-        ended_first: It ended before `end` was called.
-    """
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self.ended_first = False
-        self._process, self._ending = process, False
-        threading.Thread(target=self._wait, daemon=True).start()
-
-    def _wait(self) -> None:
-        status = self._process.wait()
-        if not self._ending:
-            self.ended_first = True
-            report(f"the SuperExec ended (status {status}), and so does the SuperNode")
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def end(self) -> None:
-        """End it."""
-        self._ending = True
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
 
 
 if __name__ == "__main__":

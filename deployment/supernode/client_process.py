@@ -4,10 +4,8 @@ import json
 import multiprocessing
 import os
 import sys
-from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any
 
 from deployment.supernode import internals
 from deployment.supernode.process_tree import end_with_parent
@@ -20,39 +18,13 @@ REASON = "the client's process was killed, crashed, or was ended at its message'
 OWN = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True)
-class Received:
-    """What a client reports about its message.
-
-    Attributes:
-        created_at: When the server made it, in seconds since 1970, by the server's clock.
-        ttl: The seconds from then to its expiry.
-        request: The request that replies in the client's place, if it cannot.
-        content: The object that goes with it.
-    """
-
-    created_at: float
-    ttl: float
-    request: bytes
-    content: bytes
-
-    def to_bytes(self) -> bytes:
-        """Return this as JSON: a client runs the server's code, so no pickle is taken from it."""
-        encoded = [b64encode(data).decode() for data in (self.request, self.content)]
-        return json.dumps([self.created_at, self.ttl, *encoded]).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return what `to_bytes` was called on."""
-        created_at, ttl, request, content = json.loads(data)
-        return cls(float(created_at), float(ttl), b64decode(request), b64decode(content))
-
-
 def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     """Handle one message in this process, which was forked from the fork server, and end it.
 
     Args:
-        reports: Where the executor hears of it.
+        reports: Where the executor hears of it: when its message was made, by the server's clock in
+            seconds since 1970, and the seconds from then to its expiry; the request that replies in
+            the client's place, and the object that goes with it; and `REPLYING`.
         address: The SuperNode's.
         token: The task's.
         parent_pid: The executor's process.
@@ -62,10 +34,10 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     become_like_new()
 
     def on_message(message: Any) -> None:
-        request, content = internals.failure_reply(message, REASON)
-        metadata = message.metadata
-        received = Received(metadata.created_at, metadata.ttl, request, content)
-        reports.send_bytes(received.to_bytes())
+        # Not as a pickle: a client runs the server's code.
+        times = message.metadata.created_at, message.metadata.ttl
+        for part in (json.dumps(times).encode(), *internals.failure_reply(message, REASON)):
+            reports.send_bytes(part)
 
     internals.run_clientapp(
         address, token, parent_pid, on_message, lambda: reports.send_bytes(REPLYING)

@@ -1,5 +1,6 @@
 """The executor of a SuperExec that forks its clients and ends them at their messages' expiry."""
 
+import json
 import logging
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from deployment.supernode import client_process, internals
-from deployment.supernode.client_process import REASON, REPLYING, Received
+from deployment.supernode.client_process import REASON, REPLYING
 
 # The most by which a device's clock may be ahead of the server's, in seconds; Flower refuses more.
 CLOCK_AHEAD = 10.0
@@ -36,12 +37,11 @@ class ForkingExecutor:
     It has the methods of Flower's `Executor`, which the SuperExec calls from one thread:
     `reconcile` before every look for a task. One client runs at a time: the next one would
     otherwise be given the state that the one before has not handed in yet. Tasks of other types
-    than ClientApps are started by Flower's executor.
+    than ClientApps are not taken.
     """
 
     def __init__(self) -> None:
         self._context = forkserver_context()
-        self._others = internals.subprocess_executor()
         self._client: RunningClient | None = None
         self._pace = internals.Pace(0, internals.FLOWERS_TASK_POLL - internals.TASK_POLL)
 
@@ -76,10 +76,8 @@ class ForkingExecutor:
         root_certificates_path: str | None = None,
     ) -> tuple[set[Any], set[str]]:
         """Return the types of task that can be started now."""
-        del insecure, root_certificates_path
-        if self._client is None:
-            return supported_task_types, set()
-        return supported_task_types - {internals.client_task_type()}, set()
+        del supported_task_types, insecure, root_certificates_path
+        return ({internals.client_task_type()} if self._client is None else set()), set()
 
     def wait_for_capacity(self, task_type: Any = None, **_: Any) -> None:
         """Wait until a task of that type can be started."""
@@ -89,8 +87,6 @@ class ForkingExecutor:
 
     def launch(self, spec: Any) -> Any:
         """Start the process of a task."""
-        if spec.task_type != internals.client_task_type():
-            return self._others.launch(spec)
         self.wait_for_capacity()
         self._client = RunningClient(self._context, spec.runtime_api_address, spec.token)
         return internals.accepted()
@@ -128,7 +124,7 @@ class RunningClient:
         self._reports, theirs = context.Pipe(duplex=False)
         self._started = time.monotonic()
         self._deadline = float("inf")
-        self._received: Received | None = None
+        self._failure: tuple[bytes, bytes] | None = None
         self._replying = False
         self._process = context.Process(
             target=client_process.run, args=(theirs, address, token, os.getpid())
@@ -154,8 +150,8 @@ class RunningClient:
         self._process.join()
         self._read_reports()
         self._reports.close()
-        if self._received is not None and not self._replying:
-            self._reply(self._received)
+        if self._failure is not None and not self._replying:
+            self._reply(*self._failure)
         return True
 
     def kill(self) -> None:
@@ -173,30 +169,29 @@ class RunningClient:
                 if report == REPLYING:
                     self._replying = True
                 else:
-                    self._received = Received.from_bytes(report)
-                    self._deadline = deadline(self._received, self._started)
+                    created_at, ttl = json.loads(report)
+                    self._deadline = deadline(created_at, ttl, self._started)
+                    self._failure = self._reports.recv_bytes(), self._reports.recv_bytes()
         except (EOFError, OSError):  # it has ended
             return
 
-    def _reply(self, received: Received) -> None:
+    def _reply(self, request: bytes, content: bytes) -> None:
         """Reply in the client's place; without this the SuperNode waits a minute."""
         try:
-            internals.send_failure(
-                self._address, self._token, received.request, received.content, REASON
-            )
+            internals.send_failure(self._address, self._token, request, content, REASON)
         except Exception as error:  # the task is over already, or the SuperNode is
             _log.warning("No reply for a client that ended without one: %s", error)
 
 
-def deadline(received: Received, started: float) -> float:
+def deadline(created_at: float, ttl: float, started: float) -> float:
     """Return when a client is to be ended, by `time.monotonic`; never before its message's expiry.
 
     The server's clock and this device's may differ. A message was made before its client started,
     so it expires at the latest ``ttl`` seconds after that, whatever the clocks say. A message that
     is old when its client starts expires earlier: by this device's clock, and `CLOCK_AHEAD` after.
     """
-    by_clock = received.created_at + received.ttl + CLOCK_AHEAD - time.time()
-    return min(started + received.ttl, time.monotonic() + by_clock)
+    by_clock = created_at + ttl + CLOCK_AHEAD - time.time()
+    return min(started + ttl, time.monotonic() + by_clock)
 
 
 def report_preload(sender: Connection) -> None:

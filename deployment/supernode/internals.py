@@ -10,14 +10,12 @@
   must clean up where the run ends meanwhile.
 * The calls by which a ClientApp's process replies, for one that cannot any more.
 
-`why_unfit` says whether this Flower has all of it; nothing else here is used where it has not, and
-so all of these are imported where they are used.
+`why_unfit` says whether this Flower is one of those; nothing else here is used where it is not, and
+so all of this is imported where it is used.
 """
 
 import functools
-import inspect
 import os
-import pkgutil
 import sys
 import time
 from collections.abc import Callable
@@ -30,43 +28,6 @@ from deployment import FLOWER_NAMES, FLOWER_VERSIONS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# What is used, and the parameters that each must have.
-_USED = {
-    "flwr.supernode.start_client_internal:start_client_internal": ("isolation",),
-    "flwr.supernode.start_client_internal:time.sleep": (),
-    "flwr.supernode.start_client_internal:pull_objects": (
-        "initial_backoff", "backoff_cap", "max_tries_per_object",
-    ),
-    "flwr.supernode.start_client_internal:_pull_and_store_message": (
-        "pull_object", "confirm_message_received",
-    ),
-    "flwr.supercore.run:RunNotRunningException": (),
-    "flwr.supernode.cli.flower_supernode:flower_supernode": (),
-    "flwr.supernode.runtime.run_clientapp:run_clientapp": (
-        "runtime_api_address", "token", "insecure", "certificates", "parent_pid",
-    ),
-    "flwr.supernode.runtime.run_clientapp:pull_task_input": ("client",),
-    "flwr.supernode.runtime.run_clientapp:push_message": ("client", "message", "context"),
-    "flwr.supernode.runtime.run_clientapp:pull_and_inflate_object_from_tree": (
-        "initial_backoff", "backoff_cap", "max_tries_per_object",
-    ),
-    "flwr.supernode.runtime.run_clientapp:push_task_output": (
-        "client", "context", "sub_status", "details",
-    ),
-    "flwr.supercore.superexec.run_superexec:run_superexec": (
-        "runtime_api_address", "insecure", "superexec_auth_secret", "parent_pid",
-    ),
-    "flwr.supercore.superexec.run_superexec:get_executor": ("executor_type",),
-    "flwr.supercore.superexec.executor:ExecutionSpec": (
-        "task_type", "runtime_api_address", "token", "parent_pid",
-    ),
-    "flwr.supercore.superexec.executor:SubprocessExecutor": (),
-    "flwr.supercore.runtime:RuntimeHttpClient.PullMessages": ("request",),
-    "flwr.supercore.interceptors:RuntimeTokenHttpInterceptor": ("token",),
-    "flwr.supercore.interceptors:RuntimeVersionHttpInterceptor": ("component_name",),
-    "flwr.supercore.utils:disable_process_dumping": ("strict",),
-}  # fmt: skip
 
 # Seconds between the looks of a SuperNode for its client's reply (in its own memory), and the
 # fewest between those for a message (a signed request).
@@ -88,18 +49,9 @@ _FLOWERS_MESSAGE_PAUSE, _FLOWERS_REPLY_PAUSE = 3, 0.5
 
 def why_unfit() -> str | None:
     """Return why the installed Flower cannot start warm clients, in one line; None if it can."""
-    found = flwr.__version__
-    if not found.startswith(FLOWER_VERSIONS):
-        return f"this needs {FLOWER_NAMES}, and {found} is installed"
-    for name, parameters in _USED.items():
-        try:
-            used = pkgutil.resolve_name(name)
-        except (ImportError, AttributeError) as error:
-            return f"flwr {found} has no {name} ({error})"
-        missing = set(parameters) - set(inspect.signature(used).parameters if parameters else ())
-        if missing:
-            return f"{name} of flwr {found} has no parameter {min(missing)!r}"
-    return None
+    if flwr.__version__.startswith(FLOWER_VERSIONS):
+        return None
+    return f"this needs {FLOWER_NAMES}, and {flwr.__version__} is installed"
 
 
 def run_supernode(arguments: list[str]) -> None:
@@ -326,13 +278,6 @@ def send_failure(address: str, token: str, request: bytes, content: bytes, reaso
                 )
             )
         push_task_output(client, None, SubStatus.FAILED, reason)
-
-
-def subprocess_executor() -> Any:
-    """Return Flower's own executor."""
-    from flwr.supercore.superexec.executor import SubprocessExecutor
-
-    return SubprocessExecutor()
 
 
 def accepted() -> Any:

@@ -28,6 +28,7 @@ class TrainingRun:
         completed: The rounds that are completed already, if the training is resumed.
         folder: Where its results go.
         local_work: Human-readable description of the local work.
+        best_model: The best model of the completed rounds.
     """
 
     config: TrainingConfig
@@ -37,6 +38,7 @@ class TrainingRun:
     completed: Sequence[RoundMetrics] = ()
     folder: Path = Path()
     local_work: str = ""
+    best_model: ArrayRecord | None = None
 
     @property
     def title(self) -> str:

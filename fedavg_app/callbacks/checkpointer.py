@@ -1,6 +1,6 @@
 """Saves a run's state every few rounds (`fedavg_app.results.checkpoint`)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord
@@ -17,11 +17,11 @@ from strategies.base import FederatedStrategy
 class ClientStateGrid(Protocol):
     """A grid that can save and restore its clients' states."""
 
-    def changed_states(self) -> dict[int, bytes | None]:
-        """Return, by partition, the states changed since the last call, pickled; None for none."""
+    def client_states(self) -> dict[int, bytes]:
+        """Return the clients' states, pickled, by partition."""
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
-        """Give clients the states that `changed_states` returned."""
+        """Give clients the states that `client_states` returned."""
 
 
 class Checkpointer(Callback):
@@ -31,7 +31,7 @@ class Checkpointer(Callback):
         run: The training.
         strategy: The strategy.
         grid: Its clients' states are saved if it is a `ClientStateGrid`.
-        client_files: The files of the clients' states in the checkpoint that was resumed.
+        best_model: Returns the best model so far.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Checkpointer(Callback):
         run: TrainingRun,
         strategy: FederatedStrategy[Any],
         grid: Grid | None = None,
-        client_files: Mapping[int, str] | None = None,
+        best_model: Callable[[], ArrayRecord | None] = lambda: None,
     ) -> None:
         self._run, self._strategy, self._grid = run, strategy, grid
-        self._client_files = dict(client_files or {})
+        self._best_model = best_model
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Save a checkpoint if one is due.
@@ -53,11 +53,11 @@ class Checkpointer(Callback):
         config = self._run.config
         assert isinstance(config, RunConfig)
         if metrics.round % config.checkpoint_every == 0:
-            grid, changed = self._grid, dict[int, bytes | None]()
+            grid, states = self._grid, dict[int, bytes]()
             if isinstance(grid, ClientStateGrid):
-                changed = grid.changed_states()
+                states = grid.client_states()
             state = RunState(
-                self._strategy, model, [metrics], self._run.data.fingerprint,
-                client_files=self._client_files,
+                self._strategy, model, [metrics], self._run.data.fingerprint, states,
+                self._best_model(),
             )  # fmt: skip
-            self._client_files = save_checkpoint(self._run.folder, config, state, changed)
+            save_checkpoint(self._run.folder, config, state)

@@ -12,7 +12,9 @@ from fedavg_app.callbacks.summary import summarize
 from fedavg_app.config import RunConfig
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.model_file import reporting_write_errors, save_model
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 from fedavg_app.results.run_folder import (
+    BEST_MODEL_FILE,
     CONFIG_FILE,
     HISTORY_FILE,
     MODEL_FILE,
@@ -25,9 +27,10 @@ from tasks.data.atomic_file import replacing
 class RunDirectory(Callback):
     """A callback that writes the files of a training.
 
-    ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json`` and
-    ``model.safetensors``, the last global model. The history of a resumed training is cut back to
-    the rounds that are completed.
+    ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
+    ``model.safetensors``, the last global model, and ``best.safetensors``, that of the first round
+    with the best test accuracy; its metadata have the round and the accuracy. The history of a
+    resumed training is cut back to the rounds that are completed.
 
     Args:
         run: The training.
@@ -60,7 +63,7 @@ class RunDirectory(Callback):
             self._history.flush()
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write the model, if there is one, and the summary.
+        """Write the models, if there are any, and the summary.
 
         Raises:
             RunError: One of them cannot be written.
@@ -70,6 +73,10 @@ class RunDirectory(Callback):
             self._history.close()
             if result.model is not None:
                 save_model(result.model, self._run.folder / MODEL_FILE)
+            best = best_point(accuracy_curve(result.history))
+            if result.best_model is not None and best is not None:
+                about = {"round": str(best[0]), "accuracy": repr(best[1])}
+                save_model(result.best_model, self._run.folder / BEST_MODEL_FILE, about)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:

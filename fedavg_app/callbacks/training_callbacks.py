@@ -10,12 +10,12 @@ from typing import ParamSpec
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
-from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.log_file import LogFile
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.rounds_to_target import accuracy_curve, best_point, rounds_to_target
 from fedavg_app.results.run_folder import create_run_directory
 
 P = ParamSpec("P")
@@ -44,17 +44,18 @@ class TrainingCallbacks:
 
     def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:
         self.run = replace(run, folder=create_run_directory(run.config, run.task.name))
-        self.result = TrainingResult(list(run.completed), folder=self.run.folder)
+        self.result = TrainingResult(
+            list(run.completed), folder=self.run.folder, best_model=run.best_model
+        )
         self._log = LogFile(self.run.folder)
-        self._best = BestModel(self.run)
         try:
             # The console comes last: at the end it says where the results are.
-            made = [make(self.run) for make in (RunDirectory, *callbacks, Console)]
+            makers = (RunDirectory, *callbacks, Console)
+            self._callbacks: list[Callback] = [make(self.run) for make in makers]
         except BaseException:
             if not run.completed:  # then the folder is new, and no round is in it
                 shutil.rmtree(self.run.folder, ignore_errors=True)
             raise
-        self._callbacks: list[Callback] = [self._best, *made]
 
     def __enter__(self) -> "TrainingCallbacks":
         """Begin the training."""
@@ -64,13 +65,11 @@ class TrainingCallbacks:
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Pass on the metrics and the global model of a round."""
         self.result.history.append(metrics)
-        self.result = replace(self.result, model=model)
+        best_round, _ = best_point(accuracy_curve(self.result.history)) or (None, None)
+        best = model if best_round == metrics.round else self.result.best_model
+        self.result = replace(self.result, model=model, best_model=best)
         for callback in self._callbacks:
             self._call(callback.on_round_end, metrics, model)
-
-    def finish(self, result: TrainingResult) -> None:
-        """Take in the training's result, which callbacks get as the context ends."""
-        self.result = replace(result, folder=self.run.folder)
 
     def __exit__(
         self,
@@ -79,7 +78,9 @@ class TrainingCallbacks:
         traceback: TracebackType | None,
     ) -> None:
         """Pass on the result, or the error that ended the training."""
-        self.result = replace(self.result, error=error, best_model=self._best.model)
+        target, curve = self.run.plan.target_accuracy, accuracy_curve(self.result.history)
+        reached = rounds_to_target(curve, target) if target and error is None else None
+        self.result = replace(self.result, rounds_to_target=reached, error=error)
         failures: list[Exception] = []
         for callback in self._callbacks:
             try:

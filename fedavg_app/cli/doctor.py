@@ -75,11 +75,10 @@ def _ray() -> Iterator[Finding]:
     if find_spec("ray") is None:
         return
     from fedavg_app.errors import USER_ERRORS
-    from fedavg_app.ray_engine.cpus import usable_cpus
-    from fedavg_app.ray_engine.ray_cluster import ray_cluster
+    from fedavg_app.ray_engine.ray_cluster import ray_cluster, usable_cpus
 
-    workers, why = usable_cpus()
-    yield Finding(True, f"simulations run on {workers} workers: {why}")
+    workers = usable_cpus()
+    yield Finding(True, f"simulations run on {workers} workers, one per CPU that may be used")
     try:
         with ray_cluster("", 1, 0, "cpu") as started:
             started()

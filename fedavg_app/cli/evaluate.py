@@ -29,10 +29,9 @@ def evaluate(
     """Test a run's saved model: loss, accuracy, and which classes it takes for which."""
     from safetensors import SafetensorError
 
-    from fedavg_app.callbacks.best_model import BEST_MODEL_FILE
     from fedavg_app.results.finished_run import read_summary
     from fedavg_app.results.model_file import load_model
-    from fedavg_app.results.run_folder import MODEL_FILE
+    from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.central_evaluation import CentralEvaluation
     from fedavg_app.server.run_components import load_task
 

@@ -13,13 +13,10 @@ from fedavg_app.partitioning.partitioner import (
     Positive,
     split_by_library,
 )
-from tasks.training.random_streams import derive_seed, numpy_generator
+from tasks.training.random_streams import derive_seed
 
 # How often a draw that leaves a client with too few examples is repeated.
 MAX_DRAWS = 10
-# A split is hopeless if a draw leaves so many clients with too few examples on average: none would
-# be left by one of e^20 draws.
-HOPELESS = 20
 
 
 class Dirichlet(Partitioner):
@@ -36,40 +33,20 @@ class Dirichlet(Partitioner):
         """Return the first seed whose draw gives every client enough training examples.
 
         Raises:
-            ConfigError: None of ten does, or none could.
+            ConfigError: None of ten does.
         """
-        if self._expected_short(labels, num_clients, seed) > HOPELESS:
-            raise self._too_few(labels, num_clients, "any draw leaves")
         for attempt in range(MAX_DRAWS):
             derived = derive_seed(seed, "partition", attempt + 1)
             parts = self._draw(labels, num_clients, derived)
             if min(map(len, parts)) >= self.minimum_examples:
                 return derived
-        raise self._too_few(labels, num_clients, f"{MAX_DRAWS} draws left")
-
-    def _too_few(self, labels: Labels, num_clients: int, draws: str) -> ConfigError:
-        return ConfigError(
+        raise ConfigError(
             "partition-args",
             f"alpha = {self.alpha}, minimum-examples = {self.minimum_examples}",
-            f"{draws} some of the {num_clients} clients with fewer of the {len(labels)} training "
-            "examples; give a larger alpha, a smaller minimum-examples or fewer clients",
+            f"{MAX_DRAWS} draws left some of the {num_clients} clients with fewer of the "
+            f"{len(labels)} training examples; give a larger alpha, a smaller minimum-examples or "
+            "fewer clients",
         )
-
-    def _expected_short(self, labels: Labels, num_clients: int, seed: int) -> float:
-        """Return how many clients have too few examples, the mean of some draws of sizes only.
-
-        The library's draw takes seconds for a thousand clients.
-        """
-        generator = numpy_generator(seed, "partition", 0)
-        counts = np.unique(labels, return_counts=True)[1]
-        short = []
-        for _ in range(MAX_DRAWS):
-            sizes = np.zeros(num_clients)
-            for count in counts:
-                shares = generator.dirichlet(np.full(num_clients, self.alpha))
-                sizes += np.diff(np.floor(np.cumsum(shares) * count), prepend=0)
-            short.append(np.count_nonzero(sizes < self.minimum_examples))
-        return float(np.mean(short))
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return the clients' shares; all examples are used.

@@ -1,19 +1,15 @@
-"""Messages on their way to a worker: what they share once, and a line for each."""
+"""Messages on their way to a worker, and what several of them share."""
 
 import pickle
-from copy import copy
+from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, cast
+from io import BytesIO
+from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message
 
 from fedavg_app.flower_internals import FIRST_NODE_ID
-
-Record = ArrayRecord | ConfigRecord | MetricRecord
-# A message without its content; and the name of each of its records, with the record or, where
-# several messages hold it, its number among the shared ones.
-Line = tuple[Message, list[tuple[str, Record | int]]]
 
 
 class Batch:
@@ -22,30 +18,49 @@ class Batch:
     Args:
         messages: The messages.
         deadline: When their clients must be done, on the monotonic clock; infinity for never.
-        due: When the driver answers in place of those that are not, a little later.
 
     Attributes:
-        numbers: The place of each record that several messages hold, by its `id`.
-        waiting: The messages without a reply, by their ids.
+        shared: The records that several of them hold, each pickled.
     """
 
-    def __init__(self, messages: list[Message], deadline: float, due: float) -> None:
-        self.deadline, self.due = deadline, due
-        seen: set[int] = set()
-        shared: dict[int, Record] = {}
-        for message in messages:
-            for record in message.content.values():
-                if id(record) in seen:
-                    shared[id(record)] = record
-                seen.add(id(record))
-        self._shared = list(shared.values())
-        self.numbers = {key: number for number, key in enumerate(shared)}
-        self.waiting = {one.metadata.message_id: PendingMessage(one, self) for one in messages}
+    def __init__(self, messages: list[Message], deadline: float) -> None:
+        self.deadline = deadline
+        records = [record for message in messages for record in message.content.values()]
+        times = Counter(map(id, records))
+        # Kept: an object made later must not get the `id` of one of them.
+        self._records = {id(one): one for one in records if times[id(one)] > 1}
+        self._numbers = {key: number for number, key in enumerate(self._records)}
+        self.shared = [pickle.dumps(one) for one in self._records.values()]
 
-    @cached_property
-    def shared(self) -> bytes:
-        """The pickled records that several of the messages hold."""
-        return pickle.dumps(self._shared, pickle.HIGHEST_PROTOCOL)
+    def dumps(self, message: Message) -> bytes:
+        """Return one of the messages pickled, without what is in ``shared``."""
+        file = BytesIO()
+        pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
+        pickler.numbers = self._numbers
+        pickler.dump(message)
+        return file.getvalue()
+
+
+def loads(message: bytes, shared: list[Any]) -> Message:
+    """Return what `Batch.dumps` was given, with copies of the shared records."""
+    unpickler = _Unpickler(BytesIO(message))
+    unpickler.shared = shared
+    found: Message = unpickler.load()
+    return found
+
+
+class _Pickler(pickle.Pickler):
+    numbers: dict[int, int]
+
+    def persistent_id(self, obj: object) -> int | None:
+        return self.numbers.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    shared: list[Any]
+
+    def persistent_load(self, pid: Any) -> Any:
+        return deepcopy(self.shared[pid])  # the bytes in it are not copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,40 +74,3 @@ class PendingMessage:
     def partition(self) -> int:
         """The client's number."""
         return self.message.metadata.dst_node_id - FIRST_NODE_ID
-
-    @property
-    def kind(self) -> str:
-        """The message's type."""
-        return self.message.metadata.message_type
-
-    def line(self) -> Line:
-        """Return what a worker makes the message from that it gives to the client."""
-        empty = copy(self.message)
-        empty.content = RecordDict()
-        records = self.message.content.items()
-        return empty, [(name, self.batch.numbers.get(id(one), one)) for name, one in records]
-
-
-def make_message(line: Line, shared: list[Record]) -> Message:
-    """Return the message of a line, with records of its own."""
-    message, records = line
-    for name, record in records:
-        message.content[name] = own_record(shared[record] if isinstance(record, int) else record)
-    return message
-
-
-def own_record(record: Record) -> Record:
-    """Return a copy that may be changed in every way; the bytes in it are not copied."""
-    copied: Any = record.copy()
-    for name, value in record.items():
-        if isinstance(value, Array | list):
-            copied[name] = copy(value)
-    return cast(Record, copied)
-
-
-def own_records(content: RecordDict) -> RecordDict:
-    """Return a copy of the dictionary and of its records, as of `own_record`."""
-    copied = content.copy()
-    for name, record in content.items():
-        copied[name] = own_record(record)
-    return copied

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.ray_engine.cpus import usable_cpus
 
 CONNECT_SECONDS = 5
 # Ray's processes import these while the driver prepares the run.
@@ -47,11 +46,10 @@ def ray_cluster(
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
     """
-    ended = threading.Event()
     # In another thread Ray leaves this process's handler of SIGTERM alone. Its processes end with
     # the thread that started them, so it lives until the run is over.
     with ThreadPoolExecutor(1) as background:
-        starting = background.submit(_start, address, num_workers or usable_cpus()[0], ended)
+        starting = background.submit(_start, address, num_workers)
 
         def resources() -> WorkerResources:
             try:
@@ -70,7 +68,6 @@ def ray_cluster(
         try:
             yield resources
         finally:
-            ended.set()
             if starting.exception() is None:
                 import ray
 
@@ -93,22 +90,28 @@ def check_reachable(address: str) -> None:
         raise ConfigError("ray-address", address, fix) from error
 
 
-def _start(address: str, num_cpus: int, ended: threading.Event) -> None:
-    """Start Ray, or join it, unless the run has ended meanwhile."""
+def usable_cpus() -> int:
+    """Return how many CPUs this process has by its affinity and its container's quota."""
+    import joblib  # type: ignore[import-untyped]
+
+    return int(joblib.cpu_count())
+
+
+def _start(address: str, num_workers: int) -> None:
+    """Start Ray, or join it."""
     # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     os.environ.setdefault("RAY_preload_python_modules", PRELOADED)
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     import ray  # takes a second
 
-    if not ended.is_set():
-        ray.init(
-            address=address or "local",
-            num_cpus=None if address else num_cpus,
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+    ray.init(
+        address=address or "local",
+        num_cpus=None if address else num_workers or usable_cpus(),
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
 
 
 def _restore_sigterm_handler() -> None:

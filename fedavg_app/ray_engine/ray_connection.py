@@ -1,19 +1,17 @@
 """Connections to a worker, by Ray calls or, within a machine, by TCP.
 
-Both have the methods of a `multiprocessing` connection. By TCP on the loopback device a short round
-takes a third less CPU time than by Ray calls (results/engine.md).
+Both have the methods of a `multiprocessing` connection: a request is sent, and its answer received
+before the next request. By TCP on the loopback device a short round takes a third less CPU time
+than by Ray calls (results/engine.md).
 """
 
 import os
 import re
 import socket
-from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection
 from typing import Any
-
-import ray
 
 
 class WorkerDiedError(Exception):
@@ -21,33 +19,34 @@ class WorkerDiedError(Exception):
 
 
 class RayConnection:
-    """Calls of an actor's method ``answer``, whose answers can be waited for and come in order."""
+    """Calls of an actor's method ``answer``."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._calls: deque[Future[bytes]] = deque()
-        # Each answer that comes makes the one end readable.
+        self._call: Future[bytes] = Future()
+        # The answer makes the one end readable.
         self._readable, self._written = socket.socketpair()
 
     def fileno(self) -> int:
-        """Return the file that is readable when there is an answer."""
+        """Return the file that is readable when the answer is there."""
         return self._readable.fileno()
 
-    def send(self, arguments: tuple[bytes, bytes | None]) -> None:
+    def send_bytes(self, request: bytes) -> None:
         """Call the actor."""
-        self._calls.append(self._actor.answer.remote(*arguments).future())
-        self._calls[-1].add_done_callback(self._notify)
+        self._call = self._actor.answer.remote(request).future()
+        self._call.add_done_callback(self._notify)
 
     def recv_bytes(self) -> bytes:
-        """Return the next answer; raise `WorkerDiedError` if the worker has died."""
+        """Return the answer.
+
+        Raises:
+            RayError: The worker has died.
+        """
         self._readable.recv(1)
-        try:
-            return self._calls.popleft().result()
-        except ray.exceptions.RayError as error:
-            raise WorkerDiedError(plain_reason(error)) from None
+        return self._call.result()
 
     def close(self) -> None:
-        """Drop the answers that have not come."""
+        """Drop the answer that has not come."""
         self._written.close()
         self._readable.close()
 
@@ -78,6 +77,5 @@ def plain_reason(error: Exception) -> str:
         return f"its process ended with exit status {status[1]}"
     if "running low on memory" in text:
         return "Ray ended its process, since the machine was out of memory"
-    return (
-        "its Ray node was lost" if "node has died" in text else "its process crashed or was killed"
-    )
+    lost = "node has died" in text
+    return "its Ray node was lost" if lost else "its process crashed or was killed"

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from itertools import chain
 from multiprocessing import connection
 from typing import Any
 
@@ -23,7 +22,7 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
 from fedavg_app.ray_engine.ray_connection import WorkerDiedError
-from fedavg_app.ray_engine.worker import LATE, NOT_BEGUN, WorkerError, WorkerSettings
+from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Call, WorkerHandle
 from fedavg_app.server.central_evaluation import Batch as TestBatch
 from fedavg_app.server.central_evaluation import Evaluate, evaluation_batches
@@ -33,14 +32,9 @@ from tasks.training.evaluation import BatchResult, combine
 
 logger = logging.getLogger("fedavg_app.ray_engine")
 
-RUN_ID = 1
-# A worker has its next task before it is done with one, if a client takes no longer than this.
-SHORT_SECONDS = 0.05
-# Clients stop this long before a round's deadline (or a tenth of the time, if that is less), and
-# half as long before it the driver answers for them: the replies arrive in time.
+# Clients stop this long before a round's deadline (or a tenth of the time, if that is less): their
+# replies arrive in time.
 MARGIN_SECONDS = 0.25
-# A worker that has not come back this long after the clients' deadline hangs, and is replaced.
-GRACE_SECONDS = 2.0
 # How often deadlines are looked at.
 CHECK_SECONDS = 0.1
 # How often workers that die before they have started are replaced.
@@ -73,17 +67,15 @@ class RayGrid(BaseGrid):
         self._num_clients = num_clients
         self._timeout = float(run_config["round-timeout"]) or math.inf
         self._settings = WorkerSettings(
-            RUN_ID, run_config, num_clients, gpus_per_worker, secrets.token_bytes(32), client_config
-        )  # fmt: skip
+            run_config, gpus_per_worker, secrets.token_bytes(32), client_config
+        )
         self._failed_starts = 0
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
         self._free: deque[PendingMessage] = deque()  # for any worker
-        self._batches: list[Batch] = []
         self._replies: dict[str, Message] = {}
-        self._changed: set[int] = set()
-        self._seconds: dict[str, float] = {}  # what a message of each type took lately
+        self._seconds = math.inf  # what a message took lately
 
     def __enter__(self) -> "RayGrid":
         """Return the grid."""
@@ -111,11 +103,10 @@ class RayGrid(BaseGrid):
         # The round's time is not that in which workers start.
         self._wait_until(lambda: any(worker.process_id for worker in self._workers))
         timed = {one.metadata.message_type for one in pushed} != {MessageType.QUERY}
-        due = time.monotonic() + (self._timeout if timed else math.inf)
-        margin = min(MARGIN_SECONDS, self._timeout / 10)
-        batch = Batch(pushed, due - margin, due - margin / 2)
-        self._batches.append(batch)
-        for pending in batch.waiting.values():
+        left = self._timeout - min(MARGIN_SECONDS, self._timeout / 10) if timed else math.inf
+        batch = Batch(pushed, time.monotonic() + left)
+        for message in pushed:
+            pending = PendingMessage(message, batch)
             owner = self._owner.get(pending.partition)
             (self._free if owner is None else owner.queue).append(pending)
         self._hand_out()
@@ -149,19 +140,15 @@ class RayGrid(BaseGrid):
 
         return evaluate
 
-    def changed_states(self) -> dict[int, bytes | None]:
-        """Return, by partition, the states changed since the last call, pickled; None for none."""
-        states: dict[int, bytes | None] = dict.fromkeys(self._changed)
-        by_worker: dict[WorkerHandle, list[int]] = {}
-        for client in self._changed & self._owner.keys():
-            by_worker.setdefault(self._owner[client], []).append(client)
-        self._changed = set()
-        for found in self._ask("states", {one: (own,) for one, own in by_worker.items()}).values():
+    def client_states(self) -> dict[int, bytes]:
+        """Return the clients' states, pickled, by partition."""
+        states: dict[int, bytes] = {}
+        for found in self._ask("states", dict.fromkeys(self._workers, ())).values():
             states |= found or {}  # a worker that died has lost its clients' states
         return states
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
-        """Give clients the states that `changed_states` returned."""
+        """Give clients the states that `client_states` returned."""
         self.worker_process_ids()
         parts: dict[WorkerHandle, tuple[dict[int, bytes]]] = {one: ({},) for one in self._workers}
         for number, (client, state) in enumerate(states.items()):
@@ -175,7 +162,8 @@ class RayGrid(BaseGrid):
         """Return what a method of these workers returns; None for those that die."""
         calls = {worker: Call(name, given) for worker, given in arguments.items()}
         for worker, call in calls.items():
-            self._send(worker, call)
+            worker.calls.append(call)
+        self._hand_out()
         self._wait_until(lambda: all(call.done for call in calls.values()))
         return {worker: call.answer for worker, call in calls.items()}
 
@@ -190,103 +178,65 @@ class RayGrid(BaseGrid):
         return [worker for worker in self._workers if worker.fileno() in ready]
 
     def _receive(self) -> None:
-        """Take in what workers have answered, look at deadlines, and hand out work."""
+        """Take in what workers have answered, replace those that hang, and hand out work."""
         for worker in self._answering(0):
             try:
                 self._take(worker, worker.receive())
             except WorkerDiedError as error:
                 self._replace(worker, str(error))
         now = time.monotonic()
-        for batch in [one for one in self._batches if now >= one.due or not one.waiting]:
-            self._batches.remove(batch)
-            self._answer_overdue(batch)
-        for worker in list(self._workers):
-            begun = worker.calls[0].pending if worker.calls else []
-            if begun and now > begun[0].batch.deadline + GRACE_SECONDS:
-                self._replace(worker, "a client hung beyond the round's deadline, and it was ended")
+        for worker in [one for one in self._workers if now > one.hangs_at]:
+            self._replace(worker, "a client hung beyond the round's deadline, and it was ended")
         self._hand_out()
 
     def _take(self, worker: WorkerHandle, call: Call) -> None:
         """Keep what a worker has answered."""
         if isinstance(call.answer, WorkerError):
-            if not call.pending:
-                logger.error("worker %d raised:\n%s", worker.number, call.answer.traceback.rstrip())
-                raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")
-            for pending in call.pending:
-                self._keep_reply(pending, error_reply(pending.message, call.answer.traceback))
-        elif call.pending:
+            logger.error("worker %d raised:\n%s", worker.number, call.answer.traceback.rstrip())
+            raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")
+        if call.pending:
             handled, seconds = call.answer
-            kind, each = call.pending[0].kind, seconds / len(handled)
-            self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
+            each = seconds / len(handled)
+            self._seconds = each if self._seconds == math.inf else (self._seconds + each) / 2
             for pending, one in zip(call.pending, handled, strict=True):
-                if one.had_state or one.has_state:
-                    self._changed.add(pending.partition)
-                client = pending.partition
-                if not one.has_state and all(other.partition != client for other in worker.queue):
-                    self._owner.pop(client, None)
+                if not one.has_state:
+                    self._owner.pop(pending.partition, None)
                 self._keep_reply(pending, one.reply)
 
     def _hand_out(self) -> None:
-        """Give the workers the clients whose state they have, and their shares of the others."""
-        ready = [worker for worker in self._workers if worker.process_id]
-        total = len(self._free) + sum(worker.load for worker in ready)
-        even = math.ceil(total / max(len(ready), 1))
-        for worker in ready:
-            if not worker.idle and not self._may_have_another(worker):
-                continue
-            chosen: list[PendingMessage] = []
-            shares = ((worker.queue, len(worker.queue)), (self._free, even - worker.load))
-            for queue, most in shares:
-                while queue and most > 0 and self._has_room(worker, chosen, queue[0]):
-                    pending = queue.popleft()
-                    owner = self._owner.setdefault(pending.partition, worker)
-                    if owner is worker:
-                        chosen.append(pending)
-                        most -= 1
-                    else:  # an earlier message to the same client is there
-                        owner.queue.append(pending)
-            if chosen:
-                left = chosen[0].batch.deadline - time.monotonic()
-                arguments = ([one.line() for one in chosen], None if left == math.inf else left)
-                self._send(worker, Call("handle", arguments, chosen))
+        """Give idle workers the clients whose state they have, or their shares of the others."""
+        started = sum(bool(worker.process_id) for worker in self._workers)
+        share = math.ceil(len(self._free) / max(started, 1))
+        for worker in [one for one in self._workers if one.idle]:
+            try:
+                if worker.calls:
+                    worker.send(worker.calls.popleft())
+                elif chosen := self._choose(worker, worker.queue or self._free, share):
+                    worker.send_messages(chosen)
+            except WorkerDiedError as error:
+                self._replace(worker, str(error))
 
-    def _may_have_another(self, worker: WorkerHandle) -> bool:
-        """Return whether a worker that has a task may have the next."""
-        first = worker.calls[0].pending
-        seconds = self._seconds.get(first[0].kind, math.inf) if first else math.inf
-        return len(worker.calls) == 1 and seconds <= SHORT_SECONDS
-
-    def _has_room(
-        self, worker: WorkerHandle, chosen: list[PendingMessage], pending: PendingMessage
-    ) -> bool:
-        """Return whether a worker's task of these messages may have this one, too."""
-        seconds = len(chosen) * self._seconds.get(pending.kind, math.inf) if chosen else 0.0
-        return seconds < worker.task_seconds and pending.batch is (chosen or [pending])[0].batch
+    def _choose(
+        self, worker: WorkerHandle, queue: deque[PendingMessage], share: int
+    ) -> list[PendingMessage]:
+        """Take the messages of a worker's next task from a queue; they are of one batch."""
+        most = max(int(worker.task_seconds / self._seconds), 1)
+        if queue is self._free:
+            most = min(most, share)
+        chosen: list[PendingMessage] = []
+        while queue and len(chosen) < most and queue[0].batch is (chosen or queue)[0].batch:
+            pending = queue.popleft()
+            owner = self._owner.setdefault(pending.partition, worker)
+            if owner is worker:
+                chosen.append(pending)
+            else:  # an earlier message to the same client is there
+                owner.queue.append(pending)
+        return chosen
 
     def _keep_reply(self, pending: PendingMessage, reply: Message) -> None:
-        """Keep a message's first reply until it is taken."""
-        message_id = pending.message.metadata.message_id
-        if pending.batch.waiting.pop(message_id, None) is not None:
-            assign_message_id(reply)
-            self._replies[message_id] = reply
-
-    def _answer_overdue(self, batch: Batch) -> None:
-        """Answer a batch's messages in place of workers that did not."""
-        for queue in (self._free, *(worker.queue for worker in self._workers)):
-            for pending in [one for one in queue if one.batch is batch]:
-                queue.remove(pending)
-                self._keep_reply(pending, error_reply(pending.message, NOT_BEGUN))
-        begun = {one for worker in self._workers for call in list(worker.calls)[:1]
-                 for one in call.pending}  # fmt: skip
-        for pending in list(batch.waiting.values()):
-            reason = LATE if pending in begun else NOT_BEGUN
-            self._keep_reply(pending, error_reply(pending.message, reason))
-
-    def _send(self, worker: WorkerHandle, call: Call) -> None:
-        try:
-            worker.send(call)
-        except WorkerDiedError as error:
-            self._replace(worker, str(error))
+        """Keep a message's reply until it is taken."""
+        assign_message_id(reply)
+        self._replies[pending.message.metadata.message_id] = reply
 
     def _replace(self, worker: WorkerHandle, cause: str) -> None:
         """Start another worker; answer the messages that this one had begun with an error.
@@ -304,13 +254,12 @@ class RayGrid(BaseGrid):
         worker.kill()
         self._workers[worker.number] = WorkerHandle(worker.number, self._settings)
         lost = {client for client, owner in self._owner.items() if owner is worker}
-        self._changed |= lost
         self._owner = {client: self._owner[client] for client in self._owner.keys() - lost}
-        for call in worker.calls:
+        begun = worker.call.pending if worker.call else []
+        for call in [*worker.calls, *([worker.call] if worker.call else [])]:
             call.done = True
-        begun, *others = [call.pending for call in worker.calls] or [[]]
         clients = ", ".join(str(one.partition) for one in begun)
         for pending in begun:
             reason = f"{died} (it had client {clients})"
             self._keep_reply(pending, error_reply(pending.message, reason))
-        self._free.extend([*chain.from_iterable(others), *worker.queue])
+        self._free.extend(worker.queue)

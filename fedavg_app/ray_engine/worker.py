@@ -7,14 +7,13 @@ import math
 import os
 import pickle
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing.connection import Listener
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import ray
@@ -27,12 +26,13 @@ from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
-from fedavg_app.ray_engine.messages import Line, Record, make_message, own_records
+from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.central_evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
 
+RUN_ID = 1
 LATE = "still at work at the round's deadline"
 NOT_BEGUN = "not begun before the round's deadline"
 
@@ -42,17 +42,13 @@ class WorkerSettings:
     """What every worker of a run is told.
 
     Attributes:
-        run_id: The run's number.
         run_config: The run config that clients see.
-        num_clients: K.
         gpu_share: The share of a GPU that it has; it may use that share of its memory.
         key: The secret with which the driver's connection begins.
         client_config: What messages tell clients; with it the worker loads the data as it starts.
     """
 
-    run_id: int
     run_config: UserConfig
-    num_clients: int
     gpu_share: float
     key: bytes
     client_config: ConfigRecord | None
@@ -66,10 +62,9 @@ class WorkerError(NamedTuple):
 
 
 class HandledClient(NamedTuple):
-    """A client's reply, and whether it had a state before and has one now."""
+    """A client's reply, and whether the client has a state now."""
 
     reply: Message
-    had_state: bool
     has_state: bool
 
 
@@ -86,9 +81,7 @@ class Worker:
             torch.cuda.set_per_process_memory_fraction(min(settings.gpu_share, 1.0))
         self._settings = settings
         self._states: dict[int, RecordDict] = {}  # by partition
-        # Of the round whose clients it has: what their messages share, and when they must be done.
-        self._shared: list[Record] = []
-        self._deadline = math.inf
+        self._shared: list[Any] = []  # the records that the messages of the round have in common
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None
         if settings.client_config is not None:
@@ -106,31 +99,18 @@ class Worker:
     def serve(self) -> None:
         """Answer the requests of the driver's connection until it is closed."""
         assert self._listener is not None
-        requests: SimpleQueue[tuple[bytes, bytes | None] | None] = SimpleQueue()
-
-        def read() -> None:
-            with suppress(EOFError, OSError):
-                while True:
-                    requests.put(connection.recv())
-            requests.put(None)
-
-        with self._listener, self._listener.accept() as connection, suppress(OSError):
+        with self._listener, self._listener.accept() as connection, suppress(EOFError, OSError):
             set_tcp_nodelay(connection)
-            # On a thread: else each end, sending, might wait for the other to read.
-            threading.Thread(target=read, daemon=True).start()
-            while (request := requests.get()) is not None:
-                connection.send_bytes(self.answer(*request))
+            while True:
+                connection.send_bytes(self.answer(connection.recv_bytes()))
 
-    def answer(self, request: bytes, shared: bytes | None) -> bytes:
+    def answer(self, request: bytes) -> bytes:
         """Call one of the methods below; return what it returns, or a `WorkerError`.
 
         Args:
             request: The method's name and arguments, pickled by the driver.
-            shared: The records that the lines of messages refer to, where they are new.
         """
         try:
-            if shared is not None:
-                self._shared, self._deadline = pickle.loads(shared), math.inf  # noqa: S301
             name, arguments = pickle.loads(request)  # noqa: S301
             result = getattr(self, name)(*arguments)
         except BaseException as error:
@@ -139,47 +119,47 @@ class Worker:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
 
     def handle(
-        self, lines: Sequence[Line], seconds: float | None
+        self, messages: list[bytes], shared: list[bytes] | None, seconds: float
     ) -> tuple[list[HandledClient], float]:
         """Run the ClientApp on messages; return what came of each, and the seconds it took.
 
         Args:
-            lines: The messages, for the clients of the nodes that they name.
-            seconds: What is left of the round as the first client begins; None for no limit.
-                While a client of an earlier task was late, the round's time went on.
+            messages: What `Batch.dumps` returned of each, for the clients that they name.
+            shared: Its batch's shared records; None where they are those of the call before.
+            seconds: What is left of the round; infinity for no limit.
         """
         began = time.monotonic()
-        if seconds is not None:
-            self._deadline = min(self._deadline, began + seconds)
-        return [self._client(line) for line in lines], time.monotonic() - began
+        if shared is not None:
+            self._shared = [pickle.loads(one) for one in shared]  # noqa: S301 - the driver's own
+        deadline = began + seconds
+        handled = [self._client(loads(one, self._shared), deadline) for one in messages]
+        return handled, time.monotonic() - began
 
-    def _client(self, line: Line) -> HandledClient:
-        message = make_message(line, self._shared)
+    def _client(self, message: Message, deadline: float) -> HandledClient:
         partition = message.metadata.dst_node_id - FIRST_NODE_ID
-        before = after = self._states.pop(partition, RecordDict())
+        before = self._states.get(partition)
+        run_config = dict(self._settings.run_config)
         context = Context(
-            run_id=self._settings.run_id,
+            run_id=RUN_ID,
             node_id=message.metadata.dst_node_id,
-            node_config={PARTITION_ID: partition, NUM_PARTITIONS: self._settings.num_clients},
-            state=own_records(before),
-            run_config=dict(self._settings.run_config),
+            node_config={PARTITION_ID: partition, NUM_PARTITIONS: run_config["num-clients"]},
+            state=deepcopy(before) if before else RecordDict(),  # bytes are not copied
+            run_config=run_config,
         )
         try:
-            try:
-                with interrupted_at(self._deadline):
-                    reply = app(message, context)
-            finally:
-                after = context.state  # a SuperNode keeps it where the client raised, too
+            with interrupted_at(deadline):
+                reply = app(message, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
-        except DeadlineError as error:
-            after = before  # it may have been changing its state
-            reply = error_reply(message, str(error))
+        except DeadlineError as error:  # the client keeps its state: it may have been changing it
+            return HandledClient(error_reply(message, str(error)), before is not None)
         except BaseException:  # sys.exit in a client's code is that client's error
             reply = error_reply(message, traceback.format_exc())
-        if after:
-            self._states[partition] = after
-        return HandledClient(reply, bool(before), bool(after))
+        # Where the client raised, too, as on a SuperNode.
+        self._states.pop(partition, None)
+        if context.state:
+            self._states[partition] = context.state
+        return HandledClient(reply, bool(context.state))
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]
@@ -191,9 +171,9 @@ class Worker:
             self._evaluation = CentralEvaluation(task, task.dataset(options), config)
         return self._evaluation.batch_results(arrays, batches)
 
-    def states(self, partitions: Sequence[int]) -> dict[int, bytes]:
-        """Return these clients' states, pickled."""
-        return {one: pickle.dumps(self._states[one]) for one in partitions if one in self._states}
+    def states(self) -> dict[int, bytes]:
+        """Return the states of its clients, pickled, by partition."""
+        return {one: pickle.dumps(state) for one, state in self._states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `states` returned."""

@@ -1,6 +1,8 @@
 """The driver's end of one worker: its Ray actor, and what it was asked."""
 
+import math
 import pickle
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +17,9 @@ from fedavg_app.ray_engine.ray_connection import (
     plain_reason,
 )
 from fedavg_app.ray_engine.worker import Worker, WorkerSettings
+
+# A worker that has not come back this long after the clients' deadline hangs.
+GRACE_SECONDS = 2.0
 
 
 @dataclass(eq=False)
@@ -34,13 +39,15 @@ class Call:
 
 
 class WorkerHandle:
-    """One worker as the driver sees it.
+    """One worker as the driver sees it. It is asked one thing at a time.
 
     Attributes:
         number: Its place among the workers; the one that replaces it has the same.
         queue: Messages for clients whose state it keeps, not sent yet.
-        calls: What it was asked and has not answered yet, the oldest first.
+        calls: What else it is to be asked when it is idle.
         process_id: Its process; 0 as long as it starts.
+        call: What it was asked and has not answered yet.
+        hangs_at: When it is taken to hang, on the monotonic clock.
         task_seconds: It gets clients for about this long at a time: a Ray call costs 2 ms, a
             request by TCP 0.1 ms, and the driver adds up replies while the next are made.
     """
@@ -49,6 +56,8 @@ class WorkerHandle:
         self.number, self.process_id, self.task_seconds = number, 0, 0.05
         self.queue: deque[PendingMessage] = deque()
         self.calls: deque[Call] = deque()
+        self.call: Call | None = None
+        self.hangs_at = math.inf
         actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=settings.gpu_share)
         self._actor = actor.remote(settings)
         self._key = settings.key
@@ -60,53 +69,61 @@ class WorkerHandle:
     @property
     def idle(self) -> bool:
         """Whether it has started, and has nothing to do."""
-        return bool(self.process_id and not self.calls)
-
-    @property
-    def load(self) -> int:
-        """How many messages it has."""
-        return len(self.queue) + sum(len(call.pending) for call in self.calls)
+        return self.call is None
 
     def fileno(self) -> int:
         """Return the file that `multiprocessing.connection.wait` waits for."""
         return int(self._connection.fileno())
 
-    def send(self, call: Call) -> None:
-        """Send a request, and what the messages of a batch share with its first ones.
+    def send_messages(self, pending: list[PendingMessage]) -> None:
+        """Send messages of one batch, and what the batch shares with its first ones.
 
         Raises:
             WorkerDiedError: The worker has died.
         """
-        self.calls.append(call)
-        shared = None
-        if call.pending and call.pending[0].batch is not self._batch:
-            self._batch = call.pending[0].batch
-            shared = self._batch.shared
-        request = pickle.dumps((call.name, call.arguments), pickle.HIGHEST_PROTOCOL)
+        batch, now = pending[0].batch, time.monotonic()
+        shared = batch.shared if batch is not self._batch else None
+        self._batch = batch
+        left = max(batch.deadline - now, 0.0)
+        self.hangs_at = now + left + GRACE_SECONDS
+        messages = [batch.dumps(one.message) for one in pending]
+        self.send(Call("handle", (messages, shared, left), pending))
+
+    def send(self, call: Call) -> None:
+        """Send a request.
+
+        Raises:
+            WorkerDiedError: The worker has died.
+        """
+        self.call = call
         try:
-            self._connection.send((request, shared))
+            self._connection.send_bytes(pickle.dumps((call.name, call.arguments)))
         except OSError:
             raise WorkerDiedError(self._cause()) from None
 
     def receive(self) -> Call:
-        """Return the oldest request with its answer, which has come.
+        """Return the request with its answer, which has come.
 
         Raises:
             WorkerDiedError: The worker has died.
         """
         try:
             answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - our own worker's
-            if self.calls[0].name == "start" and answer[1] is not None:
-                self._service = self._actor.serve.remote()
-                self._connection.close()
-                self._connection = connect(answer[1], self._key)
-                self.task_seconds = 0.003
+            if not self.process_id:
+                process_id, address = answer
+                if address is not None:
+                    self._service = self._actor.serve.remote()
+                    self._connection.close()
+                    self._connection = connect(address, self._key)
+                    self.task_seconds = 0.003
+                self.process_id = process_id
+        except ray.exceptions.RayError as error:
+            raise WorkerDiedError(plain_reason(error)) from None
         except (OSError, EOFError):
             raise WorkerDiedError(self._cause()) from None
-        call = self.calls.popleft()
+        call, self.call, self.hangs_at = self.call, None, math.inf
+        assert call is not None
         call.answer, call.done = answer, True
-        if call.name == "start":
-            self.process_id = answer[0]
         return call
 
     def kill(self) -> None:

@@ -35,15 +35,11 @@ def read_run(folder: Path) -> FinishedRun:
     Raises:
         ConfigError: It is not the folder of a training that has ended, with one round at least.
     """
-    with _naming(folder, "a run that has ended"):
-        config = _read_table(folder / CONFIG_FILE)
-        try:
-            history = read_history(folder / HISTORY_FILE)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{HISTORY_FILE} is damaged: {error}") from error
+    with _reading(folder, HISTORY_FILE) as path:
+        history = read_history(path)
         if not history:
-            raise ValueError(f"{HISTORY_FILE} has no round")
-        return FinishedRun(folder, config, _read_table(folder / SUMMARY_FILE), history)
+            raise ValueError("it has no round")
+    return FinishedRun(folder, read_config(folder), _read_table(folder, SUMMARY_FILE), history)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -52,8 +48,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It is not the folder of a training.
     """
-    with _naming(folder, "a run"):
-        return _read_table(folder / CONFIG_FILE)
+    return _read_table(folder, CONFIG_FILE)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -62,37 +57,21 @@ def read_summary(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is damaged.
     """
-    with _naming(folder, "a run"):
-        path = folder / SUMMARY_FILE
-        return _read_table(path) if path.is_file() else {}
+    return _read_table(folder, SUMMARY_FILE) if (folder / SUMMARY_FILE).is_file() else {}
 
 
-def _read_table(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path.name} is damaged: {error}") from error
-    if not isinstance(table, dict):
-        raise ValueError(f"{path.name} holds no table")
-    return table
+def _read_table(folder: Path, name: str) -> dict[str, Any]:
+    with _reading(folder, name) as path:
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return table
 
 
 @contextmanager
-def _naming(folder: Path, wanted: str) -> Iterator[None]:
-    """Turn errors of reading the folder into one that says which folder to give."""
+def _reading(folder: Path, name: str) -> Iterator[Path]:
+    """Turn errors of reading a file of the folder into one that says which folder to give."""
     try:
-        yield
-    except (OSError, ValueError) as error:
-        fix = f"give the folder of {wanted} ({_reason(error, folder)})"
+        yield folder / name
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        fix = f"give the folder of a run that has ended ({name}: {why})"
         raise ConfigError("RUN", str(folder), fix) from error
-
-
-def _reason(error: OSError | ValueError, folder: Path) -> str:
-    if isinstance(error, ValueError):
-        return str(error)
-    if not folder.is_dir():
-        return "it does not exist" if not folder.exists() else "it is a file"
-    name = Path(error.filename).name
-    if isinstance(error, FileNotFoundError):
-        return f"it has no {name}"
-    return f"{name} cannot be read: {error.strerror}"

@@ -11,7 +11,7 @@ from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 
 CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
-MODEL_FILE = "model.safetensors"
+MODEL_FILE, BEST_MODEL_FILE = "model.safetensors", "best.safetensors"
 
 
 def create_run_directory(config: TrainingConfig, task_name: str) -> Path:

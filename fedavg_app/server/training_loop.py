@@ -9,8 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import DivergedError, NoRepliesError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
+from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.server.central_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
@@ -60,7 +59,7 @@ class TrainingLoop:
         self._history = list(completed)
         self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 
-    def run(self) -> TrainingResult:
+    def run(self) -> None:
         """Run the rounds.
 
         Raises:
@@ -89,7 +88,6 @@ class TrainingLoop:
             raise self._no_replies(empty_rounds)
         if 0 < min(MAX_EMPTY_ROUNDS, self._history[-1].round - first) <= poor_rounds:
             raise self._no_replies(poor_rounds, "few usable replies")
-        return make_result(self._model, self._history, self._plan)
 
     def _evaluate_initial_model(self) -> RoundMetrics:
         started = time.monotonic()
@@ -175,15 +173,6 @@ class TrainingLoop:
         if errors and all(isinstance(error, DivergedReplyError) for error in errors):
             return DivergedError(f"{text}; give a smaller learning-rate")
         return NoRepliesError(f"{text}; run.log has all reasons and tracebacks")
-
-
-def make_result(
-    model: ArrayRecord, history: list[RoundMetrics], plan: TrainingPlan
-) -> TrainingResult:
-    """Return the result of a training that ended with this model."""
-    target = plan.target_accuracy
-    reached = rounds_to_target(accuracy_curve(history), target) if target else None
-    return TrainingResult(history, model, reached)
 
 
 def reasons(outcome: RoundOutcome) -> dict[int, str]:

@@ -52,7 +52,7 @@ def finish(run):
 def checkpoint_round(folder):
     """Return the round of the folder's checkpoint, -1 where there is none."""
     try:
-        return pickle.loads((folder / "checkpoint" / "state").read_bytes()[32:])[0]
+        return pickle.loads((folder / "checkpoint").read_bytes()[:-32])[0]
     except FileNotFoundError:
         return -1
 

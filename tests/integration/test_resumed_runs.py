@@ -42,7 +42,7 @@ class StatefulGrid(LocalGrid):
                     raise PowerLossError
         return ids
 
-    def changed_states(self):
+    def client_states(self):
         return {
             context.node_config["partition-id"]: pickle.dumps(context.state)
             for context in self.contexts.values()
@@ -115,10 +115,10 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
     before = (folder / "history.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="batch-size = 20: the run to resume has 10; give that"):
         start(tmp_path, resume=str(folder), **{"batch-size": 20})
-    path = folder / "checkpoint" / "state"
-    server_round, _, *rest = pickle.loads(path.read_bytes()[32:])
+    path = folder / "checkpoint"
+    server_round, _, *rest = pickle.loads(path.read_bytes()[:-32])
     content = pickle.dumps((server_round, "0", *rest))
-    path.write_bytes(hashlib.sha256(content).digest() + content)
+    path.write_bytes(content + hashlib.sha256(content).digest())
     with pytest.raises(ConfigError, match="the run to resume was trained on other data"):
         start(tmp_path, resume=str(folder))
     assert (folder / "history.jsonl").read_bytes() == before
@@ -127,7 +127,7 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
 class ForgetfulGrid(StatefulGrid):
     """One that keeps no clients' states, as over a network: a resumed run's clients are new."""
 
-    changed_states = restore_states = None
+    client_states = restore_states = None
 
 
 def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):

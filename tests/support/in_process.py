@@ -75,7 +75,14 @@ def run_loop(
     data = task.dataset(config.data_options)
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start()
-    return TrainingLoop(
+    history, models = [], []
+
+    def record(metrics, model):
+        history.append(metrics)
+        models.append(model)
+        on_round_end(metrics, model)
+
+    TrainingLoop(
         grid,
         components.strategy,
         components.model.sent,
@@ -83,8 +90,9 @@ def run_loop(
         components.plan,
         client_config(config, data, components.model.fingerprint),
         CentralEvaluation(task, data, config),
-        on_round_end,
+        record,
     ).run()
+    return TrainingResult(history, models[-1])
 
 
 def train(

@@ -2,7 +2,6 @@ from PIL import Image
 
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
-from fedavg_app.results.metrics import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 CURVES = {"accuracy.png", "accuracy-bits.png", "loss.png"}
@@ -13,7 +12,6 @@ def test_pictures_are_written_as_the_training_ends(tmp_path):
     with TrainingCallbacks(training_run(tmp_path), [Plots]) as training:
         for metrics in ROUNDS:
             training.on_round_end(metrics, MODEL)
-        training.finish(TrainingResult(list(ROUNDS), MODEL))
     pictures = list(training.run.folder.glob("*.png"))
     assert {path.name for path in pictures} == CURVES
     for path in pictures:

@@ -2,7 +2,10 @@ import json
 import logging
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
+from safetensors import safe_open
 
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.run_directory import RunDirectory
@@ -56,13 +59,33 @@ def train(tmp_path, callbacks, error=None):
             training.on_round_end(metrics, MODEL)
         if error is not None:
             raise error
-        training.finish(result)
     return training, result
 
 
 def summary(tmp_path):
     (path,) = tmp_path.glob("*/summary.json")
     return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best"),
+    [([0.1, 0.5, 0.4], 1), ([0.1, 0.5, 0.5], 1), ([0.9, 0.5, 0.4], 0), ([0.1, None, 0.3], 2)],
+)
+@pytest.mark.parametrize("completed", [0, 2])
+def test_first_model_of_the_best_accuracy_is_saved(tmp_path, accuracies, best, completed):
+    rounds = history(accuracies)
+    models = [ArrayRecord({"w": Array(np.full(3, number, np.float32))}) for number in range(3)]
+    run = replace(
+        training_run(tmp_path, tuple(rounds[:completed])), best_model=models[min(best, 1)]
+    )
+    with TrainingCallbacks(run) as training:
+        for metrics in rounds[completed:]:
+            training.on_round_end(metrics, models[metrics.round])
+    assert training.result.best_model is models[best]
+    (path,) = tmp_path.glob("*/best.safetensors")
+    with safe_open(path, framework="numpy") as file:
+        assert file.metadata() == {"round": str(best), "accuracy": str(accuracies[best])}
+        assert file.get_tensor("w")[0] == best
 
 
 def test_callbacks_get_the_folder_every_round_and_the_result(tmp_path, made, capsys):

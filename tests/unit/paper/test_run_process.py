@@ -22,8 +22,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     earlier = tmp_path / RUN.slug / "earlier"
     write(earlier, RUN.config.model_copy(update=changes), HISTORY)
     if has_checkpoint:
-        (earlier / "checkpoint").mkdir()
-        (earlier / "checkpoint" / "state").write_text("{}")
+        (earlier / "checkpoint").write_text("{}")
     RunProcess(CELL, RUN, launch, tmp_path)
     assert found == [earlier if is_resumed else None]
     assert earlier.exists() == is_resumed  # what cannot be resumed is deleted

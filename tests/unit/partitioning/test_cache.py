@@ -108,7 +108,7 @@ def test_test_set_follows_the_draw_that_suits_the_training_set():
             "dirichlet",
             {"alpha": 0.01},
             50,
-            "'alpha = 0.01, minimum-examples = 1': any draw leaves some of the 50 clients",
+            "'alpha = 0.01, minimum-examples = 1': 10 draws left some of the 50 clients",
         ),
         ("natural", {}, 2, "num-clients = 2: the data have only 1 owners; give fewer"),
         ("iid", {}, 101, "num-clients = 101: more clients than the 100 examples"),

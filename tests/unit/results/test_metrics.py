@@ -15,12 +15,11 @@ def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
     assert json.loads(text)["rejected"] == {"7": "NaN"}
 
 
-def test_history_that_lacks_a_round_is_refused(tmp_path):
+def test_history_that_ends_early_is_refused(tmp_path):
     path = tmp_path / "history.jsonl"
-    lines = [json.dumps(RoundMetrics(number).as_json()) for number in (0, 1, 3)]
-    path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"history.jsonl has round 3 in place 2"):
-        read_history(path, 2)
+    path.write_text("".join(json.dumps(RoundMetrics(n).as_json()) + "\n" for n in range(4)))
+    with pytest.raises(ValueError, match=r"history.jsonl ends before round 4"):
+        read_history(path, 4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from deployment.supernode.client_process import Received
 from deployment.supernode.executor import deadline
 
 ROOT = Path(__file__).parents[4]
@@ -41,24 +40,15 @@ if __name__ == "__main__":
 """
 
 
-def received(**changes):
-    values = {"created_at": time.time(), "ttl": 40.0, "request": b"\0\xff", "content": b"x"}
-    return Received(**{**values, **changes})
-
-
-def test_report_survives_the_pipe():
-    assert Received.from_bytes(received(created_at=1.5).to_bytes()) == received(created_at=1.5)
-
-
 @pytest.mark.parametrize("ahead", [-3600, -300, 0, 9.9])
 def test_fresh_message_expires_its_ttl_after_its_client_started_whatever_the_clock(ahead):
     started = time.monotonic()
-    found = deadline(received(created_at=time.time() - ahead), started)
+    found = deadline(time.time() - ahead, 40, started)
     assert found - started == pytest.approx(40, abs=1)
 
 
 def test_message_that_was_old_when_its_client_started_expires_earlier():
-    found = deadline(received(created_at=time.time() - 35), time.monotonic())
+    found = deadline(time.time() - 35, 40, time.monotonic())
     assert found - time.monotonic() == pytest.approx(15, abs=1)
 
 

@@ -18,20 +18,6 @@ def test_other_version_of_flower_does_not_fit(monkeypatch):
     assert internals.why_unfit() == "this needs flwr 1.41.* or 1.42.*, and 1.43.0 is installed"
 
 
-def test_flower_without_a_used_function_does_not_fit(monkeypatch):
-    from flwr.supernode.runtime import run_clientapp
-
-    monkeypatch.delattr(run_clientapp, "pull_task_input")
-    assert "has no flwr.supernode.runtime.run_clientapp:pull_task_input" in internals.why_unfit()
-
-
-def test_flower_with_another_signature_does_not_fit(monkeypatch):
-    from flwr.supercore.superexec import run_superexec
-
-    monkeypatch.setattr(run_superexec, "run_superexec", lambda runtime_api_address, insecure: None)
-    assert "has no parameter 'parent_pid'" in internals.why_unfit()
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that sleeping moves, and a list of all sleeps."""

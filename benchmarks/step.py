@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 import tasks
 from tasks.base import on_device
+from tasks.training.autograd_step import Step, make_step
 from tasks.training.settings import LocalTraining
-from tasks.training.sgd import Step, make_step
-from tasks.training.weight_update import WeightUpdate
+from tasks.training.sgd_update import WeightUpdate
 
 CPU = torch.device("cpu")
 # Batch sizes of the papers' main settings, and the shape of one prepared example.

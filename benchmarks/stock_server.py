@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedavg_app.config import parse_config
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.run_components import load_task
 from fedavg_app.server_app import client_config
 

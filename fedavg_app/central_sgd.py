@@ -19,7 +19,7 @@ from fedavg_app.config import CentralConfig
 from fedavg_app.device import pick_device
 from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import make_plan, plan_for_data
 from strategies.flower_arrays import to_record

@@ -13,7 +13,7 @@ from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.server.central_evaluation import CentralEvaluation, Evaluate
+from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
 from fedavg_app.server.node_registry import NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare

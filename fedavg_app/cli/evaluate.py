@@ -32,7 +32,7 @@ def evaluate(
     from fedavg_app.results.finished_run import read_summary
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
-    from fedavg_app.server.central_evaluation import CentralEvaluation
+    from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.run_components import load_task
 
     config = _config(folder, data_dir)

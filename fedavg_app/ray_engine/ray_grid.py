@@ -24,8 +24,8 @@ from fedavg_app.ray_engine.messages import Batch, PendingMessage
 from fedavg_app.ray_engine.ray_connection import WorkerDiedError
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Call, WorkerHandle
-from fedavg_app.server.central_evaluation import Batch as TestBatch
-from fedavg_app.server.central_evaluation import Evaluate, evaluation_batches
+from fedavg_app.server.global_evaluation import Batch as TestBatch
+from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 from tasks.training.evaluation import BatchResult, combine

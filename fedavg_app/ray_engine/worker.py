@@ -28,7 +28,7 @@ from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
-from fedavg_app.server.central_evaluation import Batch, CentralEvaluation
+from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
 

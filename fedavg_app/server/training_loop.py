@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.results.metrics import RoundMetrics
-from fedavg_app.server.central_evaluation import Evaluate
+from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan

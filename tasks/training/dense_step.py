@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.training.weight_update import Loss, WeightUpdate
+from tasks.training.sgd_update import Loss, WeightUpdate
 
 DenseLayer = nn.Linear | nn.ReLU | nn.Dropout
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays
+from tasks.training.autograd_step import make_step, mean_gradients, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tasks.training.settings import LocalTraining
-from tasks.training.sgd import make_step, mean_gradients, part_size
+from tasks.training.sgd_update import WeightUpdate
 from tasks.training.transfers import staged, to_arrays, to_tensor
-from tasks.training.weight_update import WeightUpdate
 
 Config = dict[str, bool | bytes | float | int | str]
 # The momentum buffer of each parameter, by its name in the model.

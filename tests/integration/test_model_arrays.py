@@ -13,7 +13,7 @@ from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.model_file import load_model, save_model
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve
 from strategies.flower_arrays import from_record

@@ -14,7 +14,7 @@ from fedavg_app import server_app
 from fedavg_app.errors import RunError
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
 from strategies.reply_validation import MAX_FILE

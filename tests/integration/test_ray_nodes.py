@@ -7,7 +7,7 @@ import pytest
 from fedavg_app import server_app
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from tests.support import faulty_task, in_process
 from tests.support.in_process import run_here, same_model

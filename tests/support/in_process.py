@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.config import RunConfig, kebab, parse_config
 from fedavg_app.results.metrics import TrainingResult
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server.run_components import Components, resolve

@@ -6,8 +6,8 @@ import torch
 
 import tasks
 from fedavg_app.config import parse_config
-from fedavg_app.server import central_evaluation
-from fedavg_app.server.central_evaluation import CentralEvaluation
+from fedavg_app.server import global_evaluation
+from fedavg_app.server.global_evaluation import CentralEvaluation
 from strategies.flower_arrays import to_record
 from tasks.data.dataset import DataOptions, Dataset, Split
 
@@ -28,7 +28,7 @@ def arrays(seed):
 
 @pytest.mark.parametrize(("room", "again"), [(2**30, []), (2**19, [125, 50])])
 def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkeypatch):
-    monkeypatch.setattr(central_evaluation, "PREPARED_BYTES", room)
+    monkeypatch.setattr(global_evaluation, "PREPARED_BYTES", room)
     prepared, task = [], tasks.load("mnist-cnn")
 
     def prepare(images):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tasks.base import count_predictions
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.weight_update import Loss, WeightUpdate
+from tasks.training.sgd_update import Loss, WeightUpdate
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
 Step = Callable[[Tensor, Tensor, float], Tensor]

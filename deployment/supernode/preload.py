@@ -11,8 +11,8 @@ import importlib
 
 from deployment.supernode.process_tree import end_with_parent
 
-# What a client imports for a training message; a test compares. What
-# only one task or data set needs is not here: it would take memory on every device.
+# What a client imports for a training message; a test compares. What only one task or data set
+# needs is not here: it would take memory on every device.
 LIBRARIES = (
     "flwr.supernode.runtime.run_clientapp",
     "flwr.clientapp",
@@ -23,6 +23,7 @@ LIBRARIES = (
     "numpy.random",
     "pydantic",
     "platformdirs",
+    "safetensors",
     "statistics",
     "tomllib",
     "encodings.cp437",

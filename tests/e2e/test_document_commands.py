@@ -74,6 +74,7 @@ NOT_RUN = {
         'curl --cacert certificates/ca.crt -s -o /dev/null -w "%{http_code}\\n" '
         "https://superlink.example.org:8000/health",
         "curl --cacert certificates/ca.crt --fail https://localhost:8000/health",
+        "curl --cacert certificates/ca.crt --fail https://localhost:8000/metrics",
     ],
     "A server and devices: test_deployment.py and test_access.py do the same.": [
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flower-superlink --insecure",
@@ -84,6 +85,7 @@ NOT_RUN = {
         "'partition-id=0 data-dir=\"/path/to/own/data\"'",
         "flwr supernode unregister NODE-ID deployment",
         "deployment/superlink.sh certificates --log-file superlink.log",
+        "deployment/superlink.sh certificates --max-reply-bytes 50000000",
         "sqlite3 certificates/superlink.db VACUUM",
         'sqlite3 certificates/superlink.db ".backup superlink-before.db"',
         "ssh -N -L 8000:localhost:8000 superlink.example.org",

@@ -66,7 +66,7 @@ def listed(server, line, key):
 def test_commands_of_the_document_give_a_finished_run(network, server, devices, tmp_path):
     server.run(the_line("deployment/certificates.sh"))
     server.start(the_line("deployment/superlink.sh", "superlink.sh certificates"))
-    health = the_line("curl", "--fail https://localhost")
+    health = the_line("curl", "--fail https://localhost:8000/health")
     assert until(lambda: succeeds(server, health), 90), server.logs()
 
     for number, device in enumerate(devices):
@@ -88,6 +88,10 @@ def test_commands_of_the_document_give_a_finished_run(network, server, devices, 
     printed = server.run(the_line("flwr run ."), 400)
     (run,) = listed(server, the_line("flwr ls"), "runs")
     assert run["status"] == "finished:completed", printed + server.logs()
+
+    metrics = server.run(the_line("curl", "--fail https://localhost:8000/metrics"))
+    assert f"fedavg_nodes_online {DEVICES}\n" in metrics
+    assert f'fedavg_run{{run_id="{run["run-id"]}"}} 3\n' in metrics
 
     folder = only_folder(server.work / "runs")
     assert read_history(folder)[-1]["round"] == 3

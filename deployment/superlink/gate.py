@@ -20,11 +20,13 @@ from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     PullObjectRequest,
     PushObjectRequest,
+    PushObjectResponse,
 )
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployment.superlink import fleet_only
 from deployment.superlink.internals import error_reply
 from deployment.superlink.ledger import Ledger, RefusedError, TooLargeError
 from deployment.superlink.monitor import Monitor
@@ -37,9 +39,9 @@ REQUESTS: dict[str, Any] = {
     "push-object": PushObjectRequest,
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
-# Of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB; a
-# compressed update, which is one object, may have more.
-MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": 64 * 2**20}
+# Of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB; contents
+# that are one object may have more.
+MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": fleet_only.MAX_BODY_BYTES}
 MAX_OTHER_BODY_BYTES = 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
 CONCURRENT = 4
@@ -57,7 +59,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
         self._app, self._ledger, self._monitor = app, ledger, monitor
-        self._slots: dict[bytes, asyncio.Semaphore] = {}  # of keys that the SuperLink knows
+        # By public key that the SuperLink has served: its node, and what bounds its requests.
+        self._known: dict[bytes, tuple[int, asyncio.Semaphore]] = {}
         self._strangers = asyncio.Semaphore(CONCURRENT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,39 +78,51 @@ class Gate:
             return
         body = await _read(receive)
         key = headers.get(PUBLIC_KEY, b"")
-        async with self._slots.get(key, self._strangers):
-            status = await self._serve(name, body, scope, send, known=key in self._slots)
-        if status == 200 and key not in self._slots:
-            self._slots[key] = asyncio.Semaphore(CONCURRENT)
+        node_id, slots = self._known.get(key, (0, self._strangers))
+        async with slots:
+            served = await self._serve(name, body, scope, send, node_id)
+        if served and key not in self._known:
+            self._known[key] = served, asyncio.Semaphore(CONCURRENT)
 
-    async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, *, known: bool) -> int:
-        """Answer a request; return the status.
+    async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, node_id: int) -> int:
+        """Answer a request; return the node whose signature the SuperLink has checked, 0 for none.
 
-        ``known`` says whether the SuperLink has served this key: only then a refusal is counted for
-        the node that the request names, and reported to the run.
+        Args:
+            name: The request's.
+            body: Its content.
+            scope: The connection.
+            send: Takes the answer.
+            node_id: The node of the key, whatever node the request names; 0 for a stranger, whose
+                refusals are not reported to the run.
         """
-        request, node_id = None, 0
+        request = None
         try:
             if name in REQUESTS:
                 request = REQUESTS[name].FromString(body)
-                node_id = request.node.node_id
             self._check(request)
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
-            self._monitor.refused(node_id if known else 0, name, reason)
-            if known:
+            self._monitor.refused(node_id, name, reason)
+            if node_id:
                 await self._report(request, error, scope)
             await JSONResponse({"detail": f"refused: {reason}"}, 403)(scope, _nothing, send)
-            return 403
-        messages = await self._call(name, body, scope)
-        status, answer = int(messages[0]["status"]), _content(messages)
-        self._monitor.served(node_id, request, status, len(body), len(answer))
-        if status == 200:
-            self._note(request, answer)
+            return 0
+        try:
+            messages = await self._call(name, body, scope)
+        except Exception:  # what Flower does not turn into an answer, such as a locked database
+            self._monitor.failed_to_answer()
+            raise
+        status, answer = messages[0]["status"], _content(messages)
+        if status >= 500:
+            self._monitor.failed_to_answer()
+        elif status == 200:
+            self._monitor.served(len(body), len(answer))
+            if request is not None:
+                self._note(request, answer)
         # Only now: the device may send what this allows at once.
         for message in messages:
             await send(message)
-        return status
+        return request.node.node_id if request is not None and status == 200 else 0
 
     def _check(self, request: Any) -> None:
         if isinstance(request, PushMessagesRequest):
@@ -119,13 +134,20 @@ class Gate:
 
     def _note(self, request: Any, answer: bytes) -> None:
         """Take in what the SuperLink has served; it has checked the signature then."""
+        node_id = request.node.node_id
         if isinstance(request, PullMessagesRequest):
             given = PullMessagesResponse.FromString(answer)
-            self._ledger.note_given(request.node.node_id, given)
+            self._ledger.note_given(node_id, given)
+            self._monitor.asked(node_id, given)
         elif isinstance(request, PullObjectRequest):
             self._ledger.note_fetched(request, len(answer))
         elif isinstance(request, PushMessagesRequest):
             self._ledger.note_announced(request, PushMessagesResponse.FromString(answer))
+            self._monitor.replied(node_id)
+        elif isinstance(request, PushObjectRequest) and (
+            PushObjectResponse.FromString(answer).stored
+        ):
+            self._ledger.note_stored(request)
 
     async def _report(self, request: Any, error: Exception, scope: Scope) -> None:
         """Let the run know that there is no reply, with the signature of the refused request."""

@@ -16,6 +16,7 @@ from typing import Any
 from starlette.middleware import Middleware
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+from deployment.announcement import announce
 
 # With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
 _GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
@@ -87,15 +88,8 @@ def error_reply(request: Any, reason: str) -> tuple[Any, bytes]:
     from flwr.app import Error
     from flwr.app.message import make_message
     from flwr.common.constant import ErrorCode
-    from flwr.common.serde import message_from_proto, message_to_proto
-    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+    from flwr.common.serde import message_from_proto
 
     metadata = message_from_proto(request.messages_list[0]).metadata
     reply = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, reason))
-    reply.metadata.__dict__["_message_id"] = reply.object_id
-    announcement = type(request)(
-        node=request.node,
-        messages_list=[message_to_proto(reply)],
-        message_object_trees=[get_object_tree(reply)],
-    )
-    return announcement, reply.deflate()
+    return announce(type(request), reply, node=request.node), reply.deflate()

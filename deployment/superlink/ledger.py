@@ -62,6 +62,16 @@ class _Upload:
     sizes: dict[str, int] = field(default_factory=dict)
     bytes_left: int = 0
 
+    def cost(self, request: PushObjectRequest, named: Counter[str]) -> int:
+        """Return the bytes that the reply grows by with an object; 0 if it is stored already.
+
+        What an object names more than once is put in as often.
+        """
+        if request.object_id in self.sizes:
+            return 0
+        more = sum(self.sizes.get(child, 0) * (count - 1) for child, count in named.items())
+        return (len(request.object_content) + more) * self.places[request.object_id]
+
 
 class Ledger:
     """Decides which requests of devices are served.
@@ -131,28 +141,34 @@ class Ledger:
         _keep(self._uploads, UPLOADS)
 
     def check_object(self, request: PushObjectRequest) -> None:
-        """Check an object of a reply, and take its size in.
+        """Check an object of a reply.
 
         Raises:
             RefusedError: It is none of an announced reply, or malformed.
-            TooLargeError: The reply becomes too large with it.
+            TooLargeError: The reply would become too large with it.
         """
         upload = self._uploads.get(request.session_id)
         if upload is None or upload.node_id != request.node.node_id:
             raise RefusedError("the object belongs to no reply that this device has announced")
         if request.run_id != upload.run_id or request.object_id not in upload.places:
             raise RefusedError("the object was not announced")
-        children, references = _references(request.object_content)
+        children, named = _references(request.object_content)
         if children != upload.children[request.object_id]:
             raise RefusedError("the object refers to others than were announced")
-        size, places = len(request.object_content), upload.places[request.object_id]
-        upload.sizes[request.object_id] = size
-        upload.bytes_left -= size * places
-        for child, count in references.items():  # put in as often as it is named
-            upload.places[child] += (count - 1) * places
-            upload.bytes_left -= upload.sizes.get(child, 0) * (count - 1) * places
-        if upload.bytes_left < 0:
+        if upload.cost(request, named) > upload.bytes_left:
             raise TooLargeError("the reply has more bytes than this run's messages allow")
+
+    def note_stored(self, request: PushObjectRequest) -> None:
+        """Take in an object that the SuperLink has stored, whose id is the hash of its content."""
+        upload = self._uploads.get(request.session_id)
+        if upload is None or request.object_id in upload.sizes:
+            return
+        _, named = _references(request.object_content)
+        upload.bytes_left -= upload.cost(request, named)
+        places = upload.places[request.object_id]
+        upload.sizes[request.object_id] = len(request.object_content)
+        for child, count in named.items():
+            upload.places[child] += (count - 1) * places
 
     def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:
         """Check that a device confirms, which deletes it, a message that it was given.

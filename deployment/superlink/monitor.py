@@ -1,12 +1,12 @@
 """What an operator asks a SuperLink for on its own machine: health, and metrics for Prometheus."""
 
 import logging
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesResponse
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 # A device that has asked for nothing for so long counts as offline, as for Flower.
@@ -23,34 +23,35 @@ _log = logging.getLogger("flwr")
 class Monitor:
     """Counts what devices send, and answers ``/metrics`` and ``/health``."""
 
-    seen: dict[int, float] = field(default_factory=dict)  # by node: its last request, in seconds
-    replied: dict[int, float] = field(default_factory=dict)
+    last_seen: dict[int, float] = field(default_factory=dict)  # by node, in monotonic seconds
+    last_reply: dict[int, float] = field(default_factory=dict)
     replies: Counter[int] = field(default_factory=Counter)
     refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
     bytes_in: int = 0
     bytes_out: int = 0
     run_id: int = 0
     server_round: str = ""
-    failed: float | None = None
+    last_failure: float = -math.inf
 
-    def served(
-        self, node_id: int, request: Any, status: int, bytes_in: int, bytes_out: int
-    ) -> None:
-        """Count a request that the SuperLink has answered with this status."""
-        now = time.monotonic()
-        if status >= 500:
-            self.failed = now
-        if status != 200:
-            return
+    def served(self, bytes_in: int, bytes_out: int) -> None:
+        """Count the bytes of a request that was served."""
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        if node_id:
-            self.seen[node_id] = now
-        if isinstance(request, PushMessagesRequest):
-            metadata = request.messages_list[0].metadata
-            self.run_id, self.server_round = metadata.run_id, metadata.group_id
-            self.replied[node_id] = now
-            self.replies[node_id] += 1
+
+    def asked(self, node_id: int, given: PullMessagesResponse) -> None:
+        """Note that a device has asked for messages, and what the run sends it."""
+        self.last_seen[node_id] = time.monotonic()
+        for message in given.messages_list:
+            self.run_id, self.server_round = message.metadata.run_id, message.metadata.group_id
+
+    def replied(self, node_id: int) -> None:
+        """Count a reply that was taken in."""
+        self.last_reply[node_id] = time.monotonic()
+        self.replies[node_id] += 1
+
+    def failed_to_answer(self) -> None:
+        """Note that the SuperLink could not answer a request."""
+        self.last_failure = time.monotonic()
 
     def refused(self, node_id: int, name: str, reason: str) -> None:
         """Count a refused request, and log it."""
@@ -62,8 +63,7 @@ class Monitor:
         """Return the answer to a request of this machine; None for other paths."""
         if path == "/metrics":
             return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
-        recent = self.failed is not None and time.monotonic() - self.failed < FAILED_SECONDS
-        if path == "/health" and recent:
+        if path == "/health" and time.monotonic() - self.last_failure < FAILED_SECONDS:
             return JSONResponse(
                 {"detail": "requests fail: is the database locked, or the disk full?"}, 503
             )
@@ -71,18 +71,18 @@ class Monitor:
 
     def _metrics(self) -> str:
         now = time.monotonic()
-        online = sum(now - last < ONLINE_SECONDS for last in self.seen.values())
+        online = sum(now - last < ONLINE_SECONDS for last in self.last_seen.values())
         round_number = self.server_round if self.server_round.isdigit() else "0"
         lines = _family("nodes_online", "gauge", "Devices that asked for work in the last minute.")
         lines.append(f"fedavg_nodes_online {online}")
-        lines += _family("run", "gauge", "The round of the run that replied last.")
+        lines += _family("run", "gauge", "The round of the run that sent the last message.")
         lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {round_number}')
         lines += _family("replies_total", "counter", "Replies that were taken in.")
         lines += [f'fedavg_replies_total{{node="{n}"}} {c}' for n, c in self.replies.items()]
         lines += _family("last_reply_seconds", "gauge", "Seconds since the last reply.")
         lines += [
             f'fedavg_last_reply_seconds{{node="{node}"}} {now - last:.1f}'
-            for node, last in self.replied.items()
+            for node, last in self.last_reply.items()
         ]
         lines += _family("refused_total", "counter", "Requests that were refused.")
         lines += [

@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import flwr
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+from deployment.announcement import announce
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -227,18 +228,11 @@ def failure_reply(message: Any, reason: str) -> tuple[bytes, bytes]:
     To be made by the process that has the message; `send_failure` sends it.
     """
     from flwr.app import Error, Message
-    from flwr.app.message import remove_content_from_message
     from flwr.common.constant import ErrorCode
-    from flwr.common.serde import message_to_proto
     from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-    from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
     reply = Message(Error(ErrorCode.CLIENT_APP_CRASHED, reason), reply_to=message)
-    reply.metadata.__dict__["_message_id"] = reply.object_id
-    request = PushAppMessagesRequest(
-        messages_list=[message_to_proto(remove_content_from_message(reply))],
-        message_object_trees=[get_object_tree(reply)],
-    )
+    request = announce(PushAppMessagesRequest, reply)
     return request.SerializeToString(), reply.deflate()
 
 

@@ -141,6 +141,14 @@ def test_stranger_s_requests_name_no_node_in_the_counts(device):
     assert set(monitor.refusals) == {(0, PUSH)}
 
 
+def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(device):
+    gate, monitor, _ = given(device)
+    announcement, _ = device.announcement(record())
+    announcement.node.node_id = NODE + 1
+    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
+    assert set(monitor.refusals) == {(NODE, PUSH)}
+
+
 def test_body_that_is_none_of_the_request_is_refused():
     gate, _ = make_gate(SuperLink())
     assert ask(gate, PUSH, b"\xff" * 20)[0] == 403
@@ -167,9 +175,9 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
     gate, _ = make_gate(superlink)
 
-    async def call(name, key):
+    async def call(name, key, request=None):
         async def receive():
-            return {"type": "http.request", "body": b""}
+            return {"type": "http.request", "body": request.SerializeToString() if request else b""}
 
         async def send(message):
             pass
@@ -180,7 +188,7 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
         await gate(scope, receive, send)
 
     async def scenario():
-        await call("activate-node", b"busy")
+        await call(PULL, b"busy", PullMessagesRequest(node=Node(node_id=NODE)))
         many = [asyncio.create_task(call("get-run", b"busy")) for _ in range(20)]
         await asyncio.sleep(0.05)
         await asyncio.wait_for(call("activate-node", b"other"), 5)
@@ -193,9 +201,9 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
 def test_metrics_have_prometheus_format_and_count_by_node(device):
     gate, _, _ = given(device, (200, OPENED))
-    announcement, _ = device.announcement(record(), group_id="12")
+    announcement, _ = device.announcement(record(), group_id="99")
     ask(gate, PUSH, announcement.SerializeToString())
-    ask(gate, PUSH, b"")
+    ask(gate, PUSH, b"", key=b"stranger")
     status, content = ask(gate, "", path="/metrics")
     lines = content.decode().splitlines()
     assert status == 200
@@ -214,5 +222,15 @@ def test_health_is_bad_after_a_request_that_the_superlink_could_not_answer(monke
     status, content = ask(gate, "", path="/health")
     assert status == 503
     assert b"disk full" in content
-    monitor.failed -= 61
+    monitor.last_failure -= 61
     assert ask(gate, "", path="/health") == (200, b"ok")
+
+
+def test_health_is_bad_after_a_request_that_raised_inside_the_superlink():
+    async def superlink(scope, receive, send):
+        raise OSError("database is locked")
+
+    gate, _ = make_gate(superlink)
+    with pytest.raises(OSError, match="locked"):
+        ask(gate, "send-node-heartbeat")
+    assert ask(gate, "", path="/health")[0] == 503

@@ -42,7 +42,7 @@ class Device:
         identify_server(RUN)
         self.ledger, self.node_id = ledger or Ledger(), node_id
         content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": 1})})
-        self.message = Message(content, dst_node_id=node_id, message_type="train")
+        self.message = Message(content, dst_node_id=node_id, message_type="train", group_id="12")
         proto, tree, contents = as_sent(self.message)
         self.ledger.note_given(
             node_id, PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
@@ -67,12 +67,12 @@ class Device:
         return contents
 
     def push(self, object_id, content, session="s", node_id=None):
-        self.ledger.check_object(
-            PushObjectRequest(
-                node=Node(node_id=node_id or self.node_id), run_id=RUN, session_id=session,
-                object_id=object_id, object_content=content,
-            )
+        request = PushObjectRequest(
+            node=Node(node_id=node_id or self.node_id), run_id=RUN, session_id=session,
+            object_id=object_id, object_content=content,
         )  # fmt: skip
+        self.ledger.check_object(request)
+        self.ledger.note_stored(request)
 
     def reply(self, content):
         for object_id, part in self.announce(content).items():
@@ -187,6 +187,12 @@ def forged_record(data, numbers):
 def test_array_that_names_other_chunks_than_it_has_is_refused(device, numbers):
     with pytest.raises(RefusedError, match=r"names others|malformed"):
         device.reply(forged_record(bytes(1000), numbers))
+
+
+def test_object_that_is_sent_again_since_an_answer_was_lost_counts_once(device):
+    for object_id, content in device.announce(record(MODEL)).items():
+        for _ in range(10):
+            device.push(object_id, content)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])

@@ -6,6 +6,8 @@ one record; the client's outermost step, and the server's grid, put the records 
 else sees them.
 """
 
+from collections.abc import Iterable
+
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedavg_app.flower_internals import content_from_bytes, content_to_bytes
@@ -21,6 +23,18 @@ def pack(content: RecordDict) -> RecordDict:
     if sum(len(array.data) for record in arrays for array in record.values()) > MAX_BYTES:
         return content
     return RecordDict({RECORD: ConfigRecord({ENTRY: content_to_bytes(content)})})
+
+
+def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
+    """Return each content packed; those of the same records are one object, as a round's are."""
+    packed: dict[tuple[tuple[str, int], ...], RecordDict] = {}
+    found = []
+    for content in contents:
+        records = tuple((name, id(record)) for name, record in content.items())
+        if records not in packed:
+            packed[records] = pack(content)
+        found.append(packed[records])
+    return found
 
 
 def unpack(message: Message) -> bool:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.flower_internals import BaseGrid, NodeInfo
-from fedavg_app.packed_content import pack, unpack
+from fedavg_app.packed_content import pack_all, unpack
 
 logger = logging.getLogger("fedavg_app.network_grid")
 T = TypeVar("T")
@@ -65,7 +65,9 @@ class NetworkGrid(BaseGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:
         """Send messages through Flower's grid; the id of one that could not be sent is empty."""
-        pushed = [_packed(message) for message in messages]
+        given = list(messages)
+        contents = pack_all(message.content for message in given)
+        pushed = list(map(_with_content, given, contents))
         ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))
         with self._news:
             for key in [key for key, message in self._sent.items() if _has_expired(message)]:
@@ -82,15 +84,15 @@ class NetworkGrid(BaseGrid):
                 raise self._ended
             found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
             slots = LOOKS - sum(now - since < SLOW_LOOK for since in self._looks.values())
-            waiting = [key for key in self._sent if key in wanted and key not in self._looks]
-            for key in waiting[: max(slots, 0)]:
+            silent = {key: one for key, one in self._sent.items() if key in wanted}
+            for key in [key for key in silent if key not in self._looks][: max(slots, 0)]:
                 self._looks[key] = now
                 message = self._sent[key] = self._sent.pop(key)
                 threading.Thread(target=self._look, args=(key, message), daemon=True).start()
         if found:
             self._last_arrival = now
-        elif now - self._last_arrival > SILENCE and waiting:
-            nodes = sorted({self._sent[key].metadata.dst_node_id for key in waiting})
+        elif now - self._last_arrival > SILENCE and silent:
+            nodes = sorted({one.metadata.dst_node_id for one in silent.values()})
             logger.info("waiting for %s", ", ".join(f"node {node}" for node in nodes))
             self._last_arrival = float("inf")  # once
         return found
@@ -120,17 +122,17 @@ class NetworkGrid(BaseGrid):
             ended = error
         with self._news:
             del self._looks[message_id]
-            self._ended = ended
+            self._ended = self._ended or ended
             if reply is not None:
                 self._arrived[message_id] = reply
                 self._sent.pop(message_id, None)
             self._news.notify()
 
 
-def _packed(message: Message) -> Message:
+def _with_content(message: Message, content: RecordDict) -> Message:
     metadata = message.metadata
     return Message(
-        pack(message.content),
+        content,
         dst_node_id=metadata.dst_node_id,
         message_type=metadata.message_type,
         ttl=metadata.ttl,

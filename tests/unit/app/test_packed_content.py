@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedavg_app import packed_content
 from fedavg_app.flower_internals import identify_server
-from fedavg_app.packed_content import pack, unpack
+from fedavg_app.packed_content import pack, pack_all, unpack
 from fedavg_app.server.message_size import message_bytes
 
 
@@ -49,6 +49,14 @@ def test_content_is_the_same_after_packing(content):
 def test_equal_contents_are_the_same_bytes_so_that_they_are_stored_once():
     first, second = (pack(content.copy()) for content in [CONTENTS[1]] * 2)
     assert first["packed"]["content"] == second["packed"]["content"]
+
+
+def test_contents_of_the_same_records_are_packed_once():
+    again, other = RecordDict(dict(CONTENTS[1])), RecordDict({"config": ConfigRecord({"i": 2})})
+    first, second, third = pack_all([CONTENTS[1], again, other])
+    assert first is second
+    assert first["packed"]["content"] == pack(CONTENTS[1])["packed"]["content"]
+    assert third["packed"]["content"] == pack(other)["packed"]["content"]
 
 
 def test_what_is_not_packed_stays_as_it_is(monkeypatch):

@@ -89,7 +89,8 @@ def run(
     work = strategy.local_work or config.local_work
     training_run = TrainingRun(
         config, task, prepared.plan, data, completed,
-        local_work=work, best_model=state.best_model if state else None,
+        local_work=work, model=state.model if state else None,
+        best_model=state.best_model if state else None,
     )  # fmt: skip
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:

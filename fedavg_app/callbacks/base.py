@@ -28,7 +28,8 @@ class TrainingRun:
         completed: The rounds that are completed already, if the training is resumed.
         folder: Where its results go.
         local_work: Human-readable description of the local work.
-        best_model: The best model of the completed rounds.
+        model: The global model after the completed rounds.
+        best_model: The best model of these.
     """
 
     config: TrainingConfig
@@ -38,6 +39,7 @@ class TrainingRun:
     completed: Sequence[RoundMetrics] = ()
     folder: Path = Path()
     local_work: str = ""
+    model: ArrayRecord | None = None
     best_model: ArrayRecord | None = None
 
     @property

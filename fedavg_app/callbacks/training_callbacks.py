@@ -1,6 +1,7 @@
 """Calls the callbacks of a training."""
 
 import logging
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -45,8 +46,10 @@ class TrainingCallbacks:
     def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:
         self.run = replace(run, folder=create_run_directory(run.config, run.task.name))
         self.result = TrainingResult(
-            list(run.completed), folder=self.run.folder, best_model=run.best_model
+            list(run.completed), run.model, folder=self.run.folder, best_model=run.best_model
         )
+        best = best_point(accuracy_curve(run.completed))
+        self._best_accuracy = best[1] if best else -math.inf
         self._log = LogFile(self.run.folder)
         try:
             # The console comes last: at the end it says where the results are.
@@ -65,9 +68,10 @@ class TrainingCallbacks:
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Pass on the metrics and the global model of a round."""
         self.result.history.append(metrics)
-        best_round, _ = best_point(accuracy_curve(self.result.history)) or (None, None)
-        best = model if best_round == metrics.round else self.result.best_model
-        self.result = replace(self.result, model=model, best_model=best)
+        self.result = replace(self.result, model=model)
+        if metrics.accuracy is not None and metrics.accuracy > self._best_accuracy:
+            self._best_accuracy = metrics.accuracy
+            self.result = replace(self.result, best_model=model)
         for callback in self._callbacks:
             self._call(callback.on_round_end, metrics, model)
 

@@ -5,6 +5,7 @@ import json
 import pickle
 
 import pytest
+from safetensors.numpy import load_file
 
 from fedavg_app.callbacks.checkpointer import ClientStateGrid
 from fedavg_app.config import RunConfig, parse_config
@@ -95,6 +96,7 @@ def test_run_that_was_cut_off_ends_in_the_same_model_and_history(tmp_path, last_
     start(tmp_path / "elsewhere", resume=str(cut), **changes)
 
     assert_model(cut, whole)
+    assert_model(cut, whole, "best.safetensors")
     assert history(cut) == history(whole)
     assert read_summary(cut)["status"] == "finished"
     assert not (tmp_path / "elsewhere").exists()
@@ -107,6 +109,21 @@ def test_finished_run_can_be_resumed_with_more_rounds(tmp_path):
     short = only_folder(tmp_path / "short")
     start(tmp_path, resume=str(short), **{"num-server-rounds": 12})
     assert_model(short, only_folder(tmp_path / "long"))
+
+
+def test_run_that_died_after_its_last_checkpoint_saves_the_model_of_its_history(tmp_path):
+    due = {"checkpoint-every": 3}  # of nine rounds
+    start(tmp_path, **due)
+    folder = only_folder(tmp_path)
+    expected = {
+        name: load_file(folder / name) for name in ("model.safetensors", "best.safetensors")
+    }
+    for name in [*expected, "summary.json"]:
+        (folder / name).unlink()
+    start(tmp_path, resume=str(folder), **due)
+    for name, arrays in expected.items():
+        assert_model(folder, arrays, name)
+    assert read_summary(folder)["final-accuracy"] == history(folder)[-1]["accuracy"]
 
 
 def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):

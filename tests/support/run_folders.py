@@ -21,11 +21,11 @@ def read_summary(folder):
     return json.loads((folder / "summary.json").read_text())
 
 
-def assert_model(folder, expected):
+def assert_model(folder, expected, file="model.safetensors"):
     """Assert that a run ended in a model, given by its arrays or its run's folder, to the bit."""
     if isinstance(expected, Path):
-        expected = load_file(expected / "model.safetensors")
-    found = load_file(folder / "model.safetensors")
+        expected = load_file(expected / file)
+    found = load_file(folder / file)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         array = array if isinstance(array, np.ndarray) else array.numpy()

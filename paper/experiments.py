@@ -24,6 +24,8 @@ A file in paper/experiments/ is TOML:
 - ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
   ``within``: the rounds that count there, likewise; ``link``: a name of
   `fedavg_app.results.link.LINKS`.
+- ``rows_from``: a file beside this one, whose ``[run]`` and rows this table has, without ``paper``,
+  ``others`` and ``hours``.
 """
 
 import hashlib
@@ -46,11 +48,13 @@ from fedavg_app.config import (
     with_clients,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.link import LINKS
+from fedavg_app.results.link import LinkName
 
 Entry = float | str
 # File names have at most 255 bytes; what writes a file adds some to the name while it does.
 MAX_SLUG = 220
+# Keys of a row with an entry for each column.
+BY_COLUMN = ("paper", "others", "hours")
 Measure = Literal[
     "rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target",
     "minutes-to-target",
@@ -71,7 +75,7 @@ class Column(_Part):
     run: Keys = {}
     target: float | None = Field(None, gt=0, le=1)
     within: int | None = Field(None, ge=1)
-    link: str = ""
+    link: LinkName | None = None
 
 
 class Row(_Part):
@@ -140,16 +144,15 @@ class Experiment(_Part):
 
     @model_validator(mode="after")
     def _columns_have_links(self) -> "Experiment":
-        for column in self.columns if self.measure == "minutes-to-target" else []:
-            if column.link not in LINKS:
-                links = ", ".join(LINKS)
-                raise ValueError(f"column {column.name!r}: link = {column.link!r}; give {links}")
+        for column in self.columns:
+            if self.measure == "minutes-to-target" and column.link is None:
+                raise ValueError(f"column {column.name!r}: minutes need a link")
         return self
 
     @model_validator(mode="after")
     def _rows_fit(self) -> "Experiment":
         for row in self.rows:
-            for key in ("paper", "others", "hours"):
+            for key in BY_COLUMN:
                 entries = getattr(row, key)
                 if len(entries) not in (0, len(self.columns)):
                     raise ValueError(
@@ -217,9 +220,15 @@ def load(path: Path) -> Experiment:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+        if name := content.pop("rows_from", None):
+            other = tomllib.loads((path.parent / name).read_text(encoding="utf-8"))
+            rows = [{key: row[key] for key in row if key not in BY_COLUMN} for row in other["rows"]]
+            content |= {"run": other["run"], "rows": rows}
         return Experiment.model_validate({**content, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError("experiment", str(path), f"cannot be read: {error}") from error
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError("experiment", str(path), "; ".join(problems)) from error

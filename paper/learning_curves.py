@@ -17,7 +17,7 @@ from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
 from fedavg_app.config import RunConfig, TrainingConfig
 from paper.experiments import Column, Experiment, Measure
 from paper.records import Record, parse
-from paper.tables import Result, record_curve, spent
+from paper.tables import Result, cost, record_curve
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
 STYLES = (
@@ -161,7 +161,7 @@ def _draw_panel(
 def _places(record: Record, against: Against, kind: Measure, column: Column) -> Sequence[float]:
     """Return where on the axis each test of the global model is."""
     if against in ("bytes", "minutes"):
-        return spent(record, kind if kind != "rounds-to-target" else "upload-to-target", column)
+        return cost(record, kind if kind != "rounds-to-target" else "upload-to-target", column)
     steps = _local_steps(parse(record.config)) if against == "iterations" else 1
     return [steps * number for number in record.history.round]
 

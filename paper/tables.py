@@ -144,15 +144,16 @@ def measure(record: Record, kind: Measure, column: Column) -> float | None:
     rounds = rounds_to_target(curve, target) if target else None
     if rounds is None or kind == "rounds-to-target":
         return rounds
-    return float(np.interp(rounds, record.history.round, spent(record, kind, column)))
+    return float(np.interp(rounds, record.history.round, cost(record, kind, column)))
 
 
-def spent(record: Record, kind: Measure, column: Column) -> Sequence[float]:
+def cost(record: Record, kind: Measure, column: Column) -> Sequence[float]:
     """Return the rounds, megabytes or minutes by every test of the global model."""
     if kind == "rounds-to-target":
         return record.history.round
     if kind != "minutes-to-target":
         return megabytes(record, kind)
+    assert column.link is not None  # the experiment has checked it
     link, rounds = LINKS[column.link], record.history.round
     up, both = (megabytes(record, each) for each in ("upload-to-target", "traffic-to-target"))
     counted = zip(up, both, rounds, strict=True)
@@ -212,7 +213,7 @@ def _spent(result: Result | None, kind: Measure) -> float | None:
     ends = []
     for record in (one.record for one in result.best if one.record.status == "finished"):
         last = len(record_curve(record, result.cell.column.within)) - 1
-        ends.append(spent(record, kind, result.cell.column)[last])
+        ends.append(cost(record, kind, result.cell.column)[last])
     return min(ends, default=None)
 
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.link import LINKS, Link, LinkName, link_seconds
 
-LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
 if TYPE_CHECKING:
     from fedavg_app.results.finished_run import FinishedRun
-    from fedavg_app.results.link import Link
     from fedavg_app.results.metrics import RoundMetrics
 
 
@@ -81,10 +80,8 @@ def _setting(key: str, value: object) -> str:
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
-def _link(name: "LinkName | None", up: float, down: float, latency: float | None) -> "Link | None":
+def _link(name: LinkName | None, up: float, down: float, latency: float | None) -> Link | None:
     """Return the link that the options describe; None where they name none."""
-    from fedavg_app.results.link import LINKS, Link
-
     preset = LINKS[name] if name else None
     if preset is None and not (up or down or latency):
         return None
@@ -94,7 +91,7 @@ def _link(name: "LinkName | None", up: float, down: float, latency: float | None
     return Link(up or base.up, down or base.down, base.latency if latency is None else latency)
 
 
-def _print_totals(runs: Mapping[str, "FinishedRun"], link: "Link | None") -> None:
+def _print_totals(runs: Mapping[str, "FinishedRun"], link: Link | None) -> None:
     rows = {}
     for name, run in runs.items():
         best = run.summary["best-accuracy"]
@@ -109,7 +106,7 @@ def _print_totals(runs: Mapping[str, "FinishedRun"], link: "Link | None") -> Non
     _print_table("whole runs", headings, rows)
 
 
-def _print_until(target: float, runs: Mapping[str, "FinishedRun"], link: "Link | None") -> None:
+def _print_until(target: float, runs: Mapping[str, "FinishedRun"], link: Link | None) -> None:
     from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
     rows = {}
@@ -141,10 +138,8 @@ def _print_table(title: str, headings: list[str], rows: Mapping[str, list[str]])
     Console(highlight=False, markup=False).print(table)
 
 
-def _link_time(history: "Sequence[RoundMetrics]", link: "Link | None") -> list[str]:
+def _link_time(history: "Sequence[RoundMetrics]", link: Link | None) -> list[str]:
     """Return the time over the link, in the largest unit that gives two digits; none for none."""
-    from fedavg_app.results.link import link_seconds
-
     if link is None:
         return []
     seconds = link_seconds(history, link)

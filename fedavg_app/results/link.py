@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from fedavg_app.results.metrics import RoundMetrics
+if TYPE_CHECKING:
+    from fedavg_app.results.metrics import RoundMetrics
+
+LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Link:
 # Fibre and cable: common tariffs. 5G: medians of Ookla's Q3 2021 for the United States. 4G: US
 # carriers in 2019, the middle of 14 to 21 and 2.4 to 7 Mbit/s, 58 to 70 ms. LTE-M and NB-IoT: peak
 # rates of 3GPP's release 13, categories M1 (half duplex) and NB1.
-LINKS = {
+LINKS: dict[LinkName, Link] = {
     "fibre": Link(up=500, down=500, latency=5),
     "cable": Link(up=20, down=200, latency=20),
     "5g": Link(up=21, down=166, latency=30),
@@ -42,7 +46,7 @@ LINKS = {
 }
 
 
-def link_seconds(history: Sequence[RoundMetrics], link: Link) -> float:
+def link_seconds(history: "Sequence[RoundMetrics]", link: Link) -> float:
     """Return the seconds that all rounds' messages take, where every participant has this link.
 
     The largest message of a round counts, and the largest reply: a round waits for the last one.

@@ -57,6 +57,21 @@ def test_keys_of_row_override_those_of_column_and_these_those_of_table(tmp_path)
     assert small_iid.runs[3].chosen == {"learning-rate": 0.3, "seed": 2}
 
 
+def test_rows_from_another_file_are_its_runs_without_what_belongs_to_its_columns(tmp_path):
+    whole = experiment(tmp_path)
+    rest = (
+        TABLE[: TABLE.index("[run]")] + TABLE[TABLE.index("[[columns]]") : TABLE.index("[[rows]]")]
+    )
+    (tmp_path / "other.toml").write_text('rows_from = "table.toml"\n' + rest)
+    other = load(tmp_path / "other.toml")
+    ours, theirs = ([run.config for _, run in in_order(one.cells())] for one in (other, whole))
+    assert ours == theirs
+    assert [row.paper for row in other.rows] == [[], []]
+    (tmp_path / "table.toml").unlink()
+    with pytest.raises(ConfigError, match=r"other.toml.*: cannot be read: .*No such file"):
+        load(tmp_path / "other.toml")
+
+
 def test_columns_that_differ_only_in_target_share_their_runs(tmp_path):
     text = """
 title = "t"

@@ -40,6 +40,17 @@ def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path, measu
     assert results.table()[0][0].value == pytest.approx(value)
 
 
+def test_minutes_are_the_transfers_and_two_round_trips_of_each_round_until_the_target(tmp_path):
+    results = MadeUpResults(tmp_path)
+    for name in ("IID", "shards"):
+        results.edit(f'{{ name = "{name}"', f'{{ link = "4g", name = "{name}"')
+    results.edit("rounds-to-target", "minutes-to-target")
+    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
+    # 50 rounds of 1 MB up at 5 Mbit/s, 2 MB down at 18, and two times 64 ms.
+    seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064)
+    assert results.table()[0][0].value == pytest.approx(seconds / 60)
+
+
 def test_column_counts_only_the_rounds_within_its_limit(tmp_path):
     results = MadeUpResults(tmp_path, "best-accuracy")
     results.edit(

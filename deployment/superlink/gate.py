@@ -11,6 +11,7 @@ import asyncio
 from typing import Any
 
 from flwr.proto.fleet_pb2 import (
+    ActivateNodeResponse,
     PullMessagesRequest,
     PullMessagesResponse,
     PushMessagesRequest,
@@ -122,7 +123,11 @@ class Gate:
         # Only now: the device may send what this allows at once.
         for message in messages:
             await send(message)
-        return request.node.node_id if request is not None and status == 200 else 0
+        if status != 200:
+            return 0
+        if name == "activate-node":
+            return int(ActivateNodeResponse.FromString(answer).node_id)
+        return int(request.node.node_id) if request is not None else 0
 
     def _check(self, request: Any) -> None:
         if isinstance(request, PushMessagesRequest):

@@ -6,7 +6,12 @@ import json
 import numpy as np
 import pytest
 from flwr.app import Message
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesResponse
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeResponse,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesResponse,
+)
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -146,6 +151,14 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
     announcement, _ = device.announcement(record())
     announcement.node.node_id = NODE + 1
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
+    assert set(monitor.refusals) == {(NODE, PUSH)}
+
+
+def test_device_that_was_activated_is_known_by_its_key(device):
+    activated = ActivateNodeResponse(node_id=NODE).SerializeToString()
+    gate, monitor = make_gate(SuperLink((200, activated)))
+    assert ask(gate, "activate-node") == (200, activated)
+    assert ask(gate, PUSH, b"")[0] == 403
     assert set(monitor.refusals) == {(NODE, PUSH)}
 
 

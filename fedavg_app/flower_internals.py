@@ -5,7 +5,8 @@ The rest of the app builds on public API. From here come:
 * `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.
 * The id of a message, which the sending grid must set; `Metadata` has no public setter for it.
-* The error code of a ClientApp that raised, and the server's node id.
+* The error codes of a ClientApp that raised and of a message that is unavailable.
+* The server's node id.
 * The bytes of a message's content.
 
 Tested with Flower 1.41 and 1.42.
@@ -26,9 +27,13 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.server.polling import send_and_receive
 
-__all__ = ["BaseGrid", "NodeInfo", "assign_message_id", "error_reply", "identify_server"]
+__all__ = [
+    "MESSAGE_UNAVAILABLE", "BaseGrid", "NodeInfo", "assign_message_id", "error_reply",
+    "identify_server",
+]  # fmt: skip
 
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
+MESSAGE_UNAVAILABLE = ErrorCode.MESSAGE_UNAVAILABLE
 # Message ids: unlike those of other processes, and cheap.
 _PROCESS, _COUNT = uuid4(), count()
 
@@ -47,9 +52,11 @@ def assign_message_id(message: Message) -> str:
     return message_id
 
 
-def error_reply(message: Message, reason: str) -> Message:
-    """Return the reply that Flower's engines send for a ClientApp that raised."""
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+def error_reply(
+    message: Message, reason: str, code: int = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+) -> Message:
+    """Return an error as the reply to a message, by default that of a ClientApp that raised."""
+    return Message(Error(code, reason), reply_to=message)
 
 
 def content_to_bytes(content: RecordDict) -> bytes:

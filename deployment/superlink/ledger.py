@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
@@ -19,7 +20,6 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content
 
-SERVER = 1  # Flower's node id of the SuperLink
 # A reply may have twice the bytes and objects of the largest message of its run, and these beside:
 # heads, names, numbers, the reason of an error.
 SPARE_BYTES, SPARE_BYTES_PER_OBJECT, SPARE_OBJECTS = 256 * 2**10, 2**10, 64
@@ -114,7 +114,7 @@ class Ledger:
         metadata, node_id = message.metadata, request.node.node_id
         if metadata.src_node_id != node_id:
             raise RefusedError(f"it says that it comes from node {metadata.src_node_id}")
-        if metadata.dst_node_id != SERVER:
+        if metadata.dst_node_id != SUPERLINK_NODE_ID:
             raise RefusedError(f"it is addressed to node {metadata.dst_node_id}")
         given = self._given.get(node_id, {}).get(metadata.reply_to_message_id)
         if given is None or given.run_id != metadata.run_id:

@@ -11,10 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedavg_app.flower_internals import BaseGrid, NodeInfo
+from fedavg_app.flower_internals import (
+    MESSAGE_UNAVAILABLE,
+    BaseGrid,
+    NodeInfo,
+    error_reply,
+)
 from fedavg_app.packed_content import pack_all, unpack
 
 logger = logging.getLogger("fedavg_app.network_grid")
@@ -28,8 +33,6 @@ MIN_PAUSE = 0.2
 LOOKS, SLOW_LOOK = 4, 10.0
 # Seconds without a reply after which the nodes that are waited for are logged.
 SILENCE = 10.0
-# Flower's own error of a reply whose objects are missing.
-MESSAGE_UNAVAILABLE = 3
 
 
 def is_network_grid(grid: Grid) -> bool:
@@ -117,7 +120,7 @@ class NetworkGrid(BaseGrid):
                     raise ValueError(f"it says that it answers message {answered[:80]}")
         except Exception as error:  # whatever a device's bytes lead to inside Flower
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            reply = Message(Error(MESSAGE_UNAVAILABLE, f"refused: {reason}"), reply_to=message)
+            reply = error_reply(message, f"refused: {reason}", MESSAGE_UNAVAILABLE)
         except BaseException as error:  # Flower's, for a run that was stopped
             ended = error
         with self._news:

@@ -10,10 +10,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tasks
+from tasks.base import on_device
 from tasks.training import local_training
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
@@ -82,3 +84,11 @@ def test_work_of_a_client_is_on_one_device(name, method):
     momentum = [] if method == "evaluate" else [zeros]
     with OneDevice():
         getattr(client, method)(arrays, CONFIG, *momentum)
+
+
+def test_convolutions_on_a_gpu_sum_in_a_fixed_order(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    on_device(nn.Linear(1, 1), torch.device("cpu"))
+    assert not torch.backends.cudnn.deterministic
+    on_device(nn.Linear(1, 1, device="meta"), torch.device("meta"))  # any other than the CPU
+    assert torch.backends.cudnn.deterministic

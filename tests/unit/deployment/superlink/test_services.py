@@ -43,7 +43,7 @@ def test_unit_is_valid(unit, tmp_path):
 def test_unit_is_unprivileged_and_restarts_for_ever(unit):
     expected = {
         "DynamicUser=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always",
-        "ProtectSystem=strict", "StartLimitIntervalSec=0",
+        "ProtectSystem=strict", "StartLimitIntervalSec=0", "MemoryMax=80%", "TasksMax=1024",
     }  # fmt: skip
     assert expected <= settings(unit)
     assert not {line for line in settings(unit) if line.startswith("User=") or "ca.key" in line}
@@ -75,6 +75,8 @@ def test_every_container_is_unprivileged_bounded_and_restarts(compose):
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["mem_limit"] == "${FEDAVG_MEMORY:-8g}", name
+        assert service["pids_limit"] == 1024, name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
         assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
 

@@ -211,6 +211,16 @@ class RunConfig(TrainingConfig):
     resume: Annotated[str, Effect.NONE] = Field(
         "", description="go on with the run that left this folder"
     )
+    links: str = Field(
+        "",
+        description="simulate the clients' links on a virtual clock, which round-timeout then "
+        "counts: fibre, cable, 5g, 4g, lte-m, nb-iot, phones, or a TOML file",
+    )
+    seconds_per_example: Seconds | Literal["auto"] = Field(
+        "auto",
+        description="computing time of an example on one core, for the virtual clock; auto takes "
+        "the task's",
+    )
     client_mods: str = Field(
         "",
         description="Flower mods around the clients' work: package.module:attribute, outer first",
@@ -249,6 +259,12 @@ class RunConfig(TrainingConfig):
         plural = "" if steps == 1 else "s"
         work = f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
         return f"{work}, {super().local_work}"
+
+    def local_examples(self, size: int) -> int:
+        """Return how many examples a client that has ``size`` trains on in a round."""
+        if self.local_steps:
+            return self.local_steps * min(self.batch_size or size, size)
+        return self.local_epochs * size
 
 
 class CentralConfig(TrainingConfig):

@@ -107,6 +107,7 @@ def run(
             evaluation(task, data, config),
             lambda metrics, sent: training.on_round_end(metrics, initial.complete(sent)),
             completed,
+            prepared.clock,
         )
         try:
             loop.run()

@@ -35,6 +35,7 @@ class TrainingPlan:
     over_selection: float = 0.0
     round_timeout: float | None = None
     node_timeout: float = 3.0
+    seconds_per_example: float = 0.0
 
     def rate(self, server_round: int) -> float:
         """Return the learning rate of a round, which counts from 1."""
@@ -79,6 +80,11 @@ def make_plan(config: TrainingConfig, task: "Task") -> TrainingPlan:
         over_selection=config.over_selection,
         round_timeout=config.round_timeout or None,
         node_timeout=config.node_timeout,
+        seconds_per_example=(
+            task.seconds_per_example
+            if config.seconds_per_example == "auto"
+            else config.seconds_per_example
+        ),
     )
 
 

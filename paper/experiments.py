@@ -23,7 +23,7 @@ A file in paper/experiments/ is TOML:
 - ``remarks``: what the reader should know of the results, such as why they miss the paper's.
 - ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
   ``within``: the rounds that count there, likewise; ``link``: a name of
-  `fedavg_app.results.link.LINKS`.
+  `fedavg_app.links.link.LINKS`.
 - ``rows_from``: a file beside this one, whose ``[run]`` and rows this table has, without ``paper``,
   ``others`` and ``hours``.
 """
@@ -48,7 +48,7 @@ from fedavg_app.config import (
     with_clients,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.link import LinkName
+from fedavg_app.links.link import LinkName
 
 Entry = float | str
 # File names have at most 255 bytes; what writes a file adds some to the name while it does.

@@ -71,6 +71,8 @@ class Task:
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
         partitions: The names of the partitions that make sense for the data.
         learning_rates: Default learning rates for strategies that need another one, by name.
+        seconds_per_example: What a step takes for each example of its batch, on one core of the
+            machine of results/engine.md (`python -m benchmarks.step`); the virtual clock counts it.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Task:
     correct: Callable[[Tensor, Tensor], Tensor] = count_correct
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
     learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
+    seconds_per_example: float = 0.0
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; torch's random state is not changed."""

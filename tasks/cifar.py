@@ -115,6 +115,7 @@ CIFAR10_CNN = Task(
     learning_rate=0.15,
     augment=AUGMENTED_24,
     target_accuracy=0.8,
+    seconds_per_example=1.6e-3,
 )
 CIFAR10_VGG = Task(
     "cifar10-vgg11",
@@ -123,4 +124,5 @@ CIFAR10_VGG = Task(
     STANDARD,
     learning_rate=0.016,
     augment=AUGMENTED_32,
+    seconds_per_example=2.2e-3,
 )

@@ -73,6 +73,7 @@ MNIST_2NN = Task(
     target_accuracy=0.97,
     embedded_target_accuracy=0.93,
     learning_rates={"fedsgd": 0.464},
+    seconds_per_example=4.2e-5,
 )
 MNIST_CNN = Task(
     "mnist-cnn",
@@ -82,7 +83,13 @@ MNIST_CNN = Task(
     learning_rate=0.1,
     target_accuracy=0.99,
     embedded_target_accuracy=0.96,
+    seconds_per_example=1.3e-3,
 )
 MNIST_LOGISTIC = Task(
-    "mnist-logistic", logistic_regression, MNIST.load, prepare, learning_rate=0.04
+    "mnist-logistic",
+    logistic_regression,
+    MNIST.load,
+    prepare,
+    learning_rate=0.04,
+    seconds_per_example=6.8e-6,
 )

@@ -1,11 +1,12 @@
 """The content of ``summary.json``."""
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 PACKAGES = ("flwr", "torch", "numpy", "ray")
@@ -38,6 +39,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         **{key.replace("_", "-"): value for key, value in traffic.items()},
         "rejected-replies": sum(len(metrics.rejected) for metrics in history),
         "seconds": round(seconds, 3),
+        **_virtual(run, history),
         "data": run.data.description,
         "data-fingerprint": run.data.fingerprint,
         "versions": {"python": platform.python_version(), **_versions()},
@@ -46,6 +48,17 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         known = isinstance(result.error, Exception)
         summary["reason"] = str(result.error) if known else "interrupted"
     return summary
+
+
+def _virtual(run: TrainingRun, history: Sequence[RoundMetrics]) -> dict[str, float]:
+    """Return what the virtual clock has counted; nothing without one."""
+    rounds = [one.virtual_seconds["round"] for one in history if one.virtual_seconds]
+    if not rounds:
+        return {}
+    return {
+        "virtual-seconds": round(sum(rounds), 3),
+        "seconds-per-example": run.plan.seconds_per_example,
+    }
 
 
 def _versions() -> dict[str, str]:

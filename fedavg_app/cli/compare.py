@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.link import LINKS, Link, LinkName, link_seconds
+from fedavg_app.links.link import LINKS, Link, LinkName, link_seconds
 
 if TYPE_CHECKING:
     from fedavg_app.results.finished_run import FinishedRun
@@ -87,8 +87,9 @@ def _link(name: LinkName | None, up: float, down: float, latency: float | None) 
         return None
     if preset is None and not (up and down):
         raise ConfigError("up, down", (up, down), "give both in Mbit/s, or the name of a --link")
-    base = preset or Link(up, down, 0)
-    return Link(up or base.up, down or base.down, base.latency if latency is None else latency)
+    given = {"up": up or None, "down": down or None, "latency": latency}
+    base = preset or Link(up=up, down=down)
+    return base.model_copy(update={key: one for key, one in given.items() if one is not None})
 
 
 def _print_totals(runs: Mapping[str, "FinishedRun"], link: Link | None) -> None:

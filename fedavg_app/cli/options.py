@@ -40,6 +40,7 @@ GROUPS = {
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",
         "min-nodes", "node-timeout",
     ],
+    "Virtual clock": ["links", "seconds-per-example"],
     "Output": ["run-dir", "checkpoint-every", "resume"],
 }  # fmt: skip
 NAMES: dict[str, Callable[[], list[str]]] = {

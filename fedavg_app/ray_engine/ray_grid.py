@@ -47,8 +47,8 @@ class RayGrid(BaseGrid):
     A context manager: leaving it ends the actors. Ray must have been started.
 
     Args:
-        run_config: What clients see as their context's run config. Its "round-timeout" is the time
-            that a round's clients have.
+        run_config: What clients see as their context's run config. Without "links", its
+            "round-timeout" is the time that a round's clients have.
         num_clients: K; node ``FIRST_NODE_ID + k`` holds partition k.
         num_workers: How many actors, each on one CPU.
         gpus_per_worker: The share of a GPU that each actor reserves.
@@ -65,7 +65,9 @@ class RayGrid(BaseGrid):
     ) -> None:
         identify_server(RUN_ID)
         self._num_clients = num_clients
-        self._timeout = float(run_config["round-timeout"]) or math.inf
+        # With links the timeout is of virtual seconds.
+        timeout = 0.0 if run_config["links"] else float(run_config["round-timeout"])
+        self._timeout = timeout or math.inf
         self._settings = WorkerSettings(
             run_config, gpus_per_worker, secrets.token_bytes(32), client_config
         )

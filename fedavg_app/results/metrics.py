@@ -36,6 +36,8 @@ class RoundMetrics:
         theory_bits_up: Bits of the valid replies by them.
         total: The same four, summed over all rounds so far.
         seconds: Wall-clock time of the round.
+        virtual_seconds: With links, what the round would take over them ("round"), and what the
+            last client that counted spends on "download", "computing" and "upload".
     """
 
     round: int
@@ -54,6 +56,7 @@ class RoundMetrics:
     theory_bits_up: float = 0.0
     total: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    virtual_seconds: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""

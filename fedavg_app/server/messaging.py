@@ -1,12 +1,15 @@
 """The messages of one round: sent to its cohort, and their replies in the clients' order."""
 
 import time
-from collections.abc import Iterator, Sequence
-from math import ceil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil, inf
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
@@ -19,6 +22,30 @@ EXPIRY_SECONDS = 1.0
 ROUNDING = 1e-9
 
 
+@dataclass(frozen=True)
+class RoundClock:
+    """The virtual clock in one round.
+
+    Attributes:
+        clock: The run's clock.
+        server_round: The round's number.
+        clients: The client's number by node id.
+    """
+
+    clock: VirtualClock
+    server_round: int
+    clients: Mapping[int, int]
+
+    def client_time(
+        self, reply: Message, node: int, bytes_down: int, participants: int
+    ) -> ClientTime:
+        """Return the time of the client that was sent so many bytes and has replied."""
+        return self.clock.client_time(
+            self.server_round, self.clients[node], participants, bytes_down,
+            message_bytes(reply),
+        )  # fmt: skip
+
+
 class RoundMessenger:
     """Draws the cohorts of a run, sends messages to them, and drops late replies.
 
@@ -26,10 +53,13 @@ class RoundMessenger:
         grid: Carries the messages.
         nodes: The connected nodes.
         plan: How many clients take part, and how long they are waited for.
+        clock: Counts the time of training; None for the wall clock.
     """
 
-    def __init__(self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan) -> None:
-        self._grid, self._nodes, self._plan = grid, nodes, plan
+    def __init__(
+        self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan, clock: VirtualClock | None = None
+    ) -> None:
+        self._grid, self._nodes, self._plan, self._clock = grid, nodes, plan, clock
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
@@ -47,17 +77,24 @@ class RoundMessenger:
         clients = sample_clients(self._plan.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
 
-    def send(self, cohort: CohortGrid, messages: Sequence[Message], purpose: str) -> "SentMessages":
+    def send(
+        self, cohort: CohortGrid, messages: Sequence[Message], server_round: int, purpose: str
+    ) -> "SentMessages":
         """Send the messages of a round; return what their replies are read from."""
         self._drop_late_replies()
-        timeout = self._plan.round_timeout
-        if timeout is not None:
+        # With a virtual clock the timeout is of virtual seconds, and only for training.
+        timeout = self._plan.round_timeout if self._clock is None or purpose == "train" else None
+        clock = None
+        if self._clock is not None and purpose == "train":
+            clients = {node: client for client, node in self._nodes.by_client.items()}
+            clock = RoundClock(self._clock, server_round, clients)
+        if timeout is not None and clock is None:
             for message in messages:
                 # A slow node must not work off messages of rounds that are over, and be late with
                 # all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
-        return SentMessages(cohort, messages, ids, timeout, enough, self._late)
+        return SentMessages(cohort, messages, ids, timeout, enough, self._late, clock)
 
     def _num_wanted(self, purpose: str) -> int:
         plan = self._plan
@@ -89,6 +126,7 @@ class SentMessages:
         enough: Usable replies after which the others are no longer waited for.
         late: Gets the ids of the messages whose replies were no longer waited for, and when they
             expire, in seconds of the epoch.
+        clock: When replies arrive; None for the wall clock.
 
     Attributes:
         num_sent: How many messages were sent.
@@ -98,6 +136,8 @@ class SentMessages:
         largest_up: The bytes of the largest of these replies.
         unanswered: The reason, by node, for each message without a reply of its node; without those
             that were not needed any more.
+        virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
+            "download", "computing" and "upload"; empty without a virtual clock.
     """
 
     def __init__(
@@ -108,11 +148,15 @@ class SentMessages:
         timeout: float | None,
         enough: int,
         late: dict[str, float],
+        clock: RoundClock | None = None,
     ) -> None:
         self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
+        self._clock = clock
         self._rejected: set[int] = set()
         self.unanswered: dict[int, str] = {}
+        self.virtual_seconds: dict[str, float] = {}
         self._nodes: dict[str, int] = {}
+        self._bytes_down: dict[str, int] = {}
         self._expiry: dict[str, float] = {}
         self._usable = 0  # replies yielded and not rejected
         self.num_sent = self.bytes_down = self.bytes_up = 0
@@ -125,7 +169,7 @@ class SentMessages:
             self._nodes[message_id] = node
             self._expiry[message_id] = message.metadata.created_at + message.metadata.ttl
             self.num_sent += 1
-            size = message_bytes(message)
+            self._bytes_down[message_id] = size = message_bytes(message)
             self.bytes_down += size
             self.largest_down = max(self.largest_down, size)
 
@@ -140,7 +184,7 @@ class SentMessages:
         order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))
         arrived: dict[str, Message] = {}
-        for replies in poll_replies(self._cohort, self._nodes, self._timeout):
+        for replies in self._arrivals():
             arrived |= {reply.metadata.reply_to_message_id: reply for reply in replies}
             while pending and pending[0] in arrived:
                 message_id = pending.pop(0)
@@ -152,13 +196,32 @@ class SentMessages:
                     break
         yield from self._accept_all(arrived, pending)
         for message_id in pending:
-            self._late[message_id] = self._expiry[message_id]
+            if self._clock is None:
+                self._late[message_id] = self._expiry[message_id]
             if self._usable < self._enough:
                 self.unanswered[self._nodes[message_id]] = "no reply in time"
 
     def reject(self, node: int) -> None:
         """Do not count the reply that was just yielded as usable."""
         self._rejected.add(node)
+
+    def _arrivals(self) -> Iterator[list[Message]]:
+        """Yield the replies in the order in which they arrive before the round's timeout."""
+        if self._clock is None:
+            yield from poll_replies(self._cohort, self._nodes, self._timeout)
+            return
+        timed: list[tuple[float, int, ClientTime, Message]] = []
+        for reply in chain.from_iterable(poll_replies(self._cohort, self._nodes)):
+            message_id = reply.metadata.reply_to_message_id
+            node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
+            time = self._clock.client_time(reply, node, bytes_down, self.num_sent)
+            if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
+                timed.append((time.total, self._clock.clients[node], time, reply))
+        for total, _, time, reply in sorted(timed, key=lambda one: one[:2]):
+            self.virtual_seconds = {"round": total, **time.parts()}
+            yield [reply]
+        if len(timed) < len(self._nodes) and self._timeout is not None:
+            self.virtual_seconds |= {"round": self._timeout}
 
     def _accept_all(self, arrived: dict[str, Message], pending: list[str]) -> Iterator[Message]:
         """Yield the replies that have come, in the order of ``pending``; empty ``arrived``."""

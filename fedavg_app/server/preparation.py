@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, MissingLibraryError
+from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.cache import partition
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.run_folder import check_writable
@@ -33,6 +34,7 @@ class PreparedRun:
         data: The data set.
         model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
+        clock: The virtual clock of a simulation with links.
     """
 
     config: RunConfig
@@ -42,6 +44,7 @@ class PreparedRun:
     data: "Dataset"
     model: GlobalModel
     state: RunState | None
+    clock: VirtualClock | None = None
 
 
 def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
@@ -57,6 +60,8 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     """
     components = resolve(config)
     task, strategy = components.task, components.strategy
+    if config.links and not simulated:
+        raise ConfigError("links", config.links, "leave it out: these devices have their own")
     state = load_checkpoint(config) if config.resume else None
     if state is not None and config.num_server_rounds < (done := state.history[-1].round):
         fix = f"the run has completed {done} rounds; give more"
@@ -65,19 +70,22 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
-    check_split(data, config, simulated=simulated)
+    sizes = split_sizes(data, config, simulated=simulated)
     plan = plan_for_data(components.plan, config, task, data)
     model = components.model
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
+    work_on_all = bool(strategy.local_work)
+    clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=work_on_all)
     check_writable(config)
-    return PreparedRun(config, task, strategy, plan, data, model, state)
+    return PreparedRun(config, task, strategy, plan, data, model, state, clock)
 
 
-def check_split(data: "Dataset", config: RunConfig, *, simulated: bool) -> None:
-    """Compute the partition before any client needs it: what cannot be split ends the run at once.
+def split_sizes(data: "Dataset", config: RunConfig, *, simulated: bool) -> list[int]:
+    """Return the number of training examples by client.
 
+    The partition is computed before any client needs it: what cannot be split ends the run at once.
     A deployment goes on where the partitioner's library is not installed on the server: devices
     with data of their own need no partition, and the others compute it themselves.
 
@@ -86,9 +94,11 @@ def check_split(data: "Dataset", config: RunConfig, *, simulated: bool) -> None:
         MissingLibraryError: The library is not installed, and the clients are simulated.
     """
     try:
-        for split in ("train", "test") if config.fraction_evaluate else ("train",):
-            partition(data, split, config)
+        if config.fraction_evaluate:
+            partition(data, "test", config)
+        return [len(part) for part in partition(data, "train", config)]
     except MissingLibraryError as error:
         if simulated:
             raise
         logger.info("not checked here, only by devices without data of their own: %s", error)
+        return []

@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import DivergedError, NoRepliesError
+from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
@@ -38,6 +39,7 @@ class TrainingLoop:
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
             model) first.
         completed: The rounds of this run that are completed already; it continues after them.
+        clock: The virtual clock of a simulation with links.
     """
 
     def __init__(
@@ -51,9 +53,10 @@ class TrainingLoop:
         evaluate: Evaluate,
         on_round_end: Callable[[RoundMetrics, ArrayRecord], None],
         completed: Sequence[RoundMetrics] = (),
+        clock: VirtualClock | None = None,
     ) -> None:
         self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
-        self._messenger = RoundMessenger(grid, nodes, plan)
+        self._messenger = RoundMessenger(grid, nodes, plan, clock)
         self._client_config, self._evaluate = client_config, evaluate
         self._on_round_end = on_round_end
         self._history = list(completed)
@@ -107,7 +110,7 @@ class TrainingLoop:
             self._strategy.forget_client(node)
         messages = list(self._strategy.configure_train(server_round, self._model, config, cohort))
         formula_bits_down = self._strategy.round_bits(messages)
-        sent = self._messenger.send(cohort, messages, "train")
+        sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self._strategy.finish_round(server_round, sent.replies(), sent.reject)
         self._train_errors = outcome.rejected
         lost_most = 2 * len(outcome.rejected.keys() | sent.unanswered.keys()) > len(messages)
@@ -138,6 +141,7 @@ class TrainingLoop:
             largest_up=sent.largest_up,
             theory_bits_down=formula_bits_down,
             theory_bits_up=outcome.formula_bits_up,
+            virtual_seconds=sent.virtual_seconds,
             seconds=time.monotonic() - started,
         )
         return round_metrics, outcome, lost_most
@@ -148,7 +152,7 @@ class TrainingLoop:
         """Return the clients' evaluation metrics, and the reasons for replies without."""
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self._strategy.configure_evaluate(server_round, self._model, config, cohort)
-        sent = self._messenger.send(cohort, list(messages), "evaluate")
+        sent = self._messenger.send(cohort, list(messages), server_round, "evaluate")
         outcome = self._strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
         return _scalars(outcome.metrics), sent.unanswered | reasons(outcome)
 

@@ -70,8 +70,9 @@ def all_ended(pids):
         pytest.param({"strategy": "fedsgd", "momentum": 0.5}, marks=pytest.mark.long),
         pytest.param({"task": "mnist-2nn", "num-server-rounds": 2}, marks=pytest.mark.long),
         {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
+        {"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2},
     ],
-    ids=["fedavg", "fedsgd", "2nn", "stc"],
+    ids=["fedavg", "fedsgd", "2nn", "stc", "virtual-clock"],
 )
 def test_result_is_bit_identical_on_1_2_and_4_workers_and_in_process(make_config, changes):
     config = make_config(**changes)
@@ -86,6 +87,7 @@ def test_result_is_bit_identical_on_1_2_and_4_workers_and_in_process(make_config
                 b.train_loss,
             )
             assert a.client_metrics == b.client_metrics
+            assert a.virtual_seconds == b.virtual_seconds
             assert (a.bytes_up, a.bytes_down) == (b.bytes_up, b.bytes_down)
 
 

@@ -75,7 +75,7 @@ STC = {"strategy": "stc", **COMPRESSED}
     [
         (4, {"momentum": 0.9}),
         (1, STC),
-        (5, STC),
+        (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),

@@ -21,6 +21,7 @@ LAYERS = (
     {"server_app", "client_app"},
     {"server", "callbacks", "client", "partitioning", "flower_internals", "packed_content",
      "plugins", "training_plan"},
+    {"links"},
     {"results"},
     {"config", "node_config", "device"},
     {"errors", "own_packages"},

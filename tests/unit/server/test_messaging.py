@@ -105,10 +105,10 @@ def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
     sender = messenger(grid, replace(PLAN, round_timeout=1.0))
     cohort = CohortGrid(grid, NODES)
-    assert sources(sender.send(cohort, training_messages(NODES), "train").replies()) == [10, 12]
+    assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
     assert len(grid.pending) == 1
     clock.now = 10.0
-    second = sender.send(cohort, training_messages([10]), "train")
+    second = sender.send(cohort, training_messages([10]), 1, "train")
     assert [message.metadata.dst_node_id for _, message in grid.pending.values()] == [10]
     assert sources(second.replies()) == [10]
 
@@ -118,14 +118,14 @@ def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch
     sender = messenger(grid, replace(PLAN, round_timeout=1.0))
     cohort = CohortGrid(grid, NODES)
     messages = training_messages(NODES)
-    list(sender.send(cohort, messages, "train").replies())
+    list(sender.send(cohort, messages, 1, "train").replies())
     expiry = messages[1].metadata.created_at + 1.0 + EXPIRY_SECONDS
     asked = []
     monkeypatch.setattr(grid, "pull_messages", lambda ids: asked.append(list(ids)) or [])
     for now, expected in ((expiry - 0.1, [[messages[1].metadata.message_id]]), (expiry + 0.1, [])):
         asked.clear()
         monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
-        sender.send(cohort, [], "train")
+        sender.send(cohort, [], 1, "train")
         assert asked == expected
 
 

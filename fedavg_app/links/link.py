@@ -1,17 +1,17 @@
-"""How long a training's messages take over a link, from the bytes that were really sent."""
+"""A device's connection, and how long a training's messages take over it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from fedavg_app.results.metrics import RoundMetrics
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedavg_app.config import kebab
+from fedavg_app.results.metrics import RoundMetrics
 
 LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(BaseModel):
     """A device's connection.
 
     Attributes:
@@ -20,9 +20,13 @@ class Link:
         latency: Milliseconds from one end to the other and back.
     """
 
-    up: float
-    down: float
-    latency: float
+    model_config = ConfigDict(
+        alias_generator=kebab, extra="forbid", frozen=True, populate_by_name=True
+    )
+
+    up: float = Field(gt=0)
+    down: float = Field(gt=0)
+    latency: float = Field(0.0, ge=0, allow_inf_nan=False)
 
     def seconds(self, bytes_up: float, bytes_down: float, rounds: float = 1) -> float:
         """Return the seconds that a participant's messages of so many rounds take.
@@ -33,9 +37,9 @@ class Link:
         return transfer + 2e-3 * self.latency * rounds
 
 
-# Fibre and cable: common tariffs. 5G: medians of Ookla's Q3 2021 for the United States. 4G: US
-# carriers in 2019, the middle of 14 to 21 and 2.4 to 7 Mbit/s, 58 to 70 ms. LTE-M and NB-IoT: peak
-# rates of 3GPP's release 13, categories M1 (half duplex) and NB1.
+# Fibre and cable: common tariffs. 5G: medians of Ookla's Q3 2021. 4G: US carriers in 2019, the
+# middle of 14 to 21 and 2.4 to 7 Mbit/s, 58 to 70 ms (Opensignal). LTE-M and NB-IoT: peak rates of
+# 3GPP's release 13, categories M1 (half duplex) and NB1.
 LINKS: dict[LinkName, Link] = {
     "fibre": Link(up=500, down=500, latency=5),
     "cable": Link(up=20, down=200, latency=20),
@@ -46,7 +50,7 @@ LINKS: dict[LinkName, Link] = {
 }
 
 
-def link_seconds(history: "Sequence[RoundMetrics]", link: Link) -> float:
+def link_seconds(history: Sequence[RoundMetrics], link: Link) -> float:
     """Return the seconds that all rounds' messages take, where every participant has this link.
 
     The largest message of a round counts, and the largest reply: a round waits for the last one.

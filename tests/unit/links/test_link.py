@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedavg_app.results.link import LINKS, Link, link_seconds
+from fedavg_app.links.link import LINKS, Link, link_seconds
 from fedavg_app.results.metrics import RoundMetrics
 
 

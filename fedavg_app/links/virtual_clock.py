@@ -1,0 +1,121 @@
+"""The virtual clock of a simulation: when each client's reply would arrive over its link.
+
+Nothing is measured: a client's time follows from the bytes that it was sent and sends, from its
+examples and from its device, so that the same seed gives the same times on any machine.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.links.fleet import Fleet, draw_devices, load_fleet
+from tasks.training.random_streams import numpy_generator
+
+logger = logging.getLogger("fedavg_app.links")
+
+
+@dataclass(frozen=True)
+class ClientTime:
+    """What one client's part of a round takes, in virtual seconds.
+
+    Attributes:
+        download: Its message, with one round trip.
+        computing: Its local work.
+        upload: Its reply, with one round trip.
+        lost: Whether the reply is lost on its way.
+    """
+
+    download: float = 0.0
+    computing: float = 0.0
+    upload: float = 0.0
+    lost: bool = False
+
+    @property
+    def total(self) -> float:
+        """When the reply arrives, from the start of the round."""
+        return self.download + self.computing + self.upload
+
+    def parts(self) -> dict[str, float]:
+        """Return the three parts by name."""
+        return {name: value for name, value in asdict(self).items() if name != "lost"}
+
+
+class VirtualClock:
+    """Says how long the clients of a run take.
+
+    Args:
+        fleet: What devices are drawn from.
+        work: By client, the seconds of the reference core that its local work of a round takes.
+        seed: The run's.
+    """
+
+    def __init__(self, fleet: Fleet, work: Sequence[float], seed: int) -> None:
+        self._fleet, self._work, self._seed = fleet, work, seed
+        self._devices = draw_devices(fleet, len(work), seed)
+        self._luck = lru_cache(maxsize=1)(self._draw_luck)
+
+    def client_time(
+        self,
+        server_round: int,
+        client: int,
+        participants: int,
+        bytes_down: int,
+        bytes_up: int,
+    ) -> ClientTime:
+        """Return the time of one client.
+
+        Args:
+            server_round: The round's number.
+            client: The client's number.
+            participants: How many clients the round has; they share the server's link.
+            bytes_down: Bytes of its message.
+            bytes_up: Bytes of its reply.
+        """
+        device = self._devices[client]
+        down = min(device.link.down, self._fleet.server_up / participants)
+        up = min(device.link.up, self._fleet.server_down / participants)
+        round_trip = 1e-3 * device.link.latency
+        return ClientTime(
+            download=8e-6 * bytes_down / down + round_trip,
+            computing=self._work[client] * device.computing,
+            upload=8e-6 * bytes_up / up + round_trip,
+            lost=bool(self._luck(server_round)[client] < device.loss),
+        )
+
+    def _draw_luck(self, server_round: int) -> NDArray[np.float64]:
+        """Return a number in [0, 1) for every client in this round."""
+        return numpy_generator(self._seed, "loss", server_round).random(len(self._work))
+
+
+def make_clock(
+    config: RunConfig, sizes: Sequence[int], seconds_per_example: float, *, whole_data: bool
+) -> VirtualClock | None:
+    """Return the clock of the config's "links"; None where it names none.
+
+    Args:
+        config: The run's settings.
+        sizes: The number of training examples by client, n_k.
+        seconds_per_example: Computing time of the reference core for one example, forward and
+            backward.
+        whole_data: Whether a client's work is one pass over its data, whatever the config's epochs
+            and steps, as FedSGD's is.
+
+    Raises:
+        ConfigError: There are no such links, or they lose replies and the round has no timeout.
+    """
+    if not config.links:
+        return None
+    fleet = load_fleet(config.links)
+    if not seconds_per_example:
+        logger.warning("computing takes no virtual time: give seconds-per-example to count it")
+    if not config.round_timeout and any(one.loss for one in fleet.classes):
+        fix = "give the virtual seconds after which a round goes on: these links lose replies"
+        raise ConfigError("round-timeout", config.round_timeout, fix)
+    examples = [size if whole_data else config.local_examples(size) for size in sizes]
+    return VirtualClock(fleet, [seconds_per_example * one for one in examples], config.seed)

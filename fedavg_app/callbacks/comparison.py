@@ -1,57 +1,109 @@
-"""A figure of several trainings: test accuracy by round, by bytes and by seconds."""
+"""A figure of several trainings: test accuracy by round, by bytes and by time."""
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, cycle
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
-from rich.filesize import decimal
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.comparison import Clock, Group
 
 STYLES = ("-", "--", "-.", ":")
+# Characters of a legend's names that fit beside each other below the figure.
+LEGEND_WIDTH = 150
+MAX_LEGEND_COLUMNS = 4
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+SECONDS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 
 
 def draw_comparison(
-    curves: Mapping[str, Sequence[RoundMetrics]], target: float | None, path: Path
+    groups: Sequence[Group], target: float | None, time_name: str, clock: Clock, path: Path
 ) -> None:
-    """Write a PNG with three panels, each with a line for every training.
+    """Write a figure with three panels, each with a line for every group.
+
+    Of several runs it is their mean, in a band from the least to the largest, at the rounds that
+    all of them have tested.
 
     Args:
-        curves: The rounds of each training, by its name.
+        groups: The runs.
         target: An accuracy to draw as a line; None for none.
-        path: The file.
+        time_name: The name of the clock: "seconds", "link" or "virtual".
+        clock: Says how much time has passed.
+        path: The file, .png, .pdf or .svg.
 
     Raises:
         OSError: It cannot be written.
     """
-    figure = Figure(figsize=(12, 3.8 + 0.2 * len(curves)), layout="constrained")
+    curves = {group.name: _curve(group, clock) for group in groups}
+    columns = _legend_columns(list(curves))
+    height = 3.8 + 0.2 * -(-len(curves) // columns)
+    figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
-    colors, styles = cycle(COLORS), cycle(STYLES)
-    for name, history in curves.items():
-        color, style = next(colors), next(styles)
-        seconds = list(accumulate(metrics.seconds for metrics in history))
-        points = [
-            (one.round, one.total.get("bytes_up", 0), passed, one.accuracy)
-            for one, passed in zip(history, seconds, strict=True)
-            if one.accuracy is not None
-        ]
-        *against, accuracies = zip(*points, strict=True) if points else [()] * 4
-        for panel, places in zip(axes, against, strict=True):
-            panel.plot(places, accuracies, color=color, linestyle=style, label=name)
+    sent = _unit(max((float(one[1].max(initial=0)) for one in curves.values()), default=0), BYTES)
+    time = _unit(max((float(one[2].max(initial=0)) for one in curves.values()), default=0), SECONDS)
+    scales = (1.0, sent[0], time[0])
+    for (name, curve), color, style in zip(
+        curves.items(), cycle(COLORS), cycle(STYLES), strict=False
+    ):
+        for panel, places, scale in zip(axes, curve[:3], scales, strict=True):
+            least, mean, most = curve[3:]
+            if not places.any():
+                continue  # a central training sends nothing
+            panel.plot(places / scale, mean, color=color, linestyle=style, label=name)
+            panel.fill_between(places / scale, least, most, color=color, alpha=0.2, linewidth=0)
     axes[0].set(xlabel="round", ylabel="test accuracy")
-    axes[1].set(xlabel="bytes that all clients have sent")
-    if any(history[-1].total.get("bytes_up") for history in curves.values()):
-        # The initial model, before anything was sent, has no place on this axis.
-        axes[1].set_xscale("log", nonpositive="mask")
-    axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: decimal(int(value))))
-    axes[2].set(xlabel="seconds")
+    axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
+    if any(curve[1].any() for curve in curves.values()):
+        _use_log_scale(axes[1])
+    what = {"link": " on the link", "virtual": " of virtual time"}.get(time_name, "")
+    axes[2].set(xlabel=f"{time[1] or 'seconds'}{what}")
     for panel in axes:
         panel.grid(alpha=0.3)
         if target is not None:
             panel.axhline(target, color=GREY, linestyle="--", linewidth=1)
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
+    figure.legend(handles, names, loc="outside lower center", ncols=columns)
     save_figure(figure, path)
+
+
+def _curve(group: Group, clock: Clock) -> list[NDArray[np.float64]]:
+    """Return rounds, bytes sent, seconds, and the least, mean and largest accuracy there."""
+    tested = [
+        {
+            one.round: (one.total.get("bytes_up", 0), passed, one.accuracy)
+            for one, passed in zip(run.history, clock(run.history), strict=True)
+            if one.accuracy is not None
+        }
+        for run in group.runs
+    ]
+    rounds = [number for number in tested[0] if all(number in run for run in tested)]
+    points = np.array([[run[number] for number in rounds] for run in tested], float)
+    sent, passed, accuracy = points.reshape(len(tested), len(rounds), 3).transpose(2, 0, 1)
+    return [
+        np.array(rounds, float), sent.mean(axis=0), passed.mean(axis=0),
+        accuracy.min(axis=0), accuracy.mean(axis=0), accuracy.max(axis=0),
+    ]  # fmt: skip
+
+
+def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Return the size and the name of the largest unit in which the value is 2 or more."""
+    return next(((size, name) for size, name in units if largest >= 2 * size), (1.0, ""))
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    longest = max(map(len, names), default=1) + 6  # the line beside it
+    return min(len(names), MAX_LEGEND_COLUMNS, max(LEGEND_WIDTH // longest, 1))
+
+
+def _use_log_scale(axes: Axes) -> None:
+    # The initial model, before anything was sent, has no place on this axis.
+    axes.set_xscale("log", nonpositive="mask")
+    first, last = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if last > 300 * first else (1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,6 +22,8 @@ from tasks.data.atomic_file import replacing
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, ORANGE = COLORS[:2]
 GREY = "#666666"
+TITLE_WIDTH = 95  # characters
+FORMATS = (".png", ".pdf", ".svg")
 
 
 class Plots(Callback):
@@ -136,7 +139,7 @@ def _figure(title: str, y_label: str) -> Figure:
     # Figure, not pyplot: no global state and no display, whatever thread this runs in.
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=10)
+    axes.set_title(fill(title, TITLE_WIDTH), fontsize=10)
     axes.set_xlabel("round")
     axes.set_ylabel(y_label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -145,7 +148,11 @@ def _figure(title: str, y_label: str) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG, atomically; its palette makes it a third of the size."""
+    """Write the figure as PNG, PDF or SVG, atomically; a palette makes a PNG a third as large."""
+    if (kind := path.suffix.lower()[1:]) != "png":
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format=kind)
+        return
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=150)
     # Of Pillow's methods the one that keeps colours of few pixels, thin lines, as they are.
@@ -162,9 +169,9 @@ def check_plot_path(path: Path) -> None:
     """Check the file that a command's ``--plot`` names, before the work that the figure shows.
 
     Raises:
-        ConfigError: It is no PNG file, or its folder cannot be written.
+        ConfigError: It is none of the formats, or its folder cannot be written.
     """
-    if path.suffix.lower() != ".png":
-        raise ConfigError("plot", str(path), "give a name that ends in .png")
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError("plot", str(path), f"give a name that ends in {', '.join(FORMATS)}")
     if not os.access(path.parent, os.W_OK):
         raise ConfigError("plot", str(path), "give a folder that exists and can be written")

@@ -16,7 +16,9 @@ def show_partition(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="write a picture to this PNG file", rich_help_panel="Output", show_default=False
+            help="draw the figure into this file: .png, .pdf or .svg",
+            rich_help_panel="Output",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

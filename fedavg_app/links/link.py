@@ -50,16 +50,25 @@ LINKS: dict[LinkName, Link] = {
 }
 
 
-def link_seconds(history: Sequence[RoundMetrics], link: Link) -> float:
-    """Return the seconds that all rounds' messages take, where every participant has this link.
+def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
+    """Return the seconds of all messages by the end of every round, over one link for all.
 
     The largest message of a round counts, and the largest reply: a round waits for the last one.
     Histories of earlier versions have the mean only.
     """
-    total = 0.0
+    times, total = [], 0.0
     for one in history:
         if one.participants:
             up = one.largest_up or one.bytes_up / one.participants
             down = one.largest_down or one.bytes_down / one.participants
             total += link.seconds(up, down)
-    return total
+        times.append(total)
+    return times
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit that gives two digits, such as "12 min" or "5.3 min"."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 10 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"

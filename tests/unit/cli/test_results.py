@@ -1,5 +1,6 @@
 """`evaluate` and `compare`, on small real trainings."""
 
+import csv
 import json
 import shutil
 import sys
@@ -88,7 +89,7 @@ def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp
         best = json.loads((folder / "summary.json").read_text())["best-accuracy"]
         assert row[3].strip() == f"{best:.4f}"
     assert [row[2].strip() for row in until] != ["-", "-"]
-    assert Image.open(picture).size == (1800, 630)
+    assert Image.open(picture).size == (1800, 600)
 
 
 def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, capsys, tmp_path):
@@ -100,11 +101,11 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, c
         fake_runs.write(tmp_path / name, config, history, seconds=7)
     words = ["compare", tmp_path / "a", tmp_path / "b", "--target"]
     assert cells(command_line(monkeypatch, capsys, *words, "0.9"))[::2] == [
-        ["fedavg (1)", "2", "0.9500", "20.0 MB", "40.0 MB", "7"],
-        ["fedavg (1)", "1.5", "20.0 MB", "40.0 MB", "6"],
+        ["fedavg (a)", "2", "0.9500", "20.0 MB", "40.0 MB", "6.0 s"],
+        ["fedavg (a)", "1.5", "20.0 MB", "40.0 MB", "6.0 s"],
     ]
     assert cells(command_line(monkeypatch, capsys, *words, "0.85"))[2][1:] == [
-        "1.0", "10.0 MB", "20.0 MB", "4",
+        "1", "10.0 MB", "20.0 MB", "4.0 s",
     ]  # fmt: skip
     assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
     # Each of ten sends 1 MB a round, and is sent 2: 2.1 s at these rates.
@@ -117,3 +118,76 @@ def cells(shown):
     """Return the cells of all tables' rows."""
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
     return [[cell.strip() for cell in row] for row in rows]
+
+
+def seeds(folder, **changes):
+    """Write runs of two strategies with three seeds each, the n-th seed with n times the bytes."""
+    for strategy in ("fedavg", "stc"):
+        for seed in (1, 2, 3):
+            config = RunConfig(
+                task="mnist-logistic", learning_rate=0.1, strategy=strategy, seed=seed, **changes
+            )
+            history = [
+                {**one, "total": {key: seed * value for key, value in one["total"].items()},
+                 "virtual_seconds": {"round": 30.0 * seed} if one["round"] else {}}
+                for one in fake_runs.HISTORY
+            ]  # fmt: skip
+            if (strategy, seed) == ("stc", 3):
+                history = history[:2]
+            fake_runs.write(folder / f"{strategy}-{seed}", config, history)
+    return sorted(folder.iterdir())
+
+
+def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(
+    monkeypatch, capsys, tmp_path
+):
+    runs = seeds(tmp_path / "runs")
+    words = ["compare", *runs, "--target", "0.9", "--plot", tmp_path / "bands.pdf"]
+    words += ["--csv", tmp_path / "table.csv", "--latex", tmp_path / "table.tex"]
+    shown = command_line(monkeypatch, capsys, *words)
+    rows = {row[0]: row for row in cells(shown)[-4:] if row[0]}
+    assert rows["fedavg"][1:3] == ["1.5", "40.0 MB"]
+    assert "(20.0-60.0 MB)" in shown
+    assert rows["stc"][2] == "30.0 MB"
+    assert ", 2 of 3" in shown
+    assert "(1.0-3.0 min)" in shown  # virtual
+    with (tmp_path / "table.csv").open() as file:
+        table = {row["run"]: row for row in csv.DictReader(file)}
+    assert list(table) == ["fedavg", "stc"]
+    fedavg = table["fedavg"]
+    assert [float(fedavg[f"bytes_up{part}"]) for part in ("", "_min", "_max")] == [4e7, 2e7, 6e7]
+    assert [float(fedavg[f"seconds_virtual{part}"]) for part in ("", "_max")] == [120, 180]
+    assert (fedavg["runs"], float(table["stc"]["rounds"])) == ("3", pytest.approx(1.5))
+    latex = (tmp_path / "table.tex").read_text()
+    assert r"stc & 1.5, 2 of 3 & 30.0 MB (20.0-40.0 MB), 2 of 3" in latex
+    assert (tmp_path / "bands.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_lines_are_named_and_grouped_as_wished(monkeypatch, capsys, tmp_path):
+    runs = seeds(tmp_path)
+    labels = [word for name in ("dense",) * 3 + ("sparse_%",) * 3 for word in ("--label", name)]
+    shown = cells(command_line(monkeypatch, capsys, "compare", *runs, *labels))
+    assert [row[0] for row in shown if row[0]] == ["dense", "sparse_%"]
+    shown = cells(command_line(monkeypatch, capsys, "compare", *runs, "--group-by", "seed"))
+    assert [row[0] for row in shown if row[0]] == ["seed 1", "seed 2", "seed 3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--label", "a"], "error: label = 'a': give one for each of the 6"),
+        (["--group-by", "sed"], "error: group-by = 'sed': unknown key; known: batch-size"),
+        (["--plot", "a.jpg"], "error: plot = 'a.jpg': give a name that ends in .png, .pdf, .svg"),
+        (
+            ["--csv", "nowhere/a.csv"],
+            "error: csv = 'nowhere/a.csv': cannot be written: No such file",
+        ),
+    ],
+)
+def test_comparison_refuses_what_it_cannot_do_in_one_line(
+    monkeypatch, capsys, tmp_path, words, problem
+):
+    runs = seeds(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedavg", "compare", *map(str, runs), *words])
+    assert main() != 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith(problem)

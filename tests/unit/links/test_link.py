@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedavg_app.links.link import LINKS, Link, link_seconds
+from fedavg_app.links.link import LINKS, Link, link_times
 from fedavg_app.results.metrics import RoundMetrics
 
 
@@ -20,7 +20,7 @@ def test_a_round_waits_for_its_largest_messages():
                      largest_up=2_000_000, largest_down=1_000_000),
         RoundMetrics(2, 2, bytes_up=3_000_000, bytes_down=2_000_000),  # of an earlier version
     ]  # fmt: skip
-    assert link_seconds(history, link) == pytest.approx(3.0 + 2.5)
+    assert link_times(history, link) == pytest.approx([0.0, 3.0, 5.5])
 
 
 def test_slower_links_take_longer():

@@ -1,0 +1,160 @@
+"""What several trainings cost, side by side: those that differ in the seed alone are one group."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.results.finished_run import FinishedRun
+from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
+
+# Keys that say nothing of what was computed, and the one whose runs belong together.
+PLACES = {"resume", "run-dir", "data-dir", "checkpoint-every", "min-nodes", "node-timeout"}
+SEED, STRATEGY = "seed", "strategy"
+# Keys of when a training is tested and ends.
+LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "patience")
+# Keys whose values need no name beside them.
+SAY_IT_ALL = ("strategy-args", "task", "partition", "partition-args", "links")
+
+# Returns the seconds that have passed by the end of every round.
+Clock = Callable[[Sequence[RoundMetrics]], list[float]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are one line of a table and of a figure.
+
+    Attributes:
+        name: Human-readable.
+        runs: The runs, at least one.
+    """
+
+    name: str
+    runs: list[FinishedRun]
+
+
+def group_runs(
+    runs: Sequence[FinishedRun], labels: Sequence[str] = (), group_by: Sequence[str] = ()
+) -> list[Group]:
+    """Return the runs in groups, in the order of their first runs.
+
+    By default runs that differ in nothing but the seed are a group, and a name consists of the keys
+    in which the groups differ, with their values. Runs alike in all are groups of their own, told
+    apart by their folders.
+
+    Args:
+        runs: The runs.
+        labels: A name for every run; those of one name are a group. Empty for none.
+        group_by: Keys; runs with equal values are a group, named by these.
+
+    Raises:
+        ConfigError: There are not as many labels as runs, or no run has such a key.
+    """
+    if labels:
+        if len(labels) != len(runs):
+            raise ConfigError("label", ", ".join(labels), f"give one for each of the {len(runs)}")
+        names = list(labels)
+    else:
+        names = _names([run.config for run in runs], group_by)
+        if not group_by:
+            names = _told_apart(names, runs)
+    return [
+        Group(name, [run for run, own in zip(runs, names, strict=True) if own == name])
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[str]:
+    known = {key for config in configs for key in config}
+    for key in group_by:
+        if key not in known:
+            raise ConfigError("group-by", key, f"unknown key; known: {', '.join(sorted(known))}")
+    # Beside a central training, whose rounds are steps, only what both kinds have is compared.
+    shared = {key for key in known if all(key in config for config in configs)}
+    mixed = STRATEGY in known - shared
+    ignored = {SEED, *PLACES, *(LENGTH if mixed else ())}
+    differing = sorted(
+        key for key in shared - ignored if len({str(config[key]) for config in configs}) > 1
+    )
+    if mixed:
+        differing.insert(0, STRATEGY)
+    return [_name(config, group_by or differing) for config in configs]
+
+
+def _name(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    method = config.get(STRATEGY, "central")
+    parts = [
+        method if key == STRATEGY else _setting(key, config[key])
+        for key in keys
+        if key == STRATEGY or config.get(key, "") != ""
+    ]
+    return ", ".join(parts) or str(method)
+
+
+def _setting(key: str, value: object) -> str:
+    return str(value) if key in SAY_IT_ALL else f"{key} {value}"
+
+
+def _told_apart(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
+    """Return the names, with the folder behind those of runs that have the seed of another."""
+    seeded = [(name, run.config.get(SEED)) for name, run in zip(names, runs, strict=True)]
+    return [
+        f"{name} ({run.folder.name})" if seeded.count(own) > 1 else name
+        for name, run, own in zip(names, runs, seeded, strict=True)
+    ]
+
+
+def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
+    """Return the seconds that the run took by the end of every round."""
+    return list(accumulate(one.seconds for one in history))
+
+
+def virtual_clock(history: Sequence[RoundMetrics]) -> list[float]:
+    """Return the virtual seconds by the end of every round."""
+    return list(accumulate(one.virtual_seconds.get("round", 0.0) for one in history))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took: the whole of it, or until a target accuracy.
+
+    Attributes:
+        rounds: Rounds; to a target, as the FedAvg paper counts them.
+        accuracy: The best test accuracy by then; None where nothing was tested.
+        bytes_up: What all clients have sent.
+        bytes_down: What they have been sent.
+        seconds: By each clock, by its name.
+    """
+
+    rounds: float
+    accuracy: float | None
+    bytes_up: float
+    bytes_down: float
+    seconds: Mapping[str, float]
+
+
+def whole_cost(run: FinishedRun, clocks: Mapping[str, Clock]) -> Cost:
+    """Return what a whole run took."""
+    return _cost(run.history, run.history[-1].round, clocks)
+
+
+def cost_to_target(run: FinishedRun, target: float, clocks: Mapping[str, Clock]) -> Cost | None:
+    """Return what a run took until it was tested at the target; None where it never was."""
+    rounds = rounds_to_target(accuracy_curve(run.history), target)
+    if rounds is None:
+        return None
+    last = next(place for place, one in enumerate(run.history) if (one.accuracy or 0) >= target)
+    return _cost(run.history[: last + 1], rounds, clocks)
+
+
+def _cost(history: Sequence[RoundMetrics], rounds: float, clocks: Mapping[str, Clock]) -> Cost:
+    total = history[-1].total
+    return Cost(
+        rounds,
+        max((accuracy for _, accuracy in accuracy_curve(history)), default=None),
+        total.get("bytes_up", 0),
+        total.get("bytes_down", 0),
+        {name: clock(history)[-1] for name, clock in clocks.items()},
+    )

@@ -38,9 +38,9 @@ def sweep(
     ] = 0,
 ) -> None:  # fmt: skip
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
+    from fedavg_app.sweep.run_process import launcher
+    from fedavg_app.sweep.shared_ray import shared_ray
     from paper.experiments import load
-    from paper.run_process import launcher
-    from paper.shared_ray import shared_ray
     from paper.sweep import sweep as run_missing
 
     loaded = load(experiment)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from fedavg_app.config import (
     Effect,
-    RunConfig,
     TrainingConfig,
     fields_with,
     parse_central,
@@ -20,16 +19,11 @@ from fedavg_app.config import (
     with_clients,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.run_components import load_task
-from fedavg_app.training_plan import make_plan
+from fedavg_app.sweep.identity import Identity, arguments, identity, settings
 from tasks.data.atomic_file import replacing
 
 # The folder of all of them in that of the results.
 RECORDS = "records"
-# Of runs that are records; others are done again.
-STATUSES = ("finished", "diverged")
-
-Identity = frozenset[tuple[str, Any]]
 
 
 class History(BaseModel):
@@ -99,20 +93,6 @@ class Stored:
     identity: Identity
 
 
-def identity(config: TrainingConfig) -> Identity:
-    """Return a config's identity: equal for two configs if and only if they give the same run.
-
-    Raises:
-        ConfigError: Its task, whose default rate is to be taken, is not known.
-    """
-    if config.learning_rate == "auto":
-        # Without the device: a table is made on machines that lack it, too.
-        task = load_task(config.model_copy(update={"device": "auto"}))
-        rate = make_plan(config, task).learning_rate
-        config = config.model_copy(update={"learning_rate": rate})
-    return frozenset(_settings(config).items())
-
-
 def command_line(config: TrainingConfig) -> str:
     """Return the command for this config, as a person would type it."""
     words = " ".join(
@@ -122,23 +102,10 @@ def command_line(config: TrainingConfig) -> str:
     return f"python simulation.py {words}"
 
 
-def arguments(config: TrainingConfig, without: Iterable[str] = ()) -> list[str]:
-    """Return the subcommand for this config with task, seed, and what differs from the defaults."""
-    words = ["run" if isinstance(config, RunConfig) else "central"]
-    defaults = with_clients(RunConfig()) if isinstance(config, RunConfig) else type(config)()
-    for name, field in type(config).model_fields.items():
-        value, default = getattr(config, name), getattr(defaults, name)
-        if name not in without and (value != default or name in ("task", "seed")):
-            words += [f"--{field.alias or name}", str(value)]
-    return words
-
-
-def read_run(folder: Path) -> Record | None:
-    """Return the record of the run that left this folder; None where it did not come to its end."""
+def read_run(folder: Path) -> Record:
+    """Return the record of the run that left this folder and came to its end."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     status = summary.pop("status")
-    if status not in STATUSES:
-        return None
     config = parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
@@ -148,7 +115,7 @@ def read_run(folder: Path) -> Record | None:
     return Record(
         status=status,
         command=command_line(config),
-        config=_settings(config),
+        config=settings(config),
         date=f"{ended:%Y-%m-%d}",
         data=data,
         fingerprint=summary.pop("data-fingerprint"),
@@ -228,12 +195,6 @@ def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored |
         ):
             return one
     return None
-
-
-def _settings(config: TrainingConfig) -> dict[str, Any]:
-    """Return the keys that change the run's result."""
-    without_effect = fields_with(type(config), Effect.NONE)
-    return config.model_dump(by_alias=True, exclude=without_effect)
 
 
 def parse(values: Mapping[str, Any]) -> TrainingConfig:

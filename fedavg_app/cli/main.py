@@ -16,6 +16,7 @@ from fedavg_app.cli.components import list_components
 from fedavg_app.cli.doctor import doctor
 from fedavg_app.cli.evaluate import evaluate
 from fedavg_app.cli.partition import show_partition
+from fedavg_app.cli.sweep import sweep
 from fedavg_app.cli.training import central, resume, run
 from fedavg_app.errors import USER_ERRORS, error_place
 
@@ -35,6 +36,7 @@ app.command()(central)
 app.command("partition")(show_partition)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(sweep)
 app.command("list")(list_components)
 app.command()(doctor)
 

@@ -11,6 +11,9 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 
+# Of runs that came to their end.
+STATUSES = ("finished", "diverged")
+
 
 @dataclass(frozen=True)
 class FinishedRun:

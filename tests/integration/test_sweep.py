@@ -1,6 +1,7 @@
 """Sweeps whose runs are processes, some of them real runs."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -105,3 +106,43 @@ def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_
     assert json.loads(json.dumps(federated.versions))["flwr"] == version("flwr")
     assert main(*command) == 0
     assert "tiny: 2 of 2 runs are done" in capsys.readouterr().out
+
+
+GRID = """
+task = "mnist-logistic"
+data-source = "embedded"
+num-clients = 10
+num-server-rounds = 3
+local-steps = 1
+target-accuracy = 0
+seed = [1, 2]
+
+[[variants]]
+strategy = "fedavg"
+
+[[variants]]
+strategy = "stc"
+"""
+
+
+@pytest.mark.slow
+def test_grid_is_run_once_and_compared(tmp_path):
+    (tmp_path / "methods.toml").write_text(GRID)
+    command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "methods.toml"]
+
+    def sweep_grid():
+        done = subprocess.run(
+            [*command, "--plot", "methods.png"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = sweep_grid()
+    assert "methods: 0 of 4 runs are done" in first
+    assert "4/4  seed 2, stc" in first
+    assert re.search("fedavg +│ +3 │", first)
+    assert (tmp_path / "methods.png").stat().st_size
+    folders = sorted((tmp_path / "runs/methods").glob("*/*/summary.json"))
+    assert len(folders) == 4
+    assert "methods: 4 of 4 runs are done" in sweep_grid()
+    assert sorted((tmp_path / "runs/methods").glob("*/*/summary.json")) == folders

@@ -17,6 +17,7 @@ KNOWS_FLOWER = ("deployment.", "fedavg_app.flower_internals")
 # The app's parts: each imports from its own line and from those below only.
 LAYERS = (
     {"cli"},
+    {"sweep"},
     {"ray_engine", "central_sgd"},
     {"server_app", "client_app"},
     {"server", "callbacks", "client", "partitioning", "flower_internals", "packed_content",

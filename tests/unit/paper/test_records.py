@@ -6,9 +6,11 @@ import pytest
 from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError, RunError
+from fedavg_app.results.finished_run import STATUSES
 from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.sweep.identity import identity
 from paper.experiments import in_order
-from paper.records import STATUSES, command_line, identity, read_run
+from paper.records import command_line, read_run
 from tests.support import fake_runs
 from tests.support.fake_runs import experiment, line
 

@@ -1,9 +1,10 @@
 import pytest
 
 from fedavg_app.errors import RunError
-from paper import sweep as sweep_module
+from fedavg_app.sweep import run_all as sweep_module
+from fedavg_app.sweep.identity import identity
 from paper.experiments import in_order
-from paper.records import by_run, identity, read_all, read_run
+from paper.records import by_run, read_all, read_run
 from paper.records import write as write_record
 from paper.sweep import sweep
 from tests.support.fake_runs import FINGERPRINT, HISTORY, FakeRuns, experiment, files, line, write

@@ -9,20 +9,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-import fedavg_app
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.checkpoint import has_checkpoint, saved_config
-from paper.experiments import Cell, Run
-from paper.records import Record, arguments, identity, read_run
+from fedavg_app.results.finished_run import STATUSES, read_summary
+from fedavg_app.sweep.identity import arguments, identity
 
 # Starts a run that makes its folder in the given one, and writes its output to a file "log" there;
 # or resumes the run whose folder is the other one.
 Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"]
 
-SIMULATION = Path(fedavg_app.__file__).parents[1] / "simulation.py"
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep.
+
+    Attributes:
+        name: Human-readable: what it differs in from the others.
+        slug: The name of its folder.
+        config: Its settings.
+    """
+
+    name: str
+    slug: str
+    config: TrainingConfig
+
+
+SIMULATION = Path(__file__).parents[2] / "simulation.py"
 # A run that is terminated has this long before it is killed.
 GRACE_SECONDS = 15.0
 # Checkpoints of a run: an interruption costs a hundredth of its rounds at most.
@@ -104,33 +120,37 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(number)
 
 
+def finished_folder(folder: Path) -> Path | None:
+    """Return the folder of the finished run in this one; None where there is none."""
+    ended = (path.parent for path in folder.glob("*/summary.json"))
+    return next((one for one in ended if read_summary(one)["status"] in STATUSES), None)
+
+
 class RunProcess:
     """A run in progress; one that was interrupted before resumes from its last checkpoint.
 
     Args:
-        cell: The run's cell.
-        run: The run.
+        planned: The run.
         launch: Starts it.
         folder: Where it has a folder by its slug.
     """
 
-    def __init__(self, cell: Cell, run: Run, launch: Launch, folder: Path) -> None:
-        self.run = run
-        self.name = ", ".join([cell.name, *(f"{key} {value}" for key, value in run.chosen.items())])
-        self._folder = folder / run.slug
+    def __init__(self, planned: PlannedRun, launch: Launch, folder: Path) -> None:
+        self.planned = planned
+        self._folder = folder / planned.slug
         self._started = time.monotonic()
         resumable = self._resumable()
         if resumable is None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
-        self.process = launch(run.config, self._folder, resumable)
+        self.process = launch(planned.config, self._folder, resumable)
 
     def _resumable(self) -> Path | None:
         """Return the folder of this run if it has a checkpoint."""
         for path in self._folder.glob("*/"):
             with suppress(ConfigError):
                 found = identity(saved_config(str(path))) if has_checkpoint(path) else None
-                if found == identity(self.run.config):
+                if found == identity(self.planned.config):
                     return path
         return None
 
@@ -139,10 +159,9 @@ class RunProcess:
         """How long it has gone on."""
         return time.monotonic() - self._started
 
-    def record(self) -> Record | None:
-        """Return what the run left; None if it failed."""
-        folders = [path.parent for path in self._folder.glob("*/summary.json")]
-        return read_run(folders[0]) if folders else None
+    def result(self) -> Path | None:
+        """Return the folder of the run; None where it did not come to its end."""
+        return finished_folder(self._folder)
 
     def last_line(self) -> str:
         """Return the last line of the run's output."""

@@ -1,11 +1,11 @@
 import pytest
 
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
-from paper.experiments import in_order
-from paper.run_process import RunProcess, exclusive_folder
-from tests.support.fake_runs import HISTORY, EndedProcess, experiment, write
+from fedavg_app.sweep.run_process import PlannedRun, RunProcess, exclusive_folder
+from tests.support.fake_runs import HISTORY, EndedProcess, write
 
-((CELL, RUN), *_) = in_order(experiment().cells())
+RUN = PlannedRun("a run", "run", with_clients(RunConfig(task="mnist-logistic")))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     write(earlier, RUN.config.model_copy(update=changes), HISTORY)
     if has_checkpoint:
         (earlier / "checkpoint").write_text("{}")
-    RunProcess(CELL, RUN, launch, tmp_path)
+    RunProcess(RUN, launch, tmp_path)
     assert found == [earlier if is_resumed else None]
     assert earlier.exists() == is_resumed  # what cannot be resumed is deleted
 

@@ -1,0 +1,56 @@
+"""The command `sweep`: the runs of a grid, and their comparison."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedavg_app.cli.compare import compare
+
+
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="a TOML file: keys of the run config, with lists")],
+    *,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run-dir", help="the runs go here; by default runs/NAME for NAME.toml"),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="a directory with the data set's canonical files")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores")] = 1,
+    target: Annotated[
+        float, typer.Option(min=0, max=1, help="compare rounds, bytes and time to this accuracy")
+    ] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="draw the comparison into this file: .png, .pdf or .svg")
+    ] = None,
+) -> None:
+    """Run all combinations of a grid's values, and compare them.
+
+    A sweep that was interrupted goes on where it was: runs that are done are not run again, and
+    others go on from their last checkpoint.
+    """
+    from fedavg_app.callbacks.plots import check_plot_path
+    from fedavg_app.sweep.grid import read_grid
+    from fedavg_app.sweep.run_all import run_all
+    from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
+    from fedavg_app.sweep.shared_ray import shared_ray
+
+    if plot is not None:
+        check_plot_path(plot)
+    planned = read_grid(grid)
+    folder = folder or Path("runs") / grid.stem
+
+    def keep(job: RunProcess) -> tuple[bool, str]:
+        left = job.result()
+        return left is not None, "done" if left else f"failed: {job.last_line()}"
+
+    missing = [one for one in planned if finished_folder(folder / one.slug) is None]
+    workers = max((os.cpu_count() or 1) // jobs, 1)
+    with shared_ray(jobs * workers) as ray_address:
+        launch = launcher(data_dir, workers, ray_address)
+        run_all(grid.stem, missing, len(planned), folder, launch, keep, jobs)
+    results = [finished_folder(folder / one.slug) for one in planned]
+    compare([one for one in results if one is not None], target=target, plot=plot)

@@ -1,0 +1,1 @@
+"""Many runs, several at a time, each in a process of its own."""

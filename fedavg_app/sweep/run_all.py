@@ -1,0 +1,75 @@
+"""Runs what a sweep lacks, several runs at a time."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import typer
+
+from fedavg_app.errors import RunError
+from fedavg_app.sweep.run_process import (
+    Launch,
+    PlannedRun,
+    RunProcess,
+    exclusive_folder,
+    terminate,
+    uninterrupted,
+)
+
+POLL_SECONDS = 0.1
+
+# Called with a run that has ended: keeps its result, and returns whether it has one, and a text.
+Keep = Callable[[RunProcess], tuple[bool, str]]
+
+
+def run_all(
+    name: str,
+    missing: Sequence[PlannedRun],
+    num_planned: int,
+    folder: Path,
+    launch: Launch,
+    keep: Keep,
+    jobs: int,
+) -> None:
+    """Run what is missing, and print a line for each run that ends.
+
+    However this itself ends, the runs in progress end with it; if it is killed outright, those that
+    share its Ray end soon afterwards. Where they have a checkpoint, they go on from it the next
+    time.
+
+    Args:
+        name: Of the sweep.
+        missing: The runs to do, in order.
+        num_planned: How many runs the sweep has, those that are done included.
+        folder: Where each run has a folder.
+        launch: Starts a run.
+        keep: Keeps its result.
+        jobs: How many go at a time.
+
+    Raises:
+        ConfigError: The sweep is going on already.
+        RunError: Runs failed; all others were done first.
+    """
+    waiting, running = list(missing), list[RunProcess]()
+    failed, started = 0, time.monotonic()
+    typer.echo(f"{name}: {num_planned - len(missing)} of {num_planned} runs are done")
+    with exclusive_folder(folder):
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    with uninterrupted():
+                        running.append(RunProcess(waiting.pop(0), launch, folder))
+                for job in [job for job in running if job.process.poll() is not None]:
+                    succeeded, result = keep(job)
+                    failed += not succeeded
+                    running.remove(job)
+                    left = len(waiting) + len(running)
+                    eta = (time.monotonic() - started) / (len(missing) - left) * left
+                    place = f"{num_planned - left}/{num_planned}  {job.planned.name}: {result}"
+                    typer.echo(f"{place}, {job.seconds:.0f} s  ETA {timedelta(seconds=round(eta))}")
+                time.sleep(POLL_SECONDS)
+        finally:
+            terminate(running)
+    if failed:
+        raise RunError(f"{failed} of the runs failed; the lines above say why")

@@ -1,0 +1,60 @@
+"""Grids: which runs a file describes."""
+
+import pytest
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.sweep.grid import read_grid
+
+GRID = """
+task = "mnist-logistic"
+local-steps = 5
+seed = [1, 2]
+
+[[variants]]
+strategy = "fedavg"
+learning-rate = [0.1, 0.2]
+
+[[variants]]
+strategy = "stc"
+strategy-args = { sparsity-up = 0.04, sparsity-down = 0.04 }
+"""
+
+
+def grid(tmp_path, text):
+    (tmp_path / "mine.toml").write_text(text)
+    return read_grid(tmp_path / "mine.toml")
+
+
+def test_every_combination_is_a_run_of_its_own(tmp_path):
+    runs = grid(tmp_path, GRID)
+    found = [(run.config.strategy, run.config.learning_rate, run.config.seed) for run in runs]
+    assert found == [
+        ("fedavg", 0.1, 1), ("fedavg", 0.2, 1), ("fedavg", 0.1, 2), ("fedavg", 0.2, 2),
+        ("stc", "auto", 1), ("stc", "auto", 2),
+    ]  # fmt: skip
+    assert {run.config.local_steps for run in runs} == {5}
+    assert runs[4].config.strategy_args == "sparsity-up = 0.04, sparsity-down = 0.04"
+    assert runs[1].name == "seed 1, fedavg, learning-rate 0.2"
+    assert len({run.slug for run in runs}) == 6
+    assert [run.slug for run in grid(tmp_path, GRID)] == [run.slug for run in runs]
+    changed = grid(tmp_path, GRID.replace("local-steps = 5", "local-steps = 6"))
+    assert not {run.slug for run in changed} & {run.slug for run in runs}
+
+
+def test_same_run_twice_is_run_once(tmp_path):
+    (run,) = grid(tmp_path, 'task = "mnist-logistic"\nlearning-rate = [0.1, 0.1]')
+    assert run.name == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("sed = [1]", "sed = 1: unknown key"),
+        ("seed = [1, -1]", "seed = -1: should be greater than or equal to 0"),
+        ("variants = 3", r"variants = '3': write each as a table \[\[variants\]\]"),
+        ("seed = ", "give a TOML file"),
+    ],
+)
+def test_what_cannot_be_run_is_named_before_anything_runs(tmp_path, text, problem):
+    with pytest.raises(ConfigError, match=problem):
+        grid(tmp_path, text)

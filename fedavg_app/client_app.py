@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from fedavg_app.client.mods import with_mods
 from fedavg_app.node_config import PARTITION_ID
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
-from strategies.reply_validation import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
@@ -43,8 +43,10 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train the received model on the local examples."""
     client, names, parameters, config = _read(message, context)
+    record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
+    offset = None if record is None else from_record(record)
     with _momentum(context, config) as momentum:
-        return _reply(message, names, *client.fit(parameters, config, momentum))
+        return _reply(message, names, *client.fit(parameters, config, momentum, offset))
 
 
 @app.train("gradient")

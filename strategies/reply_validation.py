@@ -29,6 +29,8 @@ ARRAYS = "arrays"
 METRICS = "metrics"
 CONFIG = "config"
 NUM_EXAMPLES = "num-examples"
+# What clients add to every gradient of local SGD, by array; only some strategies' mods give it.
+GRADIENT_OFFSET = "gradient-offset"
 # Up to here float64 counts exactly, and sums over any cohort stay finite.
 MAX_EXAMPLES = 2**53
 MAX_REASON = 200

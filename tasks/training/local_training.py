@@ -1,6 +1,6 @@
 """`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import cycle, islice, repeat
 
@@ -59,7 +59,11 @@ class TaskClient(NumPyClient):
         self._train, self._test = train, test
 
     def fit(
-        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
+        self,
+        parameters: Parameters,
+        config: Config,
+        momentum: MomentumBuffers | None = None,
+        offset: Mapping[str, NDArray[np.generic]] | None = None,
     ) -> tuple[Parameters, int, Config]:
         """Run local SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
 
@@ -72,6 +76,8 @@ class TaskClient(NumPyClient):
             config: The keys of `LocalTraining`.
             momentum: The buffers v to start with, zero for parameters that it does not name;
                 updated in place once all steps are done. None starts with zero.
+            offset: Added to the gradients of every step, by the parameter's name (SCAFFOLD's
+                c - c_k); nothing to those that it does not name.
 
         Returns:
             The trained arrays, the number of local examples n_k, and {"train-loss": the mean
@@ -88,7 +94,7 @@ class TaskClient(NumPyClient):
         chosen, starts, size = self._local_steps(examples, settings)
         with self._seeded(settings, examples.targets.device):
             batches = (chosen.slice(start, start + size) for start in starts)
-            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum)
+            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
         return to_arrays(state.values()), len(examples), {"train-loss": loss}
 
     def _local_steps(
@@ -169,6 +175,7 @@ class TaskClient(NumPyClient):
         learning_rates: Iterable[float],
         settings: LocalTraining,
         momentum: MomentumBuffers | None = None,
+        offset: Mapping[str, NDArray[np.generic]] | None = None,
     ) -> float:
         """Take one SGD step per batch, from the model's current weights.
 
@@ -177,6 +184,7 @@ class TaskClient(NumPyClient):
             learning_rates: The learning rate of every step, at least as many.
             settings: Momentum, weight decay and FedProx's mu are used.
             momentum: As in `fit`.
+            offset: As in `fit`.
 
         Returns:
             The mean of the batches' losses.
@@ -188,8 +196,11 @@ class TaskClient(NumPyClient):
         weights = list(named.values())
         momentum = {} if momentum is None else momentum
         has_momentum = settings.momentum > 0
-        buffers = [_buffer(momentum, name, w) for name, w in named.items()] if has_momentum else []
-        update = WeightUpdate(weights, settings, buffers)
+        buffers = (
+            [_like(w, momentum.get(name)) for name, w in named.items()] if has_momentum else []
+        )
+        offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
+        update = WeightUpdate(weights, settings, buffers, offsets)
         step = make_step(self.model, self.task.loss, weights, update)
         total = torch.zeros((), device=weights[0].device)
         steps = 0
@@ -226,13 +237,11 @@ class TaskClient(NumPyClient):
             self.model.train()
 
 
-def _buffer(momentum: MomentumBuffers, name: str, weight: Tensor) -> Tensor:
-    """Return a parameter's momentum buffer, zero where it has none yet."""
-    if name in momentum:
-        # In the weight's layout, which may be channels-last.
-        buffer = torch.empty_like(weight)
-        return buffer.copy_(staged(momentum[name], weight.device), non_blocking=True)
-    return torch.zeros_like(weight)
+def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:
+    """Return the array in the weight's layout, which may be channels-last; zeros for None."""
+    if array is None:
+        return torch.zeros_like(weight)
+    return torch.empty_like(weight).copy_(staged(array, weight.device), non_blocking=True)
 
 
 def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: MomentumBuffers) -> None:

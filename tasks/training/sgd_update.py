@@ -14,22 +14,28 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class WeightUpdate:
     """How a gradient g changes a weight w at learning rate eta.
 
-    v <- m v + g + lambda w + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where m is
-    0. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu (arXiv
-    1812.06127) are settings; w_sent are the weights when this is made.
+    v <- m v + g + o + lambda w + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where
+    m is 0. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu
+    (arXiv 1812.06127) are settings; w_sent are the weights when this is made.
 
     Args:
         weights: The weights to train, which are changed in place.
         settings: m, lambda and mu.
         buffers: The buffers v, one per weight, which are changed in place; none where m is 0.
+        offsets: o, added to the gradients, one per weight; none for zero.
     """
 
     def __init__(
-        self, weights: Sequence[Tensor], settings: LocalTraining, buffers: Sequence[Tensor] = ()
+        self,
+        weights: Sequence[Tensor],
+        settings: LocalTraining,
+        buffers: Sequence[Tensor] = (),
+        offsets: Sequence[Tensor] = (),
     ) -> None:
         self._momentum, self._mu = settings.momentum, settings.proximal_mu
         self._decay = settings.weight_decay
         self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
+        self._offsets = dict(zip(weights, offsets, strict=bool(offsets)))
         self._sent = {w: w.detach().clone() for w in weights} if self._mu else {}
 
     def add(
@@ -37,6 +43,8 @@ class WeightUpdate:
     ) -> None:
         """Change some of the weights by their gradients, which may be overwritten."""
         step = list(gradients)
+        if self._offsets:
+            torch._foreach_add_(step, [self._offsets[w] for w in weights])
         if self._decay:
             torch._foreach_add_(step, list(weights), alpha=self._decay)
         if self._mu:
@@ -68,9 +76,13 @@ class WeightUpdate:
             if away is not None:
                 weight.add_(away, alpha=-learning_rate * self._mu)
             add_product(weight, left, right, alpha=-learning_rate)
+            if self._offsets:
+                weight.add_(self._offsets[weight], alpha=-learning_rate)
             return
         buffer = self._buffers[weight]
         add_product(buffer, left, right, beta=self._momentum)
+        if self._offsets:
+            buffer.add_(self._offsets[weight])
         if self._decay:
             buffer.add_(weight, alpha=self._decay)
         if self._mu:

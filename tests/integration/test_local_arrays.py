@@ -20,9 +20,9 @@ def run(strategy, **changes):
     given: dict[int, list] = {}
     fit = TaskClient.fit
 
-    def recording(self, parameters, config, momentum=None):
+    def recording(self, parameters, config, *others):
         given.setdefault(self.partition, []).append([array.copy() for array in parameters])
-        return fit(self, parameters, config, momentum)
+        return fit(self, parameters, config, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TaskClient, "fit", recording)

@@ -33,14 +33,14 @@ def batches(steps, size, *shape):
         yield inputs, torch.randint(0, 10, (size,), generator=generator)
 
 
-def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05):
+def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05, offset=0.0):
     """Return the losses, the weights and the momentum buffers after some steps."""
     model = copy.deepcopy(model)
     weights = list(model.parameters())
     buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
-    update = WeightUpdate(
-        weights, LocalTraining(0.0, momentum=momentum, proximal_mu=mu, weight_decay=decay), buffers
-    )
+    settings = LocalTraining(0.0, momentum=momentum, proximal_mu=mu, weight_decay=decay)
+    offsets = [torch.full_like(w, offset) for w in weights] if offset else []
+    update = WeightUpdate(weights, settings, buffers, offsets)
     if kind == "dense":
         step = DenseStep(split_model(model), loss, update)
     else:
@@ -67,15 +67,19 @@ def assert_same_training(model, loss, work, **settings):
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(
-    ("momentum", "mu", "decay"),
-    [(0.0, 0.0, 0.0), (0.9, 0.0, 0.3), (0.0, 0.7, 0.0), (0.0, 0.7, 0.3), (0.9, 0.7, 0.3)],
-)
-def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu, decay):
+    ("momentum", "mu", "decay", "offset"),
+    [
+        (0.0, 0.0, 0.0, 0.0), (0.9, 0.0, 0.3, 0.0), (0.0, 0.7, 0.0, 0.02), (0.0, 0.7, 0.3, 0.0),
+        (0.9, 0.7, 0.3, 0.02),
+    ],
+)  # fmt: skip
+def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu, decay, offset):
     task = tasks.load(name)
     model = on_device(task.initial_model(1), torch.device("cpu"))
     assert split_model(model)
     work = list(batches(3, 6, *SHAPES[name]))
-    assert_same_training(model, task.loss, work, momentum=momentum, mu=mu, decay=decay)
+    settings = {"momentum": momentum, "mu": mu, "decay": decay, "offset": offset}
+    assert_same_training(model, task.loss, work, **settings)
 
 
 @pytest.mark.parametrize(

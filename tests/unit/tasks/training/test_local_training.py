@@ -121,6 +121,18 @@ def test_weight_decay_adds_lambda_times_the_weights_to_the_gradient():
         np.testing.assert_allclose(ours, w - 0.1 * (g + 3.0 * w), atol=1e-12)
 
 
+def test_offset_is_added_to_the_gradient_of_every_step():
+    offset = RNG.normal(size=(10,))
+    config = {**CONFIG, "batch-size": 0, "local-steps": 2}
+    trained = client().fit(WEIGHTS, config, offset={"1.bias": offset})[0]
+    weights = [array.astype(np.float64) for array in WEIGHTS]
+    for _ in range(2):
+        gradients = softmax_gradient(weights, INPUTS, TARGETS)
+        weights = [weights[0] - 0.1 * gradients[0], weights[1] - 0.1 * (gradients[1] + offset)]
+    for ours, expected in zip(trained, weights, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_full_gradient_equals_that_of_mean_loss_for_any_chunk_size(chunk, monkeypatch):
     monkeypatch.setattr(batch_size, "MAX_BATCH", chunk)

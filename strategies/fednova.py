@@ -1,0 +1,74 @@
+"""FedNova: averages of updates that are normalised by the clients' numbers of steps.
+
+J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsistency Problem in
+Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from strategies.aggregation import Arrays, WeightedMean, cast_like, split
+from strategies.fedavg import FedAvg
+from strategies.flower_arrays import from_record
+from strategies.local_steps import check_plain_sgd, local_steps
+from strategies.reply_validation import ClientUpdate
+
+
+class FedNova(FedAvg):
+    """FedNova: the model moves by sum_k p_k tau_k times the mean of the clients' steps.
+
+    w <- w + tau sum_k p_k (w_k - w) / tau_k with tau = sum_k p_k tau_k: a client with more steps
+    tau_k, since it has more examples, pulls the model no further than its share p_k. Where all
+    clients take equally many steps it is FedAvg. The clients are FedAvg's, without momentum.
+
+    Args:
+        weights: "samples": p_k is n_k / n; "uniform": all are equal.
+
+    Raises:
+        ValueError: An argument cannot be used.
+    """
+
+    def __init__(self, weights: str = "samples") -> None:
+        super().__init__(weights)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return one training message for each node of the grid.
+
+        Raises:
+            ValueError: The clients' SGD has momentum.
+        """
+        check_plain_sgd(config, "FedNova")
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def accumulate(self, update: ClientUpdate[Arrays]) -> None:
+        """Add p_k (w_k - w) / tau_k and p_k tau_k to their sums."""
+        examples = update.report.num_examples
+        weight = examples if self.weights == "samples" else 1.0
+        steps = local_steps(self.config, examples)
+        sent = from_record(self.model)
+        trained, buffers = split(update.content, self.settings.buffers)
+        self.mean.add(
+            {name: np.subtract(w, sent[name], dtype=float) / steps for name, w in trained.items()},
+            weight,
+        )
+        self.steps.add({"tau": np.array(float(steps))}, weight)
+        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), weight)
+
+    def finalize(self, model: Arrays) -> Arrays:
+        """Return w + tau times the mean normalised update, and the clients' mean of buffers."""
+        tau = float(self.steps.result()["tau"])
+        moved = {
+            name: cast_like(model[name].astype(float) + tau * mean.astype(float), model[name].dtype)
+            for name, mean in self.mean.result().items()
+        }
+        return {**model, **moved, **self.buffer_mean.result()}
+
+    def reset(self) -> None:
+        """Begin with empty sums."""
+        super().reset()
+        self.steps = WeightedMean()

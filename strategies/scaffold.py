@@ -1,0 +1,194 @@
+"""SCAFFOLD: control variates correct the drift of clients with unlike data.
+
+S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: SCAFFOLD: Stochastic
+Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algorithm 1, option II.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from strategies.aggregation import Arrays, BufferMean, WeightedMean, cast_like, split
+from strategies.base import FederatedStrategy, broadcast, model_bits
+from strategies.flower_arrays import find_record, from_record, get_record, to_record
+from strategies.local_steps import check_plain_sgd, local_steps
+from strategies.reply_validation import (
+    ARRAYS,
+    CONFIG,
+    GRADIENT_OFFSET,
+    METRICS,
+    NUM_EXAMPLES,
+    ClientUpdate,
+    read_arrays,
+    validate_arrays,
+)
+
+# The record of the server's control variate in a message, and of the change of the client's in a
+# reply; the setting that names the last round accepted of the client.
+VARIATE, ACCEPTED = "control-variate", "accepted-round"
+# Records of a client's state: its variate, the one that it sent last, and the round of that.
+OWN, PENDING, SENT = "scaffold-own", "scaffold-pending", "scaffold-sent"
+
+
+Vectors = dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class ScaffoldUpdate:
+    """A client's model y, and the change of its control variate."""
+
+    model: Arrays
+    variate_change: Arrays
+
+
+class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
+    """SCAFFOLD: clients step by g(y) - c_k + c; the server's variate c is the mean of the c_k.
+
+    With x the global model and K steps at the rate eta, a client's next variate is
+    c_k - c + (x - y) / (K eta). The server moves by x <- x + global_learning_rate mean(y - x) and
+    c <- c + |S| / N mean(change of c_k), over the |S| of N clients whose replies were usable; a
+    client keeps its next variate once the server has named its reply as accepted. Messages are
+    twice as large as FedAvg's, both ways. A client that loses its state begins with c_k = 0, while
+    the server's c still has its part.
+
+    Args:
+        global_learning_rate: eta_g, of the server.
+
+    Raises:
+        ValueError: The rate is not positive.
+    """
+
+    def __init__(self, global_learning_rate: float = 1.0) -> None:
+        super().__init__()
+        if not 0 < global_learning_rate < np.inf:
+            raise ValueError(f"global-learning-rate = {global_learning_rate}: give one above 0")
+        self.global_learning_rate = global_learning_rate
+        self.variate: Vectors = {}
+        self._accepted: dict[int, int] = {}  # by node, the last round accepted of it
+        self.reset()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return a message for each node with the model, c, and the round accepted of it last.
+
+        Raises:
+            ValueError: The clients' SGD has momentum.
+        """
+        check_plain_sgd(config, "SCAFFOLD")
+        self.start_round(server_round, arrays, config)
+        trained, _ = split(from_record(arrays), self.settings.buffers)
+        if not self.variate:
+            self.variate = {name: np.zeros(w.shape) for name, w in trained.items()}
+        sent = to_record({name: self.variate[name].astype(w.dtype) for name, w in trained.items()})
+        messages = broadcast(self.train_type, server_round, arrays, config, grid)
+        for message in messages:
+            own = config.copy()
+            own[ACCEPTED] = self._accepted.get(message.metadata.dst_node_id, 0)
+            message.content[CONFIG], message.content[VARIATE] = own, sent
+        return messages
+
+    def validate(self, reply: Message) -> ClientUpdate[ScaffoldUpdate]:
+        """Return the client's model and the change of its control variate."""
+        update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
+        trained, _ = split(dict(self.model), self.settings.buffers)
+        change = read_arrays(reply, ArrayRecord(trained), VARIATE)
+        return ClientUpdate(update.report, ScaffoldUpdate(update.content, change))
+
+    def accumulate(self, update: ClientUpdate[ScaffoldUpdate]) -> None:
+        """Add y and the change of c_k to their sums; all clients count alike."""
+        trained, buffers = split(update.content.model, self.settings.buffers)
+        self.mean.add(trained, 1.0)
+        self.changes.add(wide(update.content.variate_change), 1.0)
+        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), 1.0)
+        self.nodes.append(update.report.node_id)
+
+    def finalize(self, model: Arrays) -> Arrays:
+        """Return the next model; the server's variate moves, and the replies are accepted."""
+        share = len(self.nodes) / max(self.settings.num_clients, len(self.nodes))
+        for name, change in wide(self.changes.result()).items():
+            self.variate[name] = self.variate[name] + share * change
+        self._accepted |= dict.fromkeys(self.nodes, self.server_round)
+        new = self.mean.result()
+        if (rate := self.global_learning_rate) != 1:
+            old = wide(model)
+            moved = {name: old[name] + rate * (y - old[name]) for name, y in wide(new).items()}
+            new = {name: cast_like(one, new[name].dtype) for name, one in moved.items()}
+        return {**model, **new, **self.buffer_mean.result()}
+
+    def reset(self) -> None:
+        """Begin with empty sums."""
+        self.mean, self.changes, self.buffer_mean = WeightedMean(), WeightedMean(), BufferMean()
+        self.nodes: list[int] = []
+
+    def reply_bits(self) -> float:
+        """Return 32 bits for each entry of the model and of the variate."""
+        trained, _ = split(dict(self.model), self.settings.buffers)
+        return model_bits(self.model) + model_bits(ArrayRecord(trained))
+
+    def round_bits(self, messages: Iterable[Message]) -> float:
+        """Return the same for each message."""
+        return len(list(messages)) * self.reply_bits()
+
+    def forget_clients(self) -> None:
+        """Begin with no variates, as the clients do."""
+        self.variate, self._accepted = {}, {}
+
+    def forget_client(self, node_id: int) -> None:
+        """Expect nothing of the client's earlier variate."""
+        self._accepted.pop(node_id, None)
+
+    def client_mod(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> Message:
+        """Train by g(y) - c_k + c instead of g(y); send the change of c_k beside the model."""
+        if not message.metadata.message_type.startswith("train"):
+            return call_next(message, context)
+        config = get_record(message.content, CONFIG, ConfigRecord)
+        model = get_record(message.content, ARRAYS, ArrayRecord)
+        sent = from_record(get_record(message.content, VARIATE, ArrayRecord))
+        server = wide(sent)
+        own = own_variate(context.state, server, int(str(config[ACCEPTED])))
+        offset = to_record(
+            {name: (server[name] - own[name]).astype(sent[name].dtype) for name in sent}
+        )
+        message.content = RecordDict({ARRAYS: model, CONFIG: config, GRADIENT_OFFSET: offset})
+        reply = call_next(message, context)
+        trained = find_record(reply.content, ARRAYS, ArrayRecord)
+        if trained is None:
+            return reply
+        examples = get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES]
+        scale = local_steps(config, float(str(examples))) * float(str(config["learning-rate"]))
+        x, y = wide(from_record(model)), wide(from_record(trained))
+        change = {name: (x[name] - y[name]) / scale - c for name, c in server.items()}
+        rounded = {name: one.astype(sent[name].dtype) for name, one in change.items()}
+        reply.content[VARIATE] = to_record(rounded)
+        # The state changes last.
+        context.state[OWN] = to_record(own)
+        context.state[PENDING] = to_record({name: own[name] + rounded[name] for name in server})
+        context.state[SENT] = ConfigRecord({"round": int(str(config["server-round"]))})
+        return reply
+
+
+def own_variate(state: RecordDict, like: Vectors, accepted: int) -> Vectors:
+    """Return the client's control variate now that the server says what it accepted.
+
+    The variate sent last counts if its round is the one accepted; otherwise that reply was lost,
+    late or rejected, and the one before it holds. A state older than what the server has accepted
+    is an old copy: the client begins with zero, as a new one does.
+    """
+    sent = find_record(state, SENT, ConfigRecord)
+    last = 0 if sent is None else int(str(sent["round"]))
+    if accepted > last or sent is None:
+        return {name: np.zeros_like(array) for name, array in like.items()}
+    return wide(from_record(get_record(state, PENDING if accepted == last else OWN, ArrayRecord)))
+
+
+def wide(arrays: Arrays) -> Vectors:
+    """Return the arrays in float64."""
+    return {name: array.astype(np.float64) for name, array in arrays.items()}

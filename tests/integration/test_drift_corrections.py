@@ -1,0 +1,198 @@
+"""SCAFFOLD and FedNova: runs of the real client against the papers' algorithms in NumPy."""
+
+import numpy as np
+import pytest
+
+import tasks
+from fedavg_app.config import parse_config
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.cache import partition
+from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.preparation import prepare
+from fedavg_app.server_app import run
+from tests.support.local_grid import LocalGrid
+from tests.support.run_folders import only_folder, read_history
+
+RATE, ROUNDS, CLIENTS, SIZE = 0.05, 6, 6, 3
+CONFIG = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": CLIENTS, "seed": 3,
+    "fraction-train": 0.5, "num-server-rounds": ROUNDS, "target-accuracy": 0.0, "batch-size": 0,
+    "learning-rate": RATE, "partition": "dirichlet", "partition-args": "alpha = 0.5",
+}  # fmt: skip
+
+
+def train(folder, lost=(), **changes):
+    """Run; the replies of these (round, client) never arrive."""
+    config = parse_config({**CONFIG, "run-dir": str(folder), **changes})
+    rounds = dict.fromkeys(range(CLIENTS), 0)
+
+    def lose(client):
+        def tamper(reply):
+            server_round = participation(config, client)[rounds[client]]
+            rounds[client] += 1
+            return None if (server_round, client) in lost else reply
+
+        return tamper
+
+    tamper = {client: lose(client) for client in range(CLIENTS)}
+    result = run(LocalGrid(config.model_dump(by_alias=True), CLIENTS, tamper), prepare(config))
+    return config, {name: array.numpy() for name, array in result.model.items()}
+
+
+def cohorts(config):
+    return {
+        n: sample_clients(config.seed, n, "train", SIZE, range(CLIENTS))
+        for n in range(1, ROUNDS + 1)
+    }
+
+
+def participation(config, client):
+    """Return the rounds in which the client takes part."""
+    return [n for n, chosen in cohorts(config).items() if client in chosen]
+
+
+class Logistic:
+    """The clients' data and full-batch gradients of logistic regression, in float64."""
+
+    def __init__(self, config):
+        task = tasks.load(config.task)
+        data = task.dataset(config.data_options)
+        import torch
+
+        inputs = task.prepare(torch.from_numpy(np.array(data.train.inputs))).flatten(1).numpy()
+        self.rows = partition(data, "train", config)
+        self.inputs, self.targets = inputs.astype(np.float64), np.array(data.train.targets)
+        state = task.initial_model(config.seed).state_dict()
+        self.start = [array.numpy().astype(np.float64) for array in state.values()]
+
+    def gradient(self, client, weights):
+        x, y = self.inputs[self.rows[client]], self.targets[self.rows[client]]
+        logits = x @ weights[0].T + weights[1]
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p[np.arange(len(y)), y] -= 1
+        return [p.T @ x / len(y), p.mean(axis=0)]
+
+
+def plus(a, b, factor=1.0):
+    return [one + factor * other for one, other in zip(a, b, strict=True)]
+
+
+def scaffold(config, data, steps, lost, global_rate=1.0):
+    """Algorithm 1 of arXiv 1910.06378 with option II; a lost reply changes nothing."""
+    x = data.start
+    zero = [np.zeros_like(w) for w in x]
+    c, own = zero, dict.fromkeys(range(CLIENTS), zero)
+    for server_round, chosen in cohorts(config).items():
+        arrived = [k for k in chosen if (server_round, k) not in lost]
+        moves, changes = [], []
+        for k in arrived:
+            y = x
+            for _ in range(steps):
+                y = plus(y, plus(plus(data.gradient(k, y), own[k], -1), c), -RATE)
+            new = plus(plus(own[k], c, -1), plus(x, y, -1), 1 / (steps * RATE))
+            moves.append(plus(y, x, -1))
+            changes.append(plus(new, own[k], -1))
+            own[k] = new
+        for move, change in zip(moves, changes, strict=True):
+            x = plus(x, move, global_rate / len(arrived))
+            c = plus(c, change, 1 / CLIENTS)
+    return x
+
+
+@pytest.mark.parametrize("lost", [(), "some"], ids=["all-arrive", "replies-are-lost"])
+def test_scaffold_is_the_papers_algorithm(tmp_path, lost):
+    """Also where replies are lost: a client's variate is the one that the server has counted."""
+    config = parse_config(CONFIG)
+    if lost:
+        lost = {(n, chosen[0]) for n, chosen in cohorts(config).items() if n in (1, 2, 4)}
+    keys = {"strategy": "scaffold", "local-steps": 4, "round-timeout": 0.3 if lost else 0.0}
+    config, model = train(tmp_path, lost, **keys)
+    expected = scaffold(config, Logistic(config), 4, lost)
+    for ours, theirs in zip(model.values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_scaffolds_global_rate_scales_the_move(tmp_path):
+    keys = {"strategy": "scaffold", "local-steps": 2, "strategy-args": "global-learning-rate = 0.5"}
+    config, model = train(tmp_path, **keys)
+    expected = scaffold(config, Logistic(config), 2, (), global_rate=0.5)
+    for ours, theirs in zip(model.values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_scaffold_sends_twice_the_bytes_of_fedavg(tmp_path):
+    train(tmp_path / "a", strategy="scaffold")
+    train(tmp_path / "b", strategy="fedavg")
+    doubled, plain = (read_history(only_folder(tmp_path / name))[-1] for name in "ab")
+    assert doubled["theory_bits_up"] == 2 * plain["theory_bits_up"]
+    assert doubled["theory_bits_down"] == 2 * plain["theory_bits_down"]
+    assert 1.98 < doubled["bytes_up"] / plain["bytes_up"] < 2.02
+    assert 1.98 < doubled["bytes_down"] / plain["bytes_down"] < 2.02
+
+
+def test_fednova_is_the_papers_update(tmp_path):
+    """Clients of unlike sizes take ceil(n_k / B) steps each."""
+    config, model = train(tmp_path, **{"strategy": "fednova", "batch-size": 100, "local-epochs": 2})
+    data = Logistic(config)
+    sizes = [len(rows) for rows in data.rows]
+    assert len({-(-n // 100) for n in sizes}) > 2
+    # The clients' batches are those of FedAvg's client; its one-client rounds give their models.
+    x = data.start
+    recorder = Recorder()
+    for server_round, chosen in cohorts(config).items():
+        total = sum(sizes[k] for k in chosen)
+        steps = {k: 2 * -(-sizes[k] // 100) for k in chosen}
+        tau = sum(sizes[k] / total * steps[k] for k in chosen)
+        move = [np.zeros_like(w) for w in x]
+        for k in chosen:
+            y = recorder.train(config, k, x, server_round)
+            move = plus(move, plus(y, x, -1), sizes[k] / total / steps[k])
+        x = plus(x, move, tau)
+    for ours, theirs in zip(model.values(), x, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+class Recorder:
+    """Trains a client from a model."""
+
+    def train(self, config, client, weights, server_round):
+        from fedavg_app.client.task_client import task_client
+        from fedavg_app.server_app import client_config
+
+        data = tasks.load(config.task).dataset(config.data_options)
+        told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
+        one = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
+        trained, _, _ = one.fit([w.astype(np.float32) for w in weights], told)
+        return [array.astype(np.float64) for array in trained]
+
+
+def test_fednova_is_fedavg_where_all_take_equally_many_steps(tmp_path):
+    keys = {"local-steps": 3, "batch-size": 10}
+    _, nova = train(tmp_path / "a", strategy="fednova", **keys)
+    _, plain = train(tmp_path / "b", strategy="fedavg", **keys)
+    for ours, theirs in zip(nova.values(), plain.values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["scaffold", "fednova"])
+def test_momentum_is_refused(tmp_path, strategy):
+    with pytest.raises((ConfigError, ValueError), match="defined for SGD without momentum"):
+        train(tmp_path, strategy=strategy, momentum=0.9)
+
+
+@pytest.mark.parametrize("strategy", ["scaffold", "fednova"])
+def test_update_of_nan_is_rejected_and_the_model_stays_finite(tmp_path, strategy):
+    def poison(reply):
+        from flwr.app import Array
+
+        arrays = reply.content["arrays"]
+        arrays["1.bias"] = Array(np.full(10, np.nan, np.float32))
+        return reply
+
+    config = parse_config({**CONFIG, "run-dir": str(tmp_path), "strategy": strategy})
+    grid = LocalGrid(config.model_dump(by_alias=True), CLIENTS, {2: poison})
+    result = run(grid, prepare(config))
+    rejected = {why for metrics in result.history for why in metrics.rejected.values()}
+    assert rejected == {"array '1.bias' has NaN or infinite values"}
+    assert all(np.isfinite(array.numpy()).all() for array in result.model.values())

@@ -3,10 +3,9 @@
 A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
 becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
 reply that was lost or rejected leaves the memory as it was before it.
-
-`NoFeedback` and `Residual` are here, `ef21` and `momentum_correction` have modules of their own.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,6 +103,89 @@ class Residual(ErrorFeedback):
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return A + dW minus what was sent."""
         return {"residual": memory["residual"] - sent.to_dense()}
+
+
+@dataclass(frozen=True)
+class EF21(ErrorFeedback):
+    """Sends c = compress(update - g) for an estimate g of the update; both ends add c to their g.
+
+    P. Richtarik, I. Sokolov, I. Fatkhullin, NeurIPS 2021, arXiv 2106.05203, Algorithm 2. With few
+    clients a round it is EF21-PP (Fatkhullin et al. 2021, arXiv 2110.03294): the server steps by
+    the mean of all estimates, those of clients that are absent included. For compressors that are
+    contractions, such as `sparse` and `ternary`; others are refused.
+    """
+
+    memories: ClassVar[tuple[str, ...]] = ("estimate",)
+    keeps_estimates: ClassVar[bool] = True
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return the update less the estimate, and the estimate."""
+        return add(update, -memory["estimate"]), memory
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the estimate with what was sent."""
+        return {"estimate": np.asarray(memory["estimate"] + sent.to_dense())}
+
+
+@dataclass(frozen=True)
+class MomentumCorrection(ErrorFeedback):
+    """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
+
+    Deep gradient compression: Y. Lin, S. Han, H. Mao, Y. Wang, W. J. Dally, ICLR 2018, arXiv
+    1712.01887, section 3. Entries that were sent are zero in the momentum afterwards ("momentum
+    factor masking"): where all are sent nothing is left of it, and this is SGD without momentum.
+
+    Args:
+        momentum: m, from 0 to below 1.
+        clip_norm: Updates with a larger L2 norm are scaled down to it. The paper clips the
+            gradient at each of N nodes to its threshold divided by the root of N.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    memories: ClassVar[tuple[str, ...]] = ("residual", "momentum")
+
+    momentum: float = 0.9
+    clip_norm: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum = {self.momentum!r}: give a number from 0 to below 1")
+        if not self.clip_norm > 0:
+            raise ValueError(f"clip-norm = {self.clip_norm!r}: give a number above 0")
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Check that the compressor leaves entries out; those sent lose their momentum.
+
+        Raises:
+            ValueError: It has no argument "sparsity", or is not a contraction.
+        """
+        super().check_compressor(compressor)
+        if not hasattr(compressor, "sparsity"):
+            name = type(compressor).__name__
+            raise ValueError(
+                f"feedback = 'momentum': {name} sends all entries, and only the momentum of the "
+                "others is kept; give an uplink with a sparsity, or feedback = 'residual'"
+            )
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return the residual with the new momentum, and both."""
+        # Not `np.linalg.norm`: sums of BLAS depend on the number of its threads.
+        norm = math.sqrt(np.square(update, dtype=np.float64).sum())
+        if self.clip_norm < norm < math.inf:
+            update = update * np.float32(self.clip_norm / norm)
+        momentum = add(np.float32(self.momentum) * memory["momentum"], update)
+        total = add(memory["residual"], momentum)
+        return total, {"residual": total, "momentum": momentum}
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the residual less what was sent, and the momentum of what was not."""
+        dense = sent.to_dense()
+        return {
+            "residual": memory["residual"] - dense,
+            "momentum": np.where(dense == 0, memory["momentum"], np.float32(0)),
+        }
 
 
 def check_contraction(place: str, compressor: Compressor) -> None:

@@ -14,11 +14,10 @@ import numpy as np
 import zstandard
 
 from strategies import compression
-from strategies.compression.compressor import Compressor
+from strategies.compression.compressor import Compressor, check_whole
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
-from strategies.compression.whole_numbers import check_whole
 
 MAX_LEVEL = 22
 # Bytes of heads, of all together and of each array, which formulas leave out.

@@ -10,10 +10,8 @@ import strategies
 from strategies.base import RunSettings
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate
-from strategies.compression.ef21 import EF21
-from strategies.compression.error_feedback import NoFeedback, Residual
+from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
-from strategies.compression.momentum_correction import MomentumCorrection
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -142,6 +140,14 @@ def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
     kept = np.mean([network.residual(client) for client in range(4)], axis=0)
     moved = flatten(network.model) - start
     np.testing.assert_allclose(moved + network.strategy.residual + kept, done, atol=1e-3)
+
+
+def test_shares_of_a_warm_up_are_those_of_the_paper():
+    """Lin et al. 2018: 75 %, 93.75 %, 98.4375 %, 99.6 % and then 99.9 % are left out."""
+    codec = strategies.build("dgc", {}).codec
+    shares = [codec.uplink_in(server_round).sparsity for server_round in range(1, 8)]
+    assert shares[:4] == pytest.approx([0.25, 0.0625, 0.015625, 0.004], rel=0.02)
+    assert shares[4:] == [0.001] * 3
 
 
 class ByShapes(Float32):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.low_rank import LowRank
-from strategies.compression.power_iteration import factors
+from strategies.compression.low_rank import LowRank, factors
 from strategies.compression.vector_layout import Layout
 from tests.support.compression_reference import LARGEST, SMALLEST, generator
 

@@ -123,6 +123,15 @@ def test_quantized_bytes_by_hand():
         compressor.decode(norms + struct.pack("<BI", 255, 6) + b"\xff\xff\xc0", layout)
 
 
+@pytest.mark.parametrize(
+    ("b", "count", "rest"),
+    [(255, 3, bytes(2)), (255, 4, bytes(3)), (255, 5, bytes(3)), (0, 2**32 - 1, b""), (32, 0, b"")],
+)
+def test_quantized_head_that_does_not_fit_is_rejected(b, count, rest):
+    with pytest.raises(DecodeError, match=r"entries|bytes"):
+        Quantized().decode(bytes(4) + struct.pack("<BI", b, count) + rest, layout_of(4))
+
+
 @pytest.mark.parametrize("sparsity", [0.01, 0.3, 0.7, 1.0])
 def test_random_positions_are_those_of_the_document(sparsity):
     compressor, k = RandomEntries(sparsity), round(sparsity * SIZE)

@@ -26,16 +26,11 @@ from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
 from strategies.compressed_reply import CompressedReply, read_payload, read_update
 from strategies.compression.decoded_update import Update, Vector
-from strategies.compression.error_feedback import (
-    NoFeedback,
-    add,
-    compress,
-)
-from strategies.compression.sync_protocol import ReplyStatus
+from strategies.compression.error_feedback import NoFeedback, add, compress
+from strategies.compression.sync_protocol import Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
-from strategies.packed_records import BUFFERS, pack_message
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -46,6 +41,7 @@ from strategies.reply_validation import (
     read_arrays,
     report_of,
 )
+from strategies.train_message import BUFFERS, pack_settings
 
 
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
@@ -125,7 +121,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.start_round(server_round, arrays, config)
         trained, buffers = split(from_record(arrays), self.settings.buffers)
         found = _fingerprint(trained), _fingerprint(buffers)
-        if found != (self._versions.fingerprint, self._buffers_fingerprint):
+        if found != (self._versions.current.fingerprint, self._buffers_fingerprint):
             # This strategy did not make it: no client has it yet.
             self._layout = Layout.of(trained)
             self._versions.start_from(server_round - 1, self._layout.flatten(trained))
@@ -136,7 +132,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         for key, value in self._client_settings.items():
             config[key] = value
         nodes = list(grid.get_node_ids())
-        self._sent_updates = {node for node in nodes if self._versions.can_follow(node)}
+        self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
         return [self._message(node, configs) for node in nodes]
 
@@ -196,7 +192,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
         """Send a client that asks for the model all of it next time."""
         if isinstance(error, ResyncError):
-            self._versions.forget_model(node_id)
+            self._versions.confirmed.pop(node_id, None)
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -215,10 +211,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def forget_clients(self) -> None:
         """Send every client the full model next time, and let estimates begin anew."""
-        self._versions.forget_models()
-        self.update_sum.forget_clients()
+        self._versions.confirmed.clear()
+        self.update_sum.forget()
         if self.codec.feedback.keeps_estimates:
-            self._versions.forget_all_accepted()
+            self._versions.accepted.clear()
 
     def forget_client(self, node_id: int) -> None:
         """Drop the estimate of a client that is another node from now on.
@@ -226,9 +222,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         What was accepted of other updates is kept: should the node come back, it settles its memory
         by it.
         """
-        self.update_sum.forget_client(node_id)
+        self.update_sum.forget(node_id)
         if self.codec.feedback.keeps_estimates:
-            self._versions.forget_accepted(node_id)
+            self._versions.accepted.pop(node_id, None)
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
@@ -254,12 +250,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
-        head = self._versions.head(node, self.codec.digest)
-        version = self._versions.version(node) if node in self._sent_updates else None
-        if (head.accepted, version) not in configs:
+        accepted, version = self._versions.accepted.get(node, 0), self._versions.following(node)
+        if (accepted, version) not in configs:
+            head = Head(self.codec.digest, accepted, self._versions.current)
             updates = None if version is None else self._versions.updates_since(version)
-            configs[head.accepted, version] = pack_message(self.config, head, updates)
-        content = RecordDict({CONFIG: configs[head.accepted, version]})
+            configs[accepted, version] = pack_settings(self.config, head, updates)
+        content = RecordDict({CONFIG: configs[accepted, version]})
         if version is None:
             content[ARRAYS] = self.model
         elif self.settings.buffers:

@@ -7,7 +7,6 @@ arrays' bytes. So a client that decodes an update to other values than the serve
 
 import struct
 import zlib
-from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -126,44 +125,6 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
         updates.append(ModelUpdate(number, data[start : start + length]))
         start += length
     return updates
-
-
-class UpdateHistory:
-    """The server's last updates of the global model, for clients that missed some.
-
-    As many are kept as are smaller together than the full model.
-
-    Args:
-        number: The round that made the model from which the history starts.
-        vector: That model, float32 (n,).
-
-    Attributes:
-        version: The current version.
-        count: How many updates there have been, those no longer kept included.
-    """
-
-    def __init__(self, number: int, vector: Vector) -> None:
-        self.version = Version.of(number, vector)
-        self.count = 0
-        self._oldest = number  # the version that the first update kept leads on from
-        self._max_bytes = vector.nbytes
-        self._updates: deque[ModelUpdate] = deque()
-
-    def append(self, number: int, data: bytes, vector: Vector) -> None:
-        """Add the update of a round, which led to the model ``vector``."""
-        self.version = Version.of(number, vector)
-        self.count += 1
-        self._updates.append(ModelUpdate(number, data))
-        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
-            self._oldest = self._updates.popleft().number
-
-    def reaches(self, number: int) -> bool:
-        """Return whether the updates since the version of that number are all kept."""
-        return number >= self._oldest
-
-    def since(self, number: int) -> bytes:
-        """Return the encoded updates since the version of that number."""
-        return b"".join(update.encode() for update in self._updates if update.number > number)
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,36 @@ def test_trained_arrays_of_another_float_type_are_cast():
     assert payload(replies[0]) == payload(replies[1])
 
 
+def test_other_records_of_a_reply_stay_what_they_are():
+    network, own = stc(), model_record(zeros)
+    (message,) = network.configure(0)
+
+    def fit(message, _):
+        reply = trained(message, message.content["arrays"])
+        reply.content["own"] = own
+        return reply
+
+    reply = network.client_mod(message, network.contexts[0], fit)
+    assert set(reply.content) == {"update", "own"}
+    assert reply.content["own"] is own
+
+
+def objects(message):
+    """Return how many objects Flower makes of a message: each costs a request on both ways."""
+    children = message.children or {}
+    return 1 + sum(objects(child) for child in children.values())
+
+
+@pytest.mark.parametrize("name", ["stc", "signsgd"])
+def test_message_with_updates_and_its_reply_are_three_objects_each(name):
+    """The message, the dictionary of its records, and one record."""
+    network = Network(name, clients=1)
+    network.run_round({0: network.random_change()})
+    (message,) = network.configure(0)
+    assert objects(message) == 3
+    assert objects(network.train(message, network.random_change())) == 3
+
+
 # State.
 
 

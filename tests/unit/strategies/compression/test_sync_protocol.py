@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
     Head,
     ModelUpdate,
     Payload,
     ReplyStatus,
-    UpdateHistory,
     Version,
     decode_updates,
 )
@@ -80,16 +80,15 @@ MODEL = np.arange(15, dtype=np.float32)  # 60 bytes
 
 @no_deadline
 @given(update_lists)
-def test_history_keeps_the_last_updates_that_are_smaller_than_the_model(updates):
-    history, numbers = UpdateHistory(0, MODEL), [0]
+def test_updates_are_kept_that_are_smaller_together_than_the_model(updates):
+    versions = ClientVersions()
+    versions.start_from(0, MODEL)
     for made, update in enumerate(updates, 1):
-        history.append(update.number, update.data, MODEL + made)
-        numbers.append(update.number)
-        assert (history.version, history.count) == (Version.of(numbers[-1], MODEL + made), made)
-        for place, number in enumerate(numbers):
-            missed = encode(updates[place:made])
-            if history.reaches(number):
-                assert history.since(number) == missed
-                assert len(missed) < MODEL.nbytes
-            else:
-                assert len(missed) >= MODEL.nbytes
+        versions.confirm([made - 1], made)  # a client for each version
+        versions.append(update.number, update.data, MODEL + made)
+        assert versions.current == Version.of(update.number, MODEL + made)
+        for client in range(made):
+            missed, number = encode(updates[client:made]), versions.following(client)
+            assert versions.num_missed(client) == made - client
+            assert (number is None) == (len(missed) >= MODEL.nbytes)
+            assert number is None or versions.updates_since(number) == missed

@@ -33,7 +33,7 @@ def test_only_clients_with_an_estimate_can_change_it():
     found.finish()
     assert 1 in found
     found.reset()
-    found.forget_clients()
+    found.forget()
     assert 1 not in found
     assert found.finish()[1] == 0
     assert 1 in UpdateSum()
@@ -62,14 +62,14 @@ def test_client_that_does_not_come_back_does_not_count():
     found.finish()
     found.reset()
     for _ in range(2):
-        found.forget_client(1)
+        found.forget(1)
     assert 1 not in found
     found.add(3, dense(1, 2), 1.0, anew=True)
     total, weight = found.finish()
     assert (total.tolist(), weight) == ([31, 2], 4)
     found.reset()
-    found.forget_client(2)
-    found.forget_client(3)
+    found.forget(2)
+    found.forget(3)
     found.add(4, dense(0, 1), 2.0, anew=True)
     total, weight = found.finish()
     assert (total.tolist(), weight) == ([0, 2], 2)

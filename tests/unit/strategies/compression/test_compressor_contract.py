@@ -13,7 +13,6 @@ from strategies import compression
 from strategies.compression.error_feedback import OutOfRangeError, compress
 from strategies.compression.float16 import Float16
 from strategies.compression.float32 import Float32
-from strategies.compression.hostile_bytes import check_update
 from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
 from strategies.compression.random_entries import RandomEntries
@@ -21,7 +20,7 @@ from strategies.compression.rotated import Rotated
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
-from strategies.compression.testing import LAYOUT, CompressorContract
+from strategies.compression.testing import LAYOUT, CompressorContract, check_update
 from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import (
     LARGEST,

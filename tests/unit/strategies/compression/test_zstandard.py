@@ -10,10 +10,10 @@ import zstandard
 from strategies import compression
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float16 import Float16
-from strategies.compression.hostile_bytes import cost
 from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
 from strategies.compression.ternary import Ternary
+from strategies.compression.testing import cost
 from strategies.compression.vector_layout import Layout
 from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import generator, layout_of

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 from strategies.metric_keys import wrapped
-from strategies.registry import Registry, check_arguments, make
+from strategies.registry import Registry, make
 
 STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
@@ -114,9 +114,7 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
         arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
-    whole_cohort = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
-    check_arguments(cls, arguments, hidden=WHOLE_COHORT)
-    return make(cls, {**whole_cohort, **arguments})
+    return make(cls, arguments, WHOLE_COHORT)
 
 
 def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:

@@ -18,6 +18,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -36,7 +37,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import Arrays
-from strategies.client_metrics import accuracy_spread, mean_metrics
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -220,7 +220,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
             except ReplyError as error:
                 rejected |= {report.node_id: error for report in reports}
         self.reset()
-        self._log_rejected(server_round, rejected)
+        _log_rejected(server_round, rejected)
         bits = len(reports) * self.reply_bits()
         if model is None:
             return RoundOutcome(rejected=rejected, formula_bits_up=bits)
@@ -247,13 +247,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> RoundOutcome:
         """Return the clients' metrics as means weighted by n_k, and the spread of accuracies.
 
-        Args:
-            server_round: The round's number, from 1.
-            replies: As for `finish_round`.
-            on_rejected: As for `finish_round`.
+        The arguments are those of `finish_round`.
         """
         reports, rejected = self.screen(replies, self.read_evaluation, on_rejected)
-        self._log_rejected(server_round, rejected)
+        _log_rejected(server_round, rejected)
         return RoundOutcome(
             metrics=self.evaluation_metrics(server_round, reports) if reports else None,
             rejected=rejected,
@@ -372,10 +369,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
             reports = []
         return reports, rejected
 
-    def _log_rejected(self, server_round: int, rejected: Mapping[int, ReplyError]) -> None:
-        for node, reason in rejected.items():
-            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
-
 
 def broadcast(
     message_type: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -397,3 +390,35 @@ def broadcast(
 def model_bits(arrays: ArrayRecord) -> float:
     """Return the bits of an uncompressed model: 32 for every entry of its arrays."""
     return float(BITS_PER_FLOAT * sum(math.prod(array.shape) for array in arrays.values()))
+
+
+def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return the n_k-weighted mean of every metric that all reports have."""
+    if not reports:
+        return MetricRecord()
+    total = sum(report.num_examples for report in reports)
+    shared = [key for key in reports[0].metrics if all(key in report.metrics for report in reports)]
+    return MetricRecord(
+        {
+            key: sum(report.num_examples / total * report.metrics[key] for report in reports)
+            for key in shared
+        }
+    )
+
+
+def accuracy_spread(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return how the clients' accuracies are distributed.
+
+    "accuracy-mean" weights all clients equally; "accuracy-p10" is the 10th percentile. Empty where
+    a report has no accuracy, or one outside [0, 1].
+    """
+    accuracies = [report.metrics.get("accuracy", math.nan) for report in reports]
+    if not accuracies or not all(0 <= accuracy <= 1 for accuracy in accuracies):
+        return MetricRecord()
+    tenth = float(np.percentile(accuracies, 10))
+    return MetricRecord({"accuracy-mean": fmean(accuracies), "accuracy-p10": tenth})
+
+
+def _log_rejected(server_round: int, rejected: Mapping[int, ReplyError]) -> None:
+    for node, reason in rejected.items():
+        logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)

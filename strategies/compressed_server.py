@@ -155,7 +155,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             raise ReplyError("the update changes an estimate that the server does not have")
         buffers = self.buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
-        if self.settings.bounds.has_norm_bound:
+        if self.settings.bounds.max_update_norm < math.inf:
             changed = self.update_sum.changed(node, update, anew=anew)
             norm = math.hypot(changed.norm(), l2_norm(read, from_record(buffers)))
             check_norm(norm, self.settings.bounds)

@@ -4,6 +4,8 @@ Flower's strategies raise when one reply's records differ from the others' and a
 `FlowerAdapter` they see valid replies only.
 """
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -20,16 +22,9 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import FederatedStrategy
-from strategies.client_metrics import accuracy_spread
+from strategies.base import FederatedStrategy, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.flower_log import as_debug_messages, logger
-from strategies.metric_keys import (
-    check_keys,
-    check_weight,
-    in_spelling_of,
-    wrapped,
-)
+from strategies.metric_keys import check_keys, in_spelling_of, wrapped
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -39,6 +34,9 @@ from strategies.reply_validation import (
     ReplyError,
     validate_arrays,
 )
+
+FLOWER = logging.getLogger("flwr")
+logger = logging.getLogger("fedavg_app.strategies")
 
 # Raises `ReplyError` for an update that the strategy could not handle; the second argument is the
 # model that was sent.
@@ -101,7 +99,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             ReplyError: It does not, or the inner strategy cannot handle it (`REPLY_CHECKS`).
         """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        check_keys(update.report, self.inner)
+        check_keys(update.report, self.inner, trained=True)
         for strategy_type, check in REPLY_CHECKS.items():
             if isinstance(self.inner, strategy_type):
                 trained, _ = split(update.content, self.settings.buffers)
@@ -177,7 +175,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             ReplyError: The reply must not be used.
         """
         report = super().read_evaluation(reply)
-        check_weight(report, self.inner)
+        check_keys(report, self.inner, trained=False)
         self._evaluated.append(reply)
         return report
 
@@ -229,6 +227,34 @@ class FlowerAdapter(FederatedStrategy[Message]):
             except Exception as error:
                 name = type(self.inner).__name__
                 raise StrategyError(f"{name} failed in round {self.server_round}") from error
+
+
+@contextmanager
+def as_debug_messages() -> Iterator[None]:
+    """Log what this thread sends to Flower's logger to ours instead, INFO as DEBUG.
+
+    Flower's strategies write several INFO lines in every round to the logger "flwr", which has a
+    handler of its own: the lines would go through a live display, and a second time to the root
+    logger's handlers. DEBUG messages go to a run's ``run.log``; warnings keep their level.
+    """
+    thread, level = threading.get_ident(), FLOWER.level
+
+    def forward(record: logging.LogRecord) -> bool:
+        if record.thread != thread:
+            return record.levelno >= level
+        if record.levelno > logging.INFO:
+            logger.log(record.levelno, "%s", record.getMessage())
+        else:
+            logger.debug("%s", record.getMessage().replace("\t", "  "))
+        return False
+
+    FLOWER.addFilter(forward)
+    FLOWER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        FLOWER.setLevel(level)
+        FLOWER.removeFilter(forward)
 
 
 def keep_shared(

@@ -156,11 +156,7 @@ class MomentumCorrection(ErrorFeedback):
             raise ValueError(f"clip-norm = {self.clip_norm!r}: give a number above 0")
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the compressor leaves entries out; those sent lose their momentum.
-
-        Raises:
-            ValueError: It has no argument "sparsity", or is not a contraction.
-        """
+        """Check that the compressor leaves entries out, too; those sent lose their momentum."""
         super().check_compressor(compressor)
         if not hasattr(compressor, "sparsity"):
             name = type(compressor).__name__
@@ -193,9 +189,7 @@ def check_contraction(place: str, compressor: Compressor) -> None:
 
     Otherwise a residual, or the difference from an estimate, grows from round to round.
 
-    Args:
-        place: "uplink" or "downlink", for the error.
-        compressor: The compressor; one whose bound is not known passes.
+    One whose bound is not known passes; ``place`` is "uplink" or "downlink", for the error.
 
     Raises:
         ValueError: It is not.

@@ -77,9 +77,7 @@ class LowRank(Compressor):
         The r products of a column of P and one of Q are added entry by entry, in order and in
         float32. A matrix product of BLAS would add them in an order of its own.
 
-        Raises:
-            DecodeError: Another number of bytes, or a value that is NaN or infinite, in the bytes
-                or in the product.
+        DecodeError for another length, or a value that is NaN or infinite, as sent or as product.
         """
         if 8 * len(data) != self.expected_bits(layout):
             raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")

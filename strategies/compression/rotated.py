@@ -83,11 +83,7 @@ class Rotated(Compressor):
         return seed.to_bytes(SEED_BYTES, "little") + head + pack(np.concatenate(numbers), self.bits)
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout.
-        """
+        """Return the update; DecodeError if the bytes are not one of this layout."""
         blocks = block_sizes(layout.size)
         start = SEED_BYTES + 4 * len(blocks)
         if len(data) < start:

@@ -44,11 +44,7 @@ class Sign(Compressor):
         return HEAD.pack(self.step, b, len(zeros)) + bits
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update; its step is that of the bytes.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout.
-        """
+        """Return the update, with the step in the bytes; DecodeError if they are not one."""
         size = layout.size
         if len(data) < HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")

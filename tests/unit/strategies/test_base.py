@@ -8,8 +8,13 @@ import pytest
 from flwr.app import ConfigRecord, Error, RecordDict
 
 import strategies
-from strategies.base import MAX_LOGGED_TRACEBACKS, FederatedStrategy, RunSettings, model_bits
-from strategies.client_metrics import accuracy_spread
+from strategies.base import (
+    MAX_LOGGED_TRACEBACKS,
+    FederatedStrategy,
+    RunSettings,
+    accuracy_spread,
+    model_bits,
+)
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientReport, ClientUpdate, ReplyBounds, ReplyError
 from tests.support.replies import cohort, evaluated, failed, reasons, record, reply, reply_with

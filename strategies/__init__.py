@@ -7,6 +7,7 @@ A name is built in, one that an installed package registers under the entry-poin
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import flwr.serverapp.strategy
@@ -77,9 +78,8 @@ def build(
         settings: What the strategy may know of the run.
 
     Raises:
-        ValueError: As for `load`, or the class does not take the arguments or refuses them.
-        ImportError: As for `load`.
-        AttributeError: As for `load`.
+        ValueError, ImportError, AttributeError: As for `load`, or the class does not take the
+            arguments or refuses them.
     """
     made = _instance(load(name), arguments)
     for part in wrapped(made):
@@ -88,9 +88,10 @@ def build(
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
-    for one in (strategy, getattr(made, "strategy", None)):  # one that is wrapped validates too
-        if isinstance(one, FederatedStrategy):
-            one.settings = settings or RunSettings()
+    strategy.settings = settings or RunSettings()
+    inside = getattr(made, "strategy", None)
+    if isinstance(inside, FederatedStrategy):  # it validates, too, and is given no buffers
+        inside.settings = replace(strategy.settings, buffers=())
     return strategy
 
 

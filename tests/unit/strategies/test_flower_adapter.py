@@ -134,11 +134,11 @@ def test_bounds_apply_before_the_inner_strategy():
     assert (evaluated.metrics, set(evaluated.rejected)) == (None, {3})
 
 
-def wrapper(kind, **arguments):
+def wrapper(kind, settings=None, **arguments):
     """Return Flower's wrapper for differential privacy around our FedAvg, without noise."""
     name = f"flwr.serverapp.strategy:DifferentialPrivacy{kind}"
     common = {"strategy": "fedavg", "noise_multiplier": 0.0, "num_sampled_clients": 3}
-    return strategies.build(name, {**common, **arguments})
+    return strategies.build(name, {**common, **arguments}, settings)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,16 @@ def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
     np.testing.assert_allclose(outcome.model["w"].numpy(), [1.2, 1.6], rtol=1e-6)
     with pytest.raises(ZeroDivisionError):  # if not, the check is not needed any more
         adapter.inner.aggregate_train(1, [reply(1, still)])
+
+
+def test_buffers_go_past_a_wrapped_strategy_of_ours():
+    settings = RunSettings(buffers=("count",))
+    adapter = wrapper("ServerSideFixedClipping", settings, clipping_norm=9.0)
+    start = {"w": np.zeros(2, np.float32), "count": np.array(3)}
+    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    replies = [reply(n, {"w": np.ones(2, np.float32), "count": np.array(5)}) for n in (1, 2, 3)]
+    found = as_numpy(adapter.finish_round(1, replies).model)
+    assert (found["w"].tolist(), found["count"].item()) == ([1, 1], 5)
 
 
 def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():

@@ -99,10 +99,7 @@ class RoundOutcome:
 
     @property
     def num_resyncing(self) -> int:
-        """How many clients lost their state and get the full model in their next round.
-
-        A round of such clients is no sign of a failing run.
-        """
+        """How many clients lost their state, which is no sign of a failing run."""
         return sum(isinstance(error, ResyncError) for error in self.rejected.values())
 
 
@@ -131,10 +128,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self._logged_tracebacks: set[str] = set()
 
     def check_model(self, model: ArrayRecord) -> None:
-        """Check before round 1 that the strategy can train a model of such arrays.
+        """Check before round 1 that all trained arrays are of real floating-point numbers.
 
         Raises:
-            ValueError: A trained array is not of real floating-point numbers.
+            ValueError: One is not.
         """
         for name, array in model.items():
             if name not in self.settings.buffers and np.dtype(array.dtype).kind != "f":
@@ -200,14 +197,13 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> RoundOutcome:
         """Validate and accumulate the replies as they come, and finalize the round.
 
+        The model stays as it is where fewer than ``min-replies`` replies were valid; then these are
+        rejected, too.
+
         Args:
             server_round: The round's number, from 1.
             replies: At most one for each node; they may still be on their way.
             on_rejected: Called with the node of a rejected reply, before the next one is taken.
-
-        Returns:
-            The outcome. The model stays as it is where fewer than ``min-replies`` replies were
-            valid; then these are rejected, too.
         """
         self.reset()
         reports, rejected = self.screen(
@@ -263,11 +259,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return self.finish_evaluation(server_round, replies).metrics
 
     def read_evaluation(self, reply: Message) -> ClientReport:
-        """Return the report in an evaluation reply that has no error.
-
-        Raises:
-            ReplyError: The reply must not be used.
-        """
+        """Return the report in an evaluation reply that has no error, or raise a `ReplyError`."""
         return read_report(reply, self.settings.bounds)
 
     def evaluation_metrics(
@@ -297,10 +289,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """Called when all clients have lost their states; by default it does nothing."""
 
     def forget_client(self, node_id: int) -> None:
-        """Called when a client moves to another node; by default it does nothing.
-
-        It comes before the client's first reply as the other node.
-        """
+        """Called before a client replies as another node than this; by default it does nothing."""
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
         """Called when a training reply was rejected; by default it does nothing."""
@@ -314,7 +303,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:
-        """Log the traceback of a client's error for debugging, each once and the first few only.
+        """Log the traceback of a client's error, each once and the first few only.
 
         Its lines are indented, since a client could forge log lines.
         """
@@ -394,14 +383,12 @@ def model_bits(arrays: ArrayRecord) -> float:
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
     """Return the n_k-weighted mean of every metric that all reports have."""
-    if not reports:
-        return MetricRecord()
     total = sum(report.num_examples for report in reports)
-    shared = [key for key in reports[0].metrics if all(key in report.metrics for report in reports)]
     return MetricRecord(
         {
             key: sum(report.num_examples / total * report.metrics[key] for report in reports)
-            for key in shared
+            for key in reports[0].metrics
+            if all(key in report.metrics for report in reports)
         }
     )
 

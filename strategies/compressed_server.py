@@ -61,8 +61,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             build the strategy from the run config.
 
     Attributes:
-        codec: What both ends compress with.
-        optimizer: The server's, None for none.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -94,30 +92,17 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.reset()
 
     def check_model(self, model: ArrayRecord) -> None:
-        """Check that all trained arrays are float32.
-
-        Raises:
-            ValueError: One is not.
-        """
+        """Check that all trained arrays are float32; ValueError where one is not."""
         Layout.of(split(from_record(model), self.settings.buffers)[0])
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
-        """Return what the clients' updates amount to: their weighted mean, as float32.
-
-        Args:
-            total: The weighted sum of the updates, float64 (n,).
-            weight: The sum of the weights.
-        """
+        """Return what the updates amount to, from their weighted sum: the mean, as float32."""
         return (total / weight).astype(np.float32)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one message for each node, with what the client's model lacks.
-
-        Raises:
-            ValueError: The model has arrays that are not float32.
-        """
+        """Return one message for each node, with what the client's model lacks."""
         self.start_round(server_round, arrays, config)
         trained, buffers = split(from_record(arrays), self.settings.buffers)
         found = _fingerprint(trained), _fingerprint(buffers)
@@ -129,8 +114,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        for key, value in self._client_settings.items():
-            config[key] = value
+        config.update(self._client_settings)
         nodes = list(grid.get_node_ids())
         self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
@@ -140,9 +124,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the decoded update, and the buffers.
 
         Raises:
-            ResyncError: The client asks for the full model.
-            DivergedReplyError: Its training diverged.
-            ReplyError: The reply must not be used for another reason.
+            ReplyError: It must not be used; a `ResyncError` where the client asks for the full
+                model, a `DivergedReplyError` where its training diverged.
         """
         node = reply.metadata.src_node_id
         payload, metrics = read_payload(reply, self.codec, self.server_round)

@@ -169,11 +169,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         return self._with_buffers(messages, arrays)
 
     def read_evaluation(self, reply: Message) -> ClientReport:
-        """Return the report, and keep the reply for the inner strategy.
-
-        Raises:
-            ReplyError: The reply must not be used.
-        """
+        """Return the report, and keep the reply for the inner strategy."""
         report = super().read_evaluation(reply)
         check_keys(report, self.inner, trained=False)
         self._evaluated.append(reply)
@@ -305,21 +301,13 @@ def check_krum(strategy: Strategy, replies: int) -> None:
 
 
 def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check that the update is not zero, which server-side clipping would turn into NaN.
-
-    Raises:
-        ReplyError: It is.
-    """
+    """Check that the update is not zero, which server-side clipping would turn into NaN."""
     if l2_norm(update.content, model) < MIN_CLIPPED_NORM:
         raise ReplyError("the update is zero, which cannot be clipped")
 
 
 def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check for the metric by which client-side adaptive clipping adapts its norm.
-
-    Raises:
-        ReplyError: It is missing.
-    """
+    """Check for the metric by which client-side adaptive clipping adapts its norm."""
     del model
     if NORM_BIT not in update.report.metrics:
         raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")

@@ -63,9 +63,7 @@ class Registry(Generic[Kind]):
         """Return an object of the class of that name.
 
         Raises:
-            ValueError: As for `load`, or for arguments that the class does not take.
-            ImportError: As for `load`.
-            AttributeError: As for `load`.
+            ValueError, ImportError, AttributeError: As for `load` and `make`.
         """
         return make(self.load(name), arguments or {})
 
@@ -87,11 +85,7 @@ class Registry(Generic[Kind]):
 
 
 def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of a part, given as for `Registry.build_part`.
-
-    Raises:
-        ValueError: There is no name.
-    """
+    """Return the name and the arguments of a part, given as for `Registry.build_part`."""
     if isinstance(given, str):
         return given, {}
     table = dict(given) if isinstance(given, Mapping) else {}

@@ -113,11 +113,7 @@ def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
 
 
 def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) -> ClientReport:
-    """Return the numbers among the entries of a node's reply.
-
-    Raises:
-        ReplyError: As for `read_report`, but for the record.
-    """
+    """Return the numbers among the entries of a node's reply; ReplyError as for `read_report`."""
     examples = entries.get(NUM_EXAMPLES)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
         is_long = isinstance(examples, str | bytes | list)
@@ -184,11 +180,7 @@ def validate_arrays(
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
-    """Check the L2 norm of an update.
-
-    Raises:
-        ReplyError: It is above ``bounds.max_update_norm``.
-    """
+    """Check the L2 norm of an update; ReplyError where it is above ``bounds.max_update_norm``."""
     if not norm <= bounds.max_update_norm:  # NaN too
         raise ReplyError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"

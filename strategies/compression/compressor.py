@@ -60,11 +60,7 @@ class Compressor(ABC):
 
 
 def check_whole(name: str, given: object, least: int, most: float = math.inf) -> None:
-    """Check an argument.
-
-    Raises:
-        ValueError: It is not a whole number from ``least`` to ``most``; ``name`` is named.
-    """
-    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+    """Raise a ValueError, with the argument's name, unless it is a whole number in these bounds."""
+    if not isinstance(given, int) or not least <= given <= most:
         bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(f"{name} = {given!r}: give a whole number {bounds}")

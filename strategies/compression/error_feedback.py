@@ -42,29 +42,21 @@ class ErrorFeedback(ABC):
     keeps_estimates: ClassVar[bool] = False
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule works with the compressor, which must be a contraction.
-
-        Raises:
-            ValueError: It does not.
-        """
+        """Check that the rule works with the compressor; ValueError if it is no contraction."""
         check_contraction("uplink", compressor)
 
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return what to compress and send, and the memory for as long as it is not accepted.
 
-        Args:
-            update: What training changed, float32 (n,).
-            memory: The client's, by name; not changed.
+        The update is what training changed, float32 (n,); neither it nor the memory given changes.
         """
 
     @abstractmethod
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return the memory once the server has accepted ``sent``.
 
-        Args:
-            memory: What `to_send` returned, not changed.
-            sent: What the compressed bytes decode to.
+        ``sent`` is what the bytes decode to; the memory that `to_send` returned is not changed.
         """
 
 
@@ -213,11 +205,7 @@ def add(first: Vector, second: Vector) -> Vector:
 def compress(
     vector: Vector, compressor: Compressor, layout: Layout, rng: np.random.Generator
 ) -> tuple[bytes, Update]:
-    """Return the bytes of a vector, and the update that the receiver decodes from them.
-
-    Raises:
-        OutOfRangeError: The vector has NaN or infinite values.
-    """
+    """Return a vector's bytes, and what they decode to; OutOfRangeError if it is not finite."""
     if not np.isfinite(vector).all():
         raise OutOfRangeError("the update has NaN or infinite values")
     data = compressor.encode(vector, layout, rng)
@@ -225,11 +213,7 @@ def compress(
 
 
 def check_range(update: Update) -> None:
-    """Check that all values are finite and at most `MAX_CHANGE`.
-
-    Raises:
-        OutOfRangeError: They are not.
-    """
+    """Check that all values are finite and at most `MAX_CHANGE`, else OutOfRangeError."""
     largest = update.max_abs()
     if not largest <= MAX_CHANGE:  # NaN too
         raise OutOfRangeError(f"the update changes a weight by {largest:g}")

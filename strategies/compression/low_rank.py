@@ -121,15 +121,9 @@ class LowRank(Compressor):
 def factors(matrix: Matrix, right: Matrix, iterations: int) -> tuple[Vector, Vector]:
     """Return (P, Q) after so many power iterations: P with orthonormal columns, Q = M^T P.
 
-    Where the matrix has a lower rank than Q has columns, the columns that are left over are zero.
-
-    Args:
-        matrix: M, float64 (n, m).
-        right: The Q to start from, float64 (m, r).
-        iterations: At least 1.
-
-    Returns:
-        Little-endian float32 (n, r) and (m, r), whose product no entry of float32 overflows.
+    They are little-endian float32 (n, r) and (m, r), whose product no entry of float32 overflows.
+    Where M, float64 (n, m), has a lower rank than the Q to start from, float64 (m, r), has columns,
+    the columns that are left over are zero.
     """
     left = np.empty((len(matrix), right.shape[1]))
     for _ in range(iterations):

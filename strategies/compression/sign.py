@@ -67,14 +67,9 @@ class Sign(Compressor):
         return float(layout.size)
 
 
-def check_step(name: str, step: object) -> float:
-    """Return the step size.
-
-    Raises:
-        ValueError: It is not a positive number that float32 holds; ``name`` is named.
-    """
-    number = float("nan") if isinstance(step, bool) or not isinstance(step, int | float) else step
+def check_step(name: str, step: float) -> float:
+    """Return the step; ValueError, with its name, unless it is positive and float32 holds it."""
     with np.errstate(over="ignore"):
-        if 0 < float(np.float32(number)) < np.inf:
-            return float(number)
+        if 0 < np.float32(step) < np.inf:
+            return float(step)
     raise ValueError(f"{name} = {step}: give a positive number")

@@ -40,12 +40,7 @@ class ReplyStatus(IntEnum):
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the global model.
-
-    Attributes:
-        number: The round that made it.
-        fingerprint: 32 bits that tell it from others of the same number.
-    """
+    """A version of the global model: the round that made it, and 32 bits of what it is."""
 
     number: int
     fingerprint: int
@@ -77,11 +72,7 @@ class Head:
 
     @classmethod
     def decode(cls, data: bytes) -> "Head":
-        """Return the head that the bytes encode.
-
-        Raises:
-            DecodeError: Another length, or another protocol.
-        """
+        """Return the head that the bytes encode; DecodeError for another length or protocol."""
         if len(data) != _HEAD.size:
             raise DecodeError(f"the head has {len(data)} bytes, not {_HEAD.size}")
         protocol, codec, accepted, number, fingerprint = _HEAD.unpack(data)
@@ -105,11 +96,7 @@ class ModelUpdate:
 
 
 def decode_updates(data: bytes) -> list[ModelUpdate]:
-    """Return the updates that a training message carries, whose numbers must rise.
-
-    Raises:
-        DecodeError: The bytes end within an update, or numbers do not rise.
-    """
+    """Return a training message's updates; DecodeError if one ends early or is out of order."""
     updates: list[ModelUpdate] = []
     start = 0
     while start < len(data):
@@ -117,8 +104,7 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
             raise DecodeError("the list of updates ends within an update's head")
         number, length = _UPDATE.unpack_from(data, start)
         start += _UPDATE.size
-        if length > len(data) - start:
-            left = len(data) - start
+        if length > (left := len(data) - start):
             raise DecodeError(f"update {number} claims {length} bytes, {left} are left")
         if updates and number <= updates[-1].number:
             raise DecodeError(f"update {number} follows update {updates[-1].number}")

@@ -141,7 +141,7 @@ def test_keep_count_of_the_sparsity_one_in_q_is_exact(size, q):
     assert keep_count(size, 1 / q) == max(math.ceil(Fraction(size, q)), 1)
 
 
-@pytest.mark.parametrize("sparsity", [0, -0.1, 1.5, math.nan, math.inf, True, "0.1", None])
+@pytest.mark.parametrize("sparsity", [0, -0.1, 1.5, math.nan, math.inf])
 def test_invalid_sparsity_is_rejected_by_name(sparsity):
     with pytest.raises(ValueError, match="sparsity-up = "):
         check_sparsity("sparsity-up", sparsity)

@@ -65,7 +65,7 @@ def test_encoded_step_that_is_not_positive_is_rejected(step):
         decode(data, 2)
 
 
-@pytest.mark.parametrize("step", [0, -1.0, 1e-60, 1e60, math.nan, math.inf, "x", None, True])
+@pytest.mark.parametrize("step", [0, -1.0, 1e-60, 1e60, math.nan, math.inf])
 def test_invalid_step_is_rejected_by_name(step):
     with pytest.raises(ValueError, match=r"^step-size = .*: give a positive number$"):
         check_step("step-size", step)

@@ -1,6 +1,5 @@
 """The strategy "compressed": compressors by name or table."""
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 
 import strategies
 from strategies.base import RunSettings
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate
 from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
@@ -18,35 +15,8 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 @dataclass(frozen=True)
-class RandomMask(Compressor):
-    """A compressor of another package: random entries, which a seed in the bytes draws."""
-
-    share: float = 0.1
-
-    def encode(self, vector, layout, rng):
-        seed = int(rng.integers(2**32))
-        return struct.pack("<I", seed) + vector[self._positions(seed, layout)].tobytes()
-
-    def decode(self, data, layout):
-        if len(data) != 4 + 4 * int(layout.size * self.share):
-            raise DecodeError(f"{len(data)} bytes")
-        positions = self._positions(struct.unpack_from("<I", data)[0], layout)
-        return SparseUpdate(layout.size, positions, np.frombuffer(data[4:], np.float32))
-
-    def expected_bits(self, layout):
-        return 32 * layout.size * self.share
-
-    def _positions(self, seed, layout):
-        count = int(layout.size * self.share)
-        return np.sort(np.random.default_rng(seed).choice(layout.size, count, replace=False))
-
-
-@dataclass(frozen=True)
 class Halved(NoFeedback):
     """Error feedback of another package."""
-
-
-OTHER = f"{__name__}:RandomMask"
 
 
 @pytest.mark.parametrize(
@@ -123,10 +93,11 @@ def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, nam
     assert ours.outcome.formula_bits_up == theirs.outcome.formula_bits_up
 
 
-def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
+def test_stochastic_compressor_keeps_both_ends_equal():
     """Both ends decode the same bytes; neither draws the other's random numbers."""
+    other = {"name": "strategies.compression.random_entries:RandomEntries", "sparsity": 0.1}
     network = Network(
-        "compressed", clients=4, settings=RunSettings(seed=5), uplink=OTHER, downlink=OTHER
+        "compressed", clients=4, settings=RunSettings(seed=5), uplink=other, downlink=other
     )
     done, start = np.zeros(SIZE), flatten(network.model).astype(np.float64)
     for _ in range(20):

@@ -10,16 +10,12 @@ from hypothesis import strategies as st
 from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
-    Head,
     ModelUpdate,
-    Payload,
-    ReplyStatus,
     Version,
     decode_updates,
 )
 from tests.support.compression_reference import no_deadline
 
-uint32 = st.integers(0, 2**32 - 1)
 update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(
     lambda drawn: [
         ModelUpdate(sum(step for step, _ in drawn[: i + 1]), data)
@@ -30,14 +26,6 @@ update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), ma
 
 def encode(updates):
     return b"".join(update.encode() for update in updates)
-
-
-@no_deadline
-@given(update_lists)
-def test_lists_of_updates_decode_to_what_was_encoded(updates):
-    data = encode(updates)
-    assert decode_updates(data) == updates
-    assert len(data) == sum(map(len, updates))
 
 
 @pytest.mark.parametrize(
@@ -53,26 +41,6 @@ def test_lists_of_updates_decode_to_what_was_encoded(updates):
 def test_invalid_list_of_updates_is_rejected(data, reason):
     with pytest.raises(DecodeError, match=reason):
         decode_updates(data)
-
-
-@no_deadline
-@given(st.tuples(uint32, uint32, uint32, uint32))
-def test_head_decodes_to_what_was_encoded(numbers):
-    codec, accepted, number, fingerprint = numbers
-    head = Head(codec, accepted, Version(number, fingerprint))
-    data = head.encode()
-    assert data == b"\x05" + b"".join(one.to_bytes(4, "little") for one in numbers)
-    assert Head.decode(data) == head
-
-
-@no_deadline
-@given(st.sampled_from(ReplyStatus), uint32, uint32, st.binary())
-def test_reply_decodes_to_what_was_encoded(status, codec, server_round, update):
-    update = update if status in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE) else b""
-    payload = Payload(status, codec, server_round, update)
-    numbers = codec.to_bytes(4, "little") + server_round.to_bytes(4, "little")
-    assert payload.encode() == bytes([5, status]) + numbers + update
-    assert Payload.decode(payload.encode()) == payload
 
 
 MODEL = np.arange(15, dtype=np.float32)  # 60 bytes

@@ -44,7 +44,6 @@ ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
-NORM_BIT = "norm_bit"
 PRIVATE = (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -265,8 +264,7 @@ def keep_shared(
     shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
     for reply, report in zip(replies, reports, strict=True):
         metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        for key in shared:
-            metrics[key] = report.metrics[key]
+        metrics.update({key: report.metrics[key] for key in shared})
         content = RecordDict({METRICS: metrics})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
@@ -309,8 +307,8 @@ def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> 
 def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
     """Check for the metric by which client-side adaptive clipping adapts its norm."""
     del model
-    if NORM_BIT not in update.report.metrics:
-        raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
+    if "norm_bit" not in update.report.metrics:
+        raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
 
 
 # What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would

@@ -28,8 +28,6 @@ _VERSIONS = {
     b"\x02\x00": (4, npy.read_array_header_2_0),
 }
 _MAGIC = len(npy.MAGIC_PREFIX)
-# NumPy's own limit on the headers that it parses, in bytes.
-MAX_HEADER_BYTES = 10_000
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,6 @@ def read_header(array: Array) -> Header:
     length_bytes, _ = _VERSIONS.get(data[_MAGIC : _MAGIC + 2], (0, None))
     start = _MAGIC + 2 + length_bytes
     end = start + int.from_bytes(data[start - length_bytes : start], "little")
-    if not length_bytes or end - start > MAX_HEADER_BYTES:
-        raise ValueError("has an unreadable header")
     return _parse_header(data[:end])
 
 

@@ -12,8 +12,6 @@ from flwr.serverapp.strategy import Strategy
 
 from strategies.reply_validation import NUM_EXAMPLES, ClientReport, ReplyError
 
-# These name records, not metrics.
-RECORD_KEYS = {"arrayrecord_key", "configrecord_key"}
 # An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6
 
@@ -24,7 +22,7 @@ def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
         (attribute, name)
         for one in wrapped(strategy)
         for attribute, name in vars(one).items()
-        if attribute.endswith("_key") and attribute not in RECORD_KEYS and isinstance(name, str)
+        if attribute.endswith("_key") and isinstance(name, str)
     ]
 
 

@@ -101,10 +101,9 @@ class Residual(ErrorFeedback):
 class EF21(ErrorFeedback):
     """Sends c = compress(update - g) for an estimate g of the update; both ends add c to their g.
 
-    P. Richtarik, I. Sokolov, I. Fatkhullin, NeurIPS 2021, arXiv 2106.05203, Algorithm 2. With few
-    clients a round it is EF21-PP (Fatkhullin et al. 2021, arXiv 2110.03294): the server steps by
-    the mean of all estimates, those of clients that are absent included. For compressors that are
-    contractions, such as `sparse` and `ternary`; others are refused.
+    Richtarik et al. 2021, arXiv 2106.05203, Algorithm 2. With few clients a round it is EF21-PP
+    (arXiv 2110.03294): the server steps by the mean of all estimates, those of clients that are
+    absent included. For compressors that are contractions, such as `sparse`; others are refused.
     """
 
     memories: ClassVar[tuple[str, ...]] = ("estimate",)
@@ -123,9 +122,9 @@ class EF21(ErrorFeedback):
 class MomentumCorrection(ErrorFeedback):
     """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
 
-    Deep gradient compression: Y. Lin, S. Han, H. Mao, Y. Wang, W. J. Dally, ICLR 2018, arXiv
-    1712.01887, section 3. Entries that were sent are zero in the momentum afterwards ("momentum
-    factor masking"): where all are sent nothing is left of it, and this is SGD without momentum.
+    Lin et al. 2018, arXiv 1712.01887, section 3. Entries that were sent are zero in the momentum
+    afterwards ("momentum factor masking"): where all are sent nothing is left of it, and this is
+    SGD without momentum.
 
     Args:
         momentum: m, from 0 to below 1.

@@ -222,21 +222,6 @@ def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
     assert np.array_equal(flatten(network.model), flatten(without.model))
 
 
-def test_reply_to_another_round_of_the_same_version_is_rejected():
-    network = stc(clients=2)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    (message, _) = network.configure(0, 1)
-    head = head_of(message)
-    late = network.train(message, network.random_change())
-    network.aggregate([])  # no update, so the next round has the same version
-    before = flatten(network.model)
-    (message, _) = network.configure(0, 1)
-    assert head_of(message) == head
-    network.aggregate([late])
-    assert reasons(network.outcome) == {10: "the reply is to round 2, not 3"}
-    assert np.array_equal(flatten(network.model), before)
-
-
 def test_bounds_apply_to_decoded_updates():
     """Four entries of a ternary update of magnitude 2.25 have the norm 4.5."""
     network = Network("stc", clients=2, sparsity_up=0.03, sparsity_down=1.0, scope="model")

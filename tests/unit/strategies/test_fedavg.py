@@ -87,12 +87,6 @@ def test_train_messages_ask_for_gradients():
         )
 
 
-@pytest.mark.parametrize("config", [{}, {"learning-rate": "0.1"}, {"learning-rate": [0.1]}])
-def test_config_without_a_learning_rate_is_rejected(config):
-    with pytest.raises(ValueError, match="learning-rate"):
-        FedSGD().configure_train(1, record(MODEL), ConfigRecord(config), cohort(10))
-
-
 def test_norm_bound_is_that_of_the_gradient_itself():
     far = {name: array + 1000 for name, array in MODEL.items()}  # a gradient near it is large
     flat = {"weight": np.ones((2, 3), np.float32), "bias": np.full(2, np.sqrt(1.5), np.float32)}

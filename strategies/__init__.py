@@ -7,6 +7,7 @@ A name is built in, one that an installed package registers under the entry-poin
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import flwr.serverapp.strategy
@@ -17,7 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 from strategies.metric_keys import wrapped
-from strategies.registry import Registry, check_arguments, make
+from strategies.registry import Registry, make
 
 STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
@@ -79,9 +80,8 @@ def build(
         settings: What the strategy may know of the run.
 
     Raises:
-        ValueError: As for `load`, or the class does not take the arguments or refuses them.
-        ImportError: As for `load`.
-        AttributeError: As for `load`.
+        ValueError, ImportError, AttributeError: As for `load`, or the class does not take the
+            arguments or refuses them.
     """
     made = _instance(load(name), arguments)
     for part in wrapped(made):
@@ -90,9 +90,10 @@ def build(
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
-    for one in (strategy, getattr(made, "strategy", None)):  # one that is wrapped validates too
-        if isinstance(one, FederatedStrategy):
-            one.settings = settings or RunSettings()
+    strategy.settings = settings or RunSettings()
+    inside = getattr(made, "strategy", None)
+    if isinstance(inside, FederatedStrategy):  # it validates, too, and is given no buffers
+        inside.settings = replace(strategy.settings, buffers=())
     return strategy
 
 
@@ -116,9 +117,7 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
         arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
-    whole_cohort = {key: value for key, value in WHOLE_COHORT.items() if key in parameters}
-    check_arguments(cls, arguments, hidden=WHOLE_COHORT)
-    return make(cls, {**whole_cohort, **arguments})
+    return make(cls, arguments, WHOLE_COHORT)
 
 
 def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:

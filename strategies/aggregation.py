@@ -14,11 +14,7 @@ WEIGHTS = ("samples", "uniform")
 
 
 def check_weights(weights: str) -> str:
-    """Return ``weights`` if it is "samples" or "uniform".
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return ``weights`` if it is "samples" or "uniform", else raise a ValueError."""
     if weights not in WEIGHTS:
         raise ValueError(f"weights = {weights!r}: give {' or '.join(map(repr, WEIGHTS))}")
     return weights

@@ -18,6 +18,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -36,7 +37,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import Arrays
-from strategies.client_metrics import accuracy_spread, mean_metrics
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -99,10 +99,7 @@ class RoundOutcome:
 
     @property
     def num_resyncing(self) -> int:
-        """How many clients lost their state and get the full model in their next round.
-
-        A round of such clients is no sign of a failing run.
-        """
+        """How many clients lost their state, which is no sign of a failing run."""
         return sum(isinstance(error, ResyncError) for error in self.rejected.values())
 
 
@@ -131,10 +128,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self._logged_tracebacks: set[str] = set()
 
     def check_model(self, model: ArrayRecord) -> None:
-        """Check before round 1 that the strategy can train a model of such arrays.
+        """Check before round 1 that all trained arrays are of real floating-point numbers.
 
         Raises:
-            ValueError: A trained array is not of real floating-point numbers.
+            ValueError: One is not.
         """
         for name, array in model.items():
             if name not in self.settings.buffers and np.dtype(array.dtype).kind != "f":
@@ -200,14 +197,13 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> RoundOutcome:
         """Validate and accumulate the replies as they come, and finalize the round.
 
+        The model stays as it is where fewer than ``min-replies`` replies were valid; then these are
+        rejected, too.
+
         Args:
             server_round: The round's number, from 1.
             replies: At most one for each node; they may still be on their way.
             on_rejected: Called with the node of a rejected reply, before the next one is taken.
-
-        Returns:
-            The outcome. The model stays as it is where fewer than ``min-replies`` replies were
-            valid; then these are rejected, too.
         """
         self.reset()
         reports, rejected = self.screen(
@@ -220,7 +216,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
             except ReplyError as error:
                 rejected |= {report.node_id: error for report in reports}
         self.reset()
-        self._log_rejected(server_round, rejected)
+        _log_rejected(server_round, rejected)
         bits = len(reports) * self.reply_bits()
         if model is None:
             return RoundOutcome(rejected=rejected, formula_bits_up=bits)
@@ -247,13 +243,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> RoundOutcome:
         """Return the clients' metrics as means weighted by n_k, and the spread of accuracies.
 
-        Args:
-            server_round: The round's number, from 1.
-            replies: As for `finish_round`.
-            on_rejected: As for `finish_round`.
+        The arguments are those of `finish_round`.
         """
         reports, rejected = self.screen(replies, self.read_evaluation, on_rejected)
-        self._log_rejected(server_round, rejected)
+        _log_rejected(server_round, rejected)
         return RoundOutcome(
             metrics=self.evaluation_metrics(server_round, reports) if reports else None,
             rejected=rejected,
@@ -266,11 +259,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return self.finish_evaluation(server_round, replies).metrics
 
     def read_evaluation(self, reply: Message) -> ClientReport:
-        """Return the report in an evaluation reply that has no error.
-
-        Raises:
-            ReplyError: The reply must not be used.
-        """
+        """Return the report in an evaluation reply that has no error, or raise a `ReplyError`."""
         return read_report(reply, self.settings.bounds)
 
     def evaluation_metrics(
@@ -300,10 +289,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """Called when all clients have lost their states; by default it does nothing."""
 
     def forget_client(self, node_id: int) -> None:
-        """Called when a client moves to another node; by default it does nothing.
-
-        It comes before the client's first reply as the other node.
-        """
+        """Called before a client replies as another node than this; by default it does nothing."""
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
         """Called when a training reply was rejected; by default it does nothing."""
@@ -317,7 +303,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:
-        """Log the traceback of a client's error for debugging, each once and the first few only.
+        """Log the traceback of a client's error, each once and the first few only.
 
         Its lines are indented, since a client could forge log lines.
         """
@@ -372,10 +358,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
             reports = []
         return reports, rejected
 
-    def _log_rejected(self, server_round: int, rejected: Mapping[int, ReplyError]) -> None:
-        for node, reason in rejected.items():
-            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
-
 
 def broadcast(
     message_type: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -397,3 +379,33 @@ def broadcast(
 def model_bits(arrays: ArrayRecord) -> float:
     """Return the bits of an uncompressed model: 32 for every entry of its arrays."""
     return float(BITS_PER_FLOAT * sum(math.prod(array.shape) for array in arrays.values()))
+
+
+def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return the n_k-weighted mean of every metric that all reports have."""
+    total = sum(report.num_examples for report in reports)
+    return MetricRecord(
+        {
+            key: sum(report.num_examples / total * report.metrics[key] for report in reports)
+            for key in reports[0].metrics
+            if all(key in report.metrics for report in reports)
+        }
+    )
+
+
+def accuracy_spread(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return how the clients' accuracies are distributed.
+
+    "accuracy-mean" weights all clients equally; "accuracy-p10" is the 10th percentile. Empty where
+    a report has no accuracy, or one outside [0, 1].
+    """
+    accuracies = [report.metrics.get("accuracy", math.nan) for report in reports]
+    if not accuracies or not all(0 <= accuracy <= 1 for accuracy in accuracies):
+        return MetricRecord()
+    tenth = float(np.percentile(accuracies, 10))
+    return MetricRecord({"accuracy-mean": fmean(accuracies), "accuracy-p10": tenth})
+
+
+def _log_rejected(server_round: int, rejected: Mapping[int, ReplyError]) -> None:
+    for node, reason in rejected.items():
+        logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)

@@ -1,87 +1,63 @@
 """Which version of the global model each client has, and the updates that lead on from it."""
 
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from strategies.compression.decoded_update import Vector
-from strategies.compression.sync_protocol import Head, UpdateHistory
-
-
-@dataclass(frozen=True)
-class _Confirmed:
-    """What a client last confirmed: its version, and how many updates there were by then."""
-
-    version: int
-    update_count: int
+from strategies.compression.sync_protocol import ModelUpdate, Version
 
 
 class ClientVersions:
-    """The server's side of the protocol that updates clients' models (docs/protocol.md)."""
+    """The server's side of the protocol that updates clients' models (docs/protocol.md).
+
+    As many of the last updates are kept as are smaller together than the full model.
+
+    Attributes:
+        current: The current version.
+        confirmed: By node, the number of the version that it has, and how many updates there were
+            by then.
+        accepted: By node, the round of its last accepted update. Kept for nodes that lost their
+            model, too: they may still hold the update that this settles.
+    """
 
     def __init__(self) -> None:
-        self._history = UpdateHistory(0, np.empty(0, np.float32))
-        self._confirmed: dict[int, _Confirmed] = {}
-        # The round of each node's last accepted update. Kept for nodes that lost their model, too:
-        # they may still hold the update that this settles.
-        self._accepted: dict[int, int] = {}
-
-    @property
-    def fingerprint(self) -> int:
-        """The fingerprint of the current version."""
-        return self._history.version.fingerprint
+        self.confirmed: dict[int, tuple[int, int]] = {}
+        self.accepted: dict[int, int] = {}
+        self.start_from(0, np.empty(0, np.float32))
 
     def start_from(self, number: int, vector: Vector) -> None:
         """Begin with a model, float32 (n,), that no client has yet."""
-        self._history = UpdateHistory(number, vector)
-        self._confirmed.clear()
+        self.current, self._count = Version.of(number, vector), 0
+        self._oldest = number  # the version that the first update kept leads on from
+        self._max_bytes = vector.nbytes
+        self._updates: deque[ModelUpdate] = deque()
+        self.confirmed.clear()
 
     def confirm(self, nodes: Iterable[int], server_round: int) -> None:
         """Record that these clients trained from the current version, and that it was accepted."""
-        confirmed = _Confirmed(self._history.version.number, self._history.count)
         for node in nodes:
-            self._confirmed[node] = confirmed
-            self._accepted[node] = server_round
+            self.confirmed[node] = self.current.number, self._count
+            self.accepted[node] = server_round
 
-    def append(self, server_round: int, update: bytes, vector: Vector) -> None:
-        """Add the update that leads to the round's model ``vector``."""
-        self._history.append(server_round, update, vector)
+    def append(self, server_round: int, data: bytes, vector: Vector) -> None:
+        """Add the update of a round, which led to the model ``vector``."""
+        self.current = Version.of(server_round, vector)
+        self._count += 1
+        self._updates.append(ModelUpdate(server_round, data))
+        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
+            self._oldest = self._updates.popleft().number
 
-    def forget_model(self, node: int) -> None:
-        """Record that the client does not have a model any more."""
-        self._confirmed.pop(node, None)
-
-    def forget_models(self) -> None:
-        """Record that no client has a model any more."""
-        self._confirmed.clear()
-
-    def forget_accepted(self, node: int) -> None:
-        """Tell a client that none of its updates was accepted."""
-        self._accepted.pop(node, None)
-
-    def forget_all_accepted(self) -> None:
-        """Tell all clients that no update of theirs was accepted."""
-        self._accepted.clear()
-
-    def can_follow(self, node: int) -> bool:
-        """Return whether the updates that the client missed are all kept."""
-        return node in self._confirmed and self._history.reaches(self._confirmed[node].version)
-
-    def version(self, node: int) -> int:
-        """Return the number of the version that the client confirmed."""
-        return self._confirmed[node].version
+    def following(self, node: int) -> int | None:
+        """Return the version from which the client can follow; None if it needs the full model."""
+        number, _ = self.confirmed.get(node, (-1, 0))
+        return number if number >= self._oldest else None
 
     def num_missed(self, node: int) -> int | None:
         """Return how many updates the client missed; None where it has no model."""
-        if node not in self._confirmed:
-            return None
-        return self._history.count - self._confirmed[node].update_count
-
-    def head(self, node: int, codec: int) -> Head:
-        """Return the head of a message to the client."""
-        return Head(codec, self._accepted.get(node, 0), self._history.version)
+        return self._count - self.confirmed[node][1] if node in self.confirmed else None
 
     def updates_since(self, number: int) -> bytes:
         """Return the encoded updates since the version of that number."""
-        return self._history.since(number)
+        return b"".join(update.encode() for update in self._updates if update.number > number)

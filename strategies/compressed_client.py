@@ -13,14 +13,14 @@ from flwr.clientapp.typing import ClientAppCallable
 from strategies.aggregation import split
 from strategies.client_state import ClientState, LastBuilt, synced_model
 from strategies.codec import Codec
+from strategies.compressed_reply import pack_reply
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
-from strategies.packed_records import BUFFERS, pack_reply
 from strategies.reply_validation import ARRAYS, CONFIG
-from strategies.train_message import TrainMessage, read_train_message
+from strategies.train_message import BUFFERS, TrainMessage, read_train_message
 
 
 def train_compressed(
@@ -75,7 +75,7 @@ def train_compressed(
     is_first = is_new and codec.feedback.keeps_estimates
     status = ReplyStatus.FIRST_UPDATE if is_first else ReplyStatus.UPDATE
     payload = Payload(status, codec.digest, received.server_round, data)
-    pack_reply(reply.content, payload.encode())
+    pack_reply(reply.content, payload)
     since = received.server_round if is_new else state.memory_since
     kept = ClientState(model, received.head.version, received.server_round, since, memory, data)
     kept.write(context.state)
@@ -125,17 +125,11 @@ def settled_memory(
     a later one than this state knows of, the state is an old copy: what it holds may have been
     counted, so it is dropped. So is an estimate that began with an update that was not accepted:
     the server has an older one, or none.
-
-    Raises:
-        ValueError: The memory is of another model.
     """
     accepted = received.head.accepted
     is_unknown = codec.feedback.keeps_estimates and accepted < state.memory_since
     if state.memory is None or accepted > state.last_round or is_unknown:
         return None
-    for name, vector in state.memory.items():
-        if len(vector) != layout.size:
-            raise ValueError(f"the {name} has {len(vector)} entries, the model {layout.size}")
     if state.last_round != accepted:
         return state.memory
     sent = codec.uplink_in(state.last_round).decode(state.pending, layout)
@@ -153,5 +147,5 @@ def _reply_without_update(
     message: Message, received: TrainMessage, codec: Codec, status: ReplyStatus
 ) -> Message:
     content = RecordDict()
-    pack_reply(content, Payload(status, codec.digest, received.server_round).encode())
+    pack_reply(content, Payload(status, codec.digest, received.server_round))
     return Message(content, reply_to=message)

@@ -1,8 +1,8 @@
-"""What the server reads of a client's reply to a compressed strategy."""
+"""A client's reply to a compressed strategy: written by the client, read by the server."""
 
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from strategies.aggregation import Arrays
 from strategies.codec import Codec
@@ -10,8 +10,12 @@ from strategies.compression.decoded_update import Update
 from strategies.compression.error_feedback import OutOfRangeError, check_range
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
-from strategies.packed_records import unpack_reply
-from strategies.reply_validation import DivergedReplyError, ReplyError, ResyncError
+from strategies.flower_arrays import find_record
+from strategies.reply_validation import METRICS, DivergedReplyError, ReplyError, ResyncError
+from strategies.train_message import take_bytes
+
+# The reply's record, and its entry beside the metrics.
+UPDATE_RECORD, PAYLOAD = "update", "payload"
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,13 @@ class CompressedReply:
     anew: bool = False
 
 
+def pack_reply(content: RecordDict, payload: Payload) -> None:
+    """Put the payload and the record "metrics" of a reply's content into one record."""
+    metrics = find_record(content, METRICS, MetricRecord)
+    content.pop(METRICS, None)
+    content[UPDATE_RECORD] = ConfigRecord({**(metrics or {}), PAYLOAD: payload.encode()})
+
+
 def read_payload(reply: Message, codec: Codec, server_round: int) -> tuple[Payload, ConfigRecord]:
     """Return the payload and the metrics of a reply to this round, made with this codec.
 
@@ -36,8 +47,11 @@ def read_payload(reply: Message, codec: Codec, server_round: int) -> tuple[Paylo
         ReplyError: It is not such a reply.
     """
     try:
-        data, metrics = unpack_reply(reply.content)
-        payload = Payload.decode(data)
+        record = find_record(reply.content, UPDATE_RECORD, ConfigRecord)
+        if record is None:
+            raise ValueError(f"no ConfigRecord {UPDATE_RECORD!r}")
+        metrics = record.copy()
+        payload = Payload.decode(take_bytes(metrics, UPDATE_RECORD, PAYLOAD))
     except ValueError as error:
         raise ReplyError(f"undecodable update: {error}") from error
     if payload.codec != codec.digest:

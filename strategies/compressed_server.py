@@ -26,16 +26,11 @@ from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
 from strategies.compressed_reply import CompressedReply, read_payload, read_update
 from strategies.compression.decoded_update import Update, Vector
-from strategies.compression.error_feedback import (
-    NoFeedback,
-    add,
-    compress,
-)
-from strategies.compression.sync_protocol import ReplyStatus
+from strategies.compression.error_feedback import NoFeedback, add, compress
+from strategies.compression.sync_protocol import Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
-from strategies.packed_records import BUFFERS, pack_message
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -46,6 +41,7 @@ from strategies.reply_validation import (
     read_arrays,
     report_of,
 )
+from strategies.train_message import BUFFERS, pack_settings
 
 
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
@@ -65,8 +61,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             build the strategy from the run config.
 
     Attributes:
-        codec: What both ends compress with.
-        optimizer: The server's, None for none.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -98,34 +92,21 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.reset()
 
     def check_model(self, model: ArrayRecord) -> None:
-        """Check that all trained arrays are float32.
-
-        Raises:
-            ValueError: One is not.
-        """
+        """Check that all trained arrays are float32; ValueError where one is not."""
         Layout.of(split(from_record(model), self.settings.buffers)[0])
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
-        """Return what the clients' updates amount to: their weighted mean, as float32.
-
-        Args:
-            total: The weighted sum of the updates, float64 (n,).
-            weight: The sum of the weights.
-        """
+        """Return what the updates amount to, from their weighted sum: the mean, as float32."""
         return (total / weight).astype(np.float32)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one message for each node, with what the client's model lacks.
-
-        Raises:
-            ValueError: The model has arrays that are not float32.
-        """
+        """Return one message for each node, with what the client's model lacks."""
         self.start_round(server_round, arrays, config)
         trained, buffers = split(from_record(arrays), self.settings.buffers)
         found = _fingerprint(trained), _fingerprint(buffers)
-        if found != (self._versions.fingerprint, self._buffers_fingerprint):
+        if found != (self._versions.current.fingerprint, self._buffers_fingerprint):
             # This strategy did not make it: no client has it yet.
             self._layout = Layout.of(trained)
             self._versions.start_from(server_round - 1, self._layout.flatten(trained))
@@ -133,10 +114,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        for key, value in self._client_settings.items():
-            config[key] = value
+        config.update(self._client_settings)
         nodes = list(grid.get_node_ids())
-        self._sent_updates = {node for node in nodes if self._versions.can_follow(node)}
+        self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
         return [self._message(node, configs) for node in nodes]
 
@@ -144,9 +124,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the decoded update, and the buffers.
 
         Raises:
-            ResyncError: The client asks for the full model.
-            DivergedReplyError: Its training diverged.
-            ReplyError: The reply must not be used for another reason.
+            ReplyError: It must not be used; a `ResyncError` where the client asks for the full
+                model, a `DivergedReplyError` where its training diverged.
         """
         node = reply.metadata.src_node_id
         payload, metrics = read_payload(reply, self.codec, self.server_round)
@@ -159,7 +138,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             raise ReplyError("the update changes an estimate that the server does not have")
         buffers = self.buffers(self.model)
         read = read_arrays(reply, buffers, BUFFERS) if buffers else {}
-        if self.settings.bounds.has_norm_bound:
+        if self.settings.bounds.max_update_norm < math.inf:
             changed = self.update_sum.changed(node, update, anew=anew)
             norm = math.hypot(changed.norm(), l2_norm(read, from_record(buffers)))
             check_norm(norm, self.settings.bounds)
@@ -196,7 +175,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
         """Send a client that asks for the model all of it next time."""
         if isinstance(error, ResyncError):
-            self._versions.forget_model(node_id)
+            self._versions.confirmed.pop(node_id, None)
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -215,10 +194,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def forget_clients(self) -> None:
         """Send every client the full model next time, and let estimates begin anew."""
-        self._versions.forget_models()
-        self.update_sum.forget_clients()
+        self._versions.confirmed.clear()
+        self.update_sum.forget()
         if self.codec.feedback.keeps_estimates:
-            self._versions.forget_all_accepted()
+            self._versions.accepted.clear()
 
     def forget_client(self, node_id: int) -> None:
         """Drop the estimate of a client that is another node from now on.
@@ -226,9 +205,9 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         What was accepted of other updates is kept: should the node come back, it settles its memory
         by it.
         """
-        self.update_sum.forget_client(node_id)
+        self.update_sum.forget(node_id)
         if self.codec.feedback.keeps_estimates:
-            self._versions.forget_accepted(node_id)
+            self._versions.accepted.pop(node_id, None)
 
     def missed_updates_bits(self, count: int) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
@@ -254,12 +233,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
-        head = self._versions.head(node, self.codec.digest)
-        version = self._versions.version(node) if node in self._sent_updates else None
-        if (head.accepted, version) not in configs:
+        accepted, version = self._versions.accepted.get(node, 0), self._versions.following(node)
+        if (accepted, version) not in configs:
+            head = Head(self.codec.digest, accepted, self._versions.current)
             updates = None if version is None else self._versions.updates_since(version)
-            configs[head.accepted, version] = pack_message(self.config, head, updates)
-        content = RecordDict({CONFIG: configs[head.accepted, version]})
+            configs[accepted, version] = pack_settings(self.config, head, updates)
+        content = RecordDict({CONFIG: configs[accepted, version]})
         if version is None:
             content[ARRAYS] = self.model
         elif self.settings.buffers:

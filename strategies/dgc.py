@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 
 from strategies.codec import Codec
+from strategies.compressed import Preset
+from strategies.compression.error_feedback import MomentumCorrection
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
-from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.sparse import Sparse
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,10 +7,10 @@ Federated Learning. ICML 2022, arXiv 2108.08842. The server's updates are sent a
 from dataclasses import dataclass
 
 from strategies.codec import Codec
+from strategies.compressed import Preset
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.rotated import Rotated
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)

@@ -8,11 +8,11 @@ Faster Error Feedback. NeurIPS 2021, arXiv 2106.05203; with few clients a round 
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compression import ef21
+from strategies.compressed import Preset
+from strategies.compression import error_feedback
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,4 +37,4 @@ class EF21(Preset):
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
         uplink = Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope)
-        return Codec(uplink, Float32(), ef21.EF21())
+        return Codec(uplink, Float32(), error_feedback.EF21())

@@ -38,14 +38,9 @@ class FedSGD(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one gradient message for each node of the grid.
-
-        Raises:
-            ValueError: ``config`` has no number "learning-rate".
-        """
-        learning_rate = config.get("learning-rate")
-        if not isinstance(learning_rate, int | float):
-            raise ValueError("FedSGD needs a number 'learning-rate' in the train config")
+        """Return one gradient message for each node of the grid; eta is in its config."""
+        learning_rate = config["learning-rate"]
+        assert isinstance(learning_rate, int | float)
         self.learning_rate = float(learning_rate)
         return super().configure_train(server_round, arrays, config, grid)
 

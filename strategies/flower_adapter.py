@@ -4,6 +4,8 @@ Flower's strategies raise when one reply's records differ from the others' and a
 `FlowerAdapter` they see valid replies only.
 """
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -20,16 +22,9 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import FederatedStrategy
-from strategies.client_metrics import accuracy_spread
+from strategies.base import FederatedStrategy, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.flower_log import as_debug_messages, logger
-from strategies.metric_keys import (
-    check_keys,
-    check_weight,
-    in_spelling_of,
-    wrapped,
-)
+from strategies.metric_keys import check_keys, in_spelling_of, wrapped
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -40,13 +35,15 @@ from strategies.reply_validation import (
     validate_arrays,
 )
 
+FLOWER = logging.getLogger("flwr")
+logger = logging.getLogger("fedavg_app.strategies")
+
 # Raises `ReplyError` for an update that the strategy could not handle; the second argument is the
 # model that was sent.
 ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
-NORM_BIT = "norm_bit"
 PRIVATE = (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -101,7 +98,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             ReplyError: It does not, or the inner strategy cannot handle it (`REPLY_CHECKS`).
         """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        check_keys(update.report, self.inner)
+        check_keys(update.report, self.inner, trained=True)
         for strategy_type, check in REPLY_CHECKS.items():
             if isinstance(self.inner, strategy_type):
                 trained, _ = split(update.content, self.settings.buffers)
@@ -171,13 +168,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
         return self._with_buffers(messages, arrays)
 
     def read_evaluation(self, reply: Message) -> ClientReport:
-        """Return the report, and keep the reply for the inner strategy.
-
-        Raises:
-            ReplyError: The reply must not be used.
-        """
+        """Return the report, and keep the reply for the inner strategy."""
         report = super().read_evaluation(reply)
-        check_weight(report, self.inner)
+        check_keys(report, self.inner, trained=False)
         self._evaluated.append(reply)
         return report
 
@@ -231,6 +224,34 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 raise StrategyError(f"{name} failed in round {self.server_round}") from error
 
 
+@contextmanager
+def as_debug_messages() -> Iterator[None]:
+    """Log what this thread sends to Flower's logger to ours instead, INFO as DEBUG.
+
+    Flower's strategies write several INFO lines in every round to the logger "flwr", which has a
+    handler of its own: the lines would go through a live display, and a second time to the root
+    logger's handlers. DEBUG messages go to a run's ``run.log``; warnings keep their level.
+    """
+    thread, level = threading.get_ident(), FLOWER.level
+
+    def forward(record: logging.LogRecord) -> bool:
+        if record.thread != thread:
+            return record.levelno >= level
+        if record.levelno > logging.INFO:
+            logger.log(record.levelno, "%s", record.getMessage())
+        else:
+            logger.debug("%s", record.getMessage().replace("\t", "  "))
+        return False
+
+    FLOWER.addFilter(forward)
+    FLOWER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        FLOWER.setLevel(level)
+        FLOWER.removeFilter(forward)
+
+
 def keep_shared(
     replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
 ) -> dict[str, str]:
@@ -243,8 +264,7 @@ def keep_shared(
     shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
     for reply, report in zip(replies, reports, strict=True):
         metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        for key in shared:
-            metrics[key] = report.metrics[key]
+        metrics.update({key: report.metrics[key] for key in shared})
         content = RecordDict({METRICS: metrics})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
@@ -279,24 +299,16 @@ def check_krum(strategy: Strategy, replies: int) -> None:
 
 
 def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check that the update is not zero, which server-side clipping would turn into NaN.
-
-    Raises:
-        ReplyError: It is.
-    """
+    """Check that the update is not zero, which server-side clipping would turn into NaN."""
     if l2_norm(update.content, model) < MIN_CLIPPED_NORM:
         raise ReplyError("the update is zero, which cannot be clipped")
 
 
 def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check for the metric by which client-side adaptive clipping adapts its norm.
-
-    Raises:
-        ReplyError: It is missing.
-    """
+    """Check for the metric by which client-side adaptive clipping adapts its norm."""
     del model
-    if NORM_BIT not in update.report.metrics:
-        raise ReplyError(f"no metric {NORM_BIT!r}; client-mods needs adaptiveclipping_mod")
+    if "norm_bit" not in update.report.metrics:
+        raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
 
 
 # What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would

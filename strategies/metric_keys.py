@@ -12,23 +12,17 @@ from flwr.serverapp.strategy import Strategy
 
 from strategies.reply_validation import NUM_EXAMPLES, ClientReport, ReplyError
 
-# These name records, not metrics.
-RECORD_KEYS = {"arrayrecord_key", "configrecord_key"}
 # An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6
 
 
 def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
-    """Return the names of metrics of a strategy and of those that it wraps.
-
-    Returns:
-        Pairs of the attribute and the name that it holds.
-    """
+    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names."""
     return [
         (attribute, name)
         for one in wrapped(strategy)
         for attribute, name in vars(one).items()
-        if attribute.endswith("_key") and attribute not in RECORD_KEYS and isinstance(name, str)
+        if attribute.endswith("_key") and isinstance(name, str)
     ]
 
 
@@ -40,34 +34,24 @@ def wrapped(strategy: Strategy) -> Iterator[Strategy]:
         one = getattr(one, "strategy", None)
 
 
-def check_keys(report: ClientReport, strategy: Strategy) -> None:
-    """Check that a training reply has the metrics that the strategy needs.
+def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
+    """Check that a reply has the metrics that the strategy needs.
 
-    They are those by which it weights replies, and those with an attribute ``train_..._key``.
+    They are that by which it weights replies, and of training those with an attribute
+    ``train_..._key``.
 
     Raises:
         ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
             power, is negative or above `MAX_LOSS`.
     """
-    check_weight(report, strategy)
-    for attribute, key in metric_keys(strategy):
-        value = _value(report, key)
-        if attribute.startswith("train_") and value is None:
-            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
-        if attribute == "train_loss_key" and value is not None and not 0 <= value <= MAX_LOSS:
-            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
-
-
-def check_weight(report: ClientReport, strategy: Strategy) -> None:
-    """Check that a reply has the metric by which the strategy weights replies.
-
-    Raises:
-        ReplyError: It is missing, or not above 0.
-    """
     for attribute, key in metric_keys(strategy):
         value = _value(report, key)
         if attribute == "weighted_by_key" and (value is None or value <= 0):
             raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+        if trained and attribute.startswith("train_") and value is None:
+            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+        if trained and attribute == "train_loss_key" and not 0 <= (value or 0) <= MAX_LOSS:
+            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
 
 
 def in_spelling_of(

@@ -7,10 +7,10 @@ NeurIPS 2017, arXiv 1610.02132. The server's updates are sent as they are.
 from dataclasses import dataclass
 
 from strategies.codec import Codec
+from strategies.compressed import Preset
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.quantized import Quantized
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)

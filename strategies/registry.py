@@ -5,7 +5,7 @@ Strategies, compressors, error feedback and server optimisers each have a `Regis
 
 import inspect
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, get_type_hints
@@ -63,9 +63,7 @@ class Registry(Generic[Kind]):
         """Return an object of the class of that name.
 
         Raises:
-            ValueError: As for `load`, or for arguments that the class does not take.
-            ImportError: As for `load`.
-            AttributeError: As for `load`.
+            ValueError, ImportError, AttributeError: As for `load` and `make`.
         """
         return make(self.load(name), arguments or {})
 
@@ -87,11 +85,7 @@ class Registry(Generic[Kind]):
 
 
 def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of a part, given as for `Registry.build_part`.
-
-    Raises:
-        ValueError: There is no name.
-    """
+    """Return the name and the arguments of a part, given as for `Registry.build_part`."""
     if isinstance(given, str):
         return given, {}
     table = dict(given) if isinstance(given, Mapping) else {}
@@ -101,37 +95,28 @@ def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, 
     return name, {argument.replace("-", "_"): value for argument, value in table.items()}
 
 
-def make(cls: type[Kind], arguments: Mapping[str, Any]) -> Kind:
-    """Return ``cls(**arguments)``.
-
-    Raises:
-        ValueError: As for `check_arguments`, or one is missing, or the class refuses one.
-    """
-    check_arguments(cls, arguments)
-    try:
-        return cls(**arguments)
-    except TypeError as error:
-        raise ValueError(f"{cls.__name__}: {error}") from error
-
-
-def check_arguments(cls: type, arguments: Mapping[str, Any], hidden: Collection[str] = ()) -> None:
-    """Check the names of a class's arguments, and their types against the class's hints.
+def make(
+    cls: type[Kind], arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
+) -> Kind:
+    """Return an object of the class, whose hints give the types of its arguments.
 
     Args:
         cls: The class.
         arguments: By name. A hint that pydantic does not know is not checked.
-        hidden: Names that the class takes, and a config must not give.
+        fixed: Those of its arguments that a config must not give, if it takes them.
 
     Raises:
-        ValueError: One is unknown or of another type. The line names arguments with hyphens, as
-            configs do.
+        ValueError: One is unknown, of another type or missing, or the class refuses one. The line
+            names arguments with hyphens, as configs do.
     """
-    parameters = inspect.signature(cls).parameters.values()
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    fixed, parameters = fixed or {}, inspect.signature(cls).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     names = [
-        one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in hidden
+        name
+        for name, one in parameters.items()
+        if one.kind is not one.VAR_KEYWORD and name not in fixed
     ]
-    unknown = [name for name in arguments if name in hidden or not (name in names or takes_any)]
+    unknown = [name for name in arguments if name in fixed or not (name in names or takes_any)]
     if unknown:
         takes = _kebab(*names) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
@@ -147,6 +132,11 @@ def check_arguments(cls: type, arguments: Mapping[str, Any], hidden: Collection[
         except ValidationError as error:
             value, text = arguments[name], error.errors()[0]["msg"].removeprefix("Input ")
             raise ValueError(f"{cls.__name__}: {_kebab(name)} = {value!r}: {text}") from None
+    fixed = {name: value for name, value in fixed.items() if name in parameters}
+    try:
+        return cls(**fixed, **arguments)
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from error
 
 
 def _hints(cls: type) -> dict[str, Any]:

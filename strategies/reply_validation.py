@@ -77,11 +77,6 @@ class ReplyBounds:
     max_examples: int = 10**9
     max_update_norm: float = math.inf
 
-    @property
-    def has_norm_bound(self) -> bool:
-        """Whether norms are bounded; computing one costs a pass over the update."""
-        return self.max_update_norm < math.inf
-
 
 @dataclass(frozen=True)
 class ClientReport:
@@ -120,11 +115,7 @@ def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
 
 
 def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) -> ClientReport:
-    """Return the numbers among the entries of a node's reply.
-
-    Raises:
-        ReplyError: As for `read_report`, but for the record.
-    """
+    """Return the numbers among the entries of a node's reply; ReplyError as for `read_report`."""
     examples = entries.get(NUM_EXAMPLES)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
         is_long = isinstance(examples, str | bytes | list)
@@ -185,17 +176,13 @@ def validate_arrays(
     """
     report = read_report(reply, bounds)
     arrays = read_arrays(reply, expected)
-    if bounds.has_norm_bound:
+    if bounds.max_update_norm < math.inf:  # a norm costs a pass over the update
         check_norm(l2_norm(arrays, None if origin is None else from_record(origin)), bounds)
     return ClientUpdate(report, arrays)
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
-    """Check the L2 norm of an update.
-
-    Raises:
-        ReplyError: It is above ``bounds.max_update_norm``.
-    """
+    """Check the L2 norm of an update; ReplyError where it is above ``bounds.max_update_norm``."""
     if not norm <= bounds.max_update_norm:  # NaN too
         raise ReplyError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"

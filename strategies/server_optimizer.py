@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from strategies.aggregation import Arrays, cast_like
 from strategies.registry import Registry, read_part
 
-Updates = Mapping[str, NDArray[np.float64]]
-Vectors = dict[str, NDArray[np.float64]]
+Array = NDArray[np.float64]
+Updates = dict[str, Array]  # by the name of the model's array
 
 NONE = "none"
 
@@ -30,12 +30,8 @@ class ServerOptimizer(ABC):
     """
 
     @abstractmethod
-    def step(self, update: Updates) -> Vectors:
-        """Return the change of the model.
-
-        Args:
-            update: The mean update by array name, float64; the same names and shapes every time.
-        """
+    def step(self, update: Updates) -> Updates:
+        """Return the change of the model; the update has the same names and shapes every time."""
 
 
 @dataclass
@@ -52,13 +48,13 @@ class SGD(ServerOptimizer):
 
     learning_rate: float = 1.0
     momentum: float = 0.9
-    _momenta: Vectors = field(default_factory=dict, init=False, repr=False)
+    _momenta: Updates = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_positive("learning-rate", self.learning_rate)
         _check_share("momentum", self.momentum)
 
-    def step(self, update: Updates) -> Vectors:
+    def step(self, update: Updates) -> Updates:
         """Return learning_rate m."""
         for name, delta in update.items():
             self._momenta[name] = self.momentum * self._momenta.get(name, 0.0) + delta
@@ -66,11 +62,12 @@ class SGD(ServerOptimizer):
 
 
 @dataclass
-class Adaptive(ServerOptimizer):
-    """The part that Adam and Yogi share.
+class Adam(ServerOptimizer):
+    """FedAdam: v <- beta_2 v + (1 - beta_2) Delta^2.
 
-    m <- beta_1 m + (1 - beta_1) Delta; the model changes by learning_rate m / (sqrt(v) + tau). They
-    differ in v, a running square of Delta, zero at first.
+    m <- beta_1 m + (1 - beta_1) Delta; the model changes by learning_rate m / (sqrt(v) + tau). Both
+    moments are zero at first. The learning rate is corrected for that as in Flower's FedAdam, which
+    takes t + 1 for the number t of the step.
 
     Args:
         learning_rate: Of the server.
@@ -86,8 +83,8 @@ class Adaptive(ServerOptimizer):
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
-    _first: Vectors = field(default_factory=dict, init=False, repr=False)
-    _second: Vectors = field(default_factory=dict, init=False, repr=False)
+    _first: Updates = field(default_factory=dict, init=False, repr=False)
+    _second: Updates = field(default_factory=dict, init=False, repr=False)
     _steps: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,17 +93,16 @@ class Adaptive(ServerOptimizer):
         _check_share("beta-2", self.beta_2)
         _check_positive("tau", self.tau)
 
-    @abstractmethod
-    def second_moment(
-        self, v: NDArray[np.float64], square: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def second_moment(self, v: Array, square: Array) -> Array:
         """Return the next v from the square of Delta."""
+        return self.beta_2 * v + (1 - self.beta_2) * square
 
     def rate(self) -> float:
         """Return the learning rate of this step."""
-        return self.learning_rate
+        power = self._steps + 1
+        return self.learning_rate * math.sqrt(1 - self.beta_2**power) / (1 - self.beta_1**power)
 
-    def step(self, update: Updates) -> Vectors:
+    def step(self, update: Updates) -> Updates:
         """Return learning_rate m / (sqrt(v) + tau)."""
         self._steps += 1
         for name, delta in update.items():
@@ -122,36 +118,21 @@ class Adaptive(ServerOptimizer):
 
 
 @dataclass
-class Adam(Adaptive):
-    """FedAdam: v <- beta_2 v + (1 - beta_2) Delta^2.
+class Yogi(Adam):
+    """FedYogi: v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2).
 
-    The learning rate is corrected for the moments' start at zero as in Flower's FedAdam, which
-    takes t + 1 for the number t of the step.
+    The rest is `Adam`, but for the learning rate, which is not corrected.
     """
-
-    def second_moment(
-        self, v: NDArray[np.float64], square: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return beta_2 v + (1 - beta_2) Delta^2."""
-        return self.beta_2 * v + (1 - self.beta_2) * square
-
-    def rate(self) -> float:
-        """Return the corrected learning rate."""
-        power = self._steps + 1
-        return self.learning_rate * math.sqrt(1 - self.beta_2**power) / (1 - self.beta_1**power)
-
-
-@dataclass
-class Yogi(Adaptive):
-    """FedYogi: v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2)."""
 
     learning_rate: float = 0.01
 
-    def second_moment(
-        self, v: NDArray[np.float64], square: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return v - (1 - beta_2) Delta^2 sign(v - Delta^2)."""
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """Return the next v from the square of Delta."""
         return v - (1 - self.beta_2) * square * np.sign(v - square)
+
+    def rate(self) -> float:
+        """Return the learning rate."""
+        return self.learning_rate
 
 
 SERVER_OPTIMIZERS = Registry[ServerOptimizer](
@@ -185,13 +166,7 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
 
 
 def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
-    """Return the model after the optimiser's step, in the dtypes of the model.
-
-    Args:
-        model: The arrays that are trained.
-        updates: The mean update of each, float64.
-        optimizer: The optimiser; its moments are updated.
-    """
+    """Return the trained arrays after the optimiser's step, in their dtypes."""
     changes = optimizer.step(updates)
     return {
         name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
@@ -200,14 +175,10 @@ def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
 
 
 def _check_positive(key: str, value: float) -> None:
-    if not (_is_number(value) and 0 < value < math.inf):
+    if not 0 < value < math.inf:
         raise ValueError(f"{key} = {value!r}: give a number above 0")
 
 
 def _check_share(key: str, value: float) -> None:
-    if not (_is_number(value) and 0 <= value < 1):
+    if not 0 <= value < 1:
         raise ValueError(f"{key} = {value!r}: give a number from 0 to below 1")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

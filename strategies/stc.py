@@ -7,9 +7,9 @@ Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithms
 from dataclasses import dataclass
 
 from strategies.codec import Codec
+from strategies.compressed import Preset
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.ternary import Ternary
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)

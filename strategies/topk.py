@@ -7,10 +7,10 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 from dataclasses import dataclass
 
 from strategies.codec import Codec
+from strategies.compressed import Preset
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
-from strategies.preset import Preset
 
 
 @dataclass(kw_only=True, eq=False)

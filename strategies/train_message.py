@@ -1,4 +1,9 @@
-"""What a client reads of a compressed strategy's training message."""
+"""A compressed strategy's training message: written by the server, read by the client.
+
+Flower sends every record, and every array of one, as an object of its own, with a request, an id
+and a signature. A `ConfigRecord` is a single object whatever entries it has, bytes among them, so
+all that a compressed strategy sends is the entries of one (docs/protocol.md).
+"""
 
 from dataclasses import dataclass
 
@@ -6,9 +11,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 
 from strategies.codec import Codec
 from strategies.compression.sync_protocol import Head, ModelUpdate, decode_updates
-from strategies.flower_arrays import find_record
-from strategies.packed_records import BUFFERS, unpack_message
-from strategies.reply_validation import ARRAYS
+from strategies.flower_arrays import find_record, get_record
+from strategies.reply_validation import ARRAYS, CONFIG
+
+# Entries of the record "config", beside the settings.
+HEAD, UPDATES = "head", "updates"
+# The record of the arrays that are not compressed, either way; the message's setting of that name
+# lists them. Only models that have some have it.
+BUFFERS = "buffers"
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,15 @@ class TrainMessage:
     sent_buffers: ArrayRecord | None
 
 
+def pack_settings(settings: ConfigRecord, head: Head, updates: bytes | None) -> ConfigRecord:
+    """Return the record "config": the settings, the head, and the updates if there are some."""
+    packed = settings.copy()
+    packed[HEAD] = head.encode()
+    if updates is not None:
+        packed[UPDATES] = updates
+    return packed
+
+
 def read_train_message(message: Message, codec: Codec, last_round: int) -> TrainMessage:
     """Return what a training message says.
 
@@ -43,9 +62,12 @@ def read_train_message(message: Message, codec: Codec, last_round: int) -> Train
         last_round: The round of the last message that the client answered with an update.
 
     Raises:
+        KeyError: It has no settings.
         ValueError: It cannot be read, is not of a later round, or was made with another codec.
     """
-    config, head, encoded = unpack_message(message.content)
+    config = get_record(message.content, CONFIG, ConfigRecord).copy()
+    head = Head.decode(take_bytes(config, CONFIG, HEAD))
+    encoded = take_bytes(config, CONFIG, UPDATES) if UPDATES in config else None
     server_round = config["server-round"]
     if not isinstance(server_round, int) or not 0 < server_round < 2**32:
         raise ValueError(f"server-round = {server_round!r}: not a whole number of 32 bits above 0")
@@ -64,3 +86,15 @@ def read_train_message(message: Message, codec: Codec, last_round: int) -> Train
     assert isinstance(names, list)
     buffers = find_record(message.content, BUFFERS, ArrayRecord)
     return TrainMessage(config, server_round, head, updates, model, [*map(str, names)], buffers)
+
+
+def take_bytes(record: ConfigRecord, record_name: str, name: str) -> bytes:
+    """Remove and return an entry of bytes.
+
+    Raises:
+        ValueError: There is none.
+    """
+    data = record.pop(name, None)
+    if not isinstance(data, bytes):
+        raise ValueError(f"no bytes {name!r} in the ConfigRecord {record_name!r}")
+    return data

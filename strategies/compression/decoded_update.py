@@ -54,11 +54,7 @@ class Update(ABC):
 
 
 class DenseUpdate(Update):
-    """An update with a value for every entry.
-
-    Args:
-        values: float32 (n,).
-    """
+    """An update with a value for every entry, float32 (n,)."""
 
     def __init__(self, values: Vector) -> None:
         self.size, self.values = len(values), values
@@ -85,11 +81,7 @@ class SparseUpdate(Update):
         self.size, self.positions, self.values = size, positions, values
 
     def check(self, size: int) -> None:
-        """Check the size, and that every value has a position within it.
-
-        Raises:
-            DecodeError: They do not.
-        """
+        """Check the size, and that every value has a position within it."""
         super().check(size)
         if self.positions.shape != self.values.shape:
             raise DecodeError(f"{len(self.positions)} positions for {len(self.values)} values")

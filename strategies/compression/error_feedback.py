@@ -3,10 +3,9 @@
 A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
 becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
 reply that was lost or rejected leaves the memory as it was before it.
-
-`NoFeedback` and `Residual` are here, `ef21` and `momentum_correction` have modules of their own.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,29 +42,21 @@ class ErrorFeedback(ABC):
     keeps_estimates: ClassVar[bool] = False
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule works with the compressor, which must be a contraction.
-
-        Raises:
-            ValueError: It does not.
-        """
+        """Check that the rule works with the compressor; ValueError if it is no contraction."""
         check_contraction("uplink", compressor)
 
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
         """Return what to compress and send, and the memory for as long as it is not accepted.
 
-        Args:
-            update: What training changed, float32 (n,).
-            memory: The client's, by name; not changed.
+        The update is what training changed, float32 (n,); neither it nor the memory given changes.
         """
 
     @abstractmethod
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return the memory once the server has accepted ``sent``.
 
-        Args:
-            memory: What `to_send` returned, not changed.
-            sent: What the compressed bytes decode to.
+        ``sent`` is what the bytes decode to; the memory that `to_send` returned is not changed.
         """
 
 
@@ -106,14 +97,90 @@ class Residual(ErrorFeedback):
         return {"residual": memory["residual"] - sent.to_dense()}
 
 
+@dataclass(frozen=True)
+class EF21(ErrorFeedback):
+    """Sends c = compress(update - g) for an estimate g of the update; both ends add c to their g.
+
+    Richtarik et al. 2021, arXiv 2106.05203, Algorithm 2. With few clients a round it is EF21-PP
+    (arXiv 2110.03294): the server steps by the mean of all estimates, those of clients that are
+    absent included. For compressors that are contractions, such as `sparse`; others are refused.
+    """
+
+    memories: ClassVar[tuple[str, ...]] = ("estimate",)
+    keeps_estimates: ClassVar[bool] = True
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return the update less the estimate, and the estimate."""
+        return add(update, -memory["estimate"]), memory
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the estimate with what was sent."""
+        return {"estimate": np.asarray(memory["estimate"] + sent.to_dense())}
+
+
+@dataclass(frozen=True)
+class MomentumCorrection(ErrorFeedback):
+    """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
+
+    Lin et al. 2018, arXiv 1712.01887, section 3. Entries that were sent are zero in the momentum
+    afterwards ("momentum factor masking"): where all are sent nothing is left of it, and this is
+    SGD without momentum.
+
+    Args:
+        momentum: m, from 0 to below 1.
+        clip_norm: Updates with a larger L2 norm are scaled down to it. The paper clips the
+            gradient at each of N nodes to its threshold divided by the root of N.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    memories: ClassVar[tuple[str, ...]] = ("residual", "momentum")
+
+    momentum: float = 0.9
+    clip_norm: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum = {self.momentum!r}: give a number from 0 to below 1")
+        if not self.clip_norm > 0:
+            raise ValueError(f"clip-norm = {self.clip_norm!r}: give a number above 0")
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Check that the compressor leaves entries out, too; those sent lose their momentum."""
+        super().check_compressor(compressor)
+        if not hasattr(compressor, "sparsity"):
+            name = type(compressor).__name__
+            raise ValueError(
+                f"feedback = 'momentum': {name} sends all entries, and only the momentum of the "
+                "others is kept; give an uplink with a sparsity, or feedback = 'residual'"
+            )
+
+    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
+        """Return the residual with the new momentum, and both."""
+        # Not `np.linalg.norm`: sums of BLAS depend on the number of its threads.
+        norm = math.sqrt(np.square(update, dtype=np.float64).sum())
+        if self.clip_norm < norm < math.inf:
+            update = update * np.float32(self.clip_norm / norm)
+        momentum = add(np.float32(self.momentum) * memory["momentum"], update)
+        total = add(memory["residual"], momentum)
+        return total, {"residual": total, "momentum": momentum}
+
+    def accepted(self, memory: Memory, sent: Update) -> Memory:
+        """Return the residual less what was sent, and the momentum of what was not."""
+        dense = sent.to_dense()
+        return {
+            "residual": memory["residual"] - dense,
+            "momentum": np.where(dense == 0, memory["momentum"], np.float32(0)),
+        }
+
+
 def check_contraction(place: str, compressor: Compressor) -> None:
     """Check that what a compressor leaves out is less than what it is given.
 
     Otherwise a residual, or the difference from an estimate, grows from round to round.
 
-    Args:
-        place: "uplink" or "downlink", for the error.
-        compressor: The compressor; one whose bound is not known passes.
+    One whose bound is not known passes; ``place`` is "uplink" or "downlink", for the error.
 
     Raises:
         ValueError: It is not.
@@ -137,11 +204,7 @@ def add(first: Vector, second: Vector) -> Vector:
 def compress(
     vector: Vector, compressor: Compressor, layout: Layout, rng: np.random.Generator
 ) -> tuple[bytes, Update]:
-    """Return the bytes of a vector, and the update that the receiver decodes from them.
-
-    Raises:
-        OutOfRangeError: The vector has NaN or infinite values.
-    """
+    """Return a vector's bytes, and what they decode to; OutOfRangeError if it is not finite."""
     if not np.isfinite(vector).all():
         raise OutOfRangeError("the update has NaN or infinite values")
     data = compressor.encode(vector, layout, rng)
@@ -149,11 +212,7 @@ def compress(
 
 
 def check_range(update: Update) -> None:
-    """Check that all values are finite and at most `MAX_CHANGE`.
-
-    Raises:
-        OutOfRangeError: They are not.
-    """
+    """Check that all values are finite and at most `MAX_CHANGE`, else OutOfRangeError."""
     largest = update.max_abs()
     if not largest <= MAX_CHANGE:  # NaN too
         raise OutOfRangeError(f"the update changes a weight by {largest:g}")

@@ -44,11 +44,7 @@ class Float16(Compressor):
         return np.array(exponents, np.int8).tobytes() + halves.tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: Another number of bytes, or a value that is NaN or infinite.
-        """
+        """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         arrays = len(layout.sizes)
         if len(data) != arrays + 2 * layout.size:
             raise DecodeError(f"{len(data)} bytes, not {arrays} and 2 for each of {layout.size}")

@@ -20,11 +20,7 @@ class Float32(Compressor):
         return vector.astype("<f4").tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: Another number of bytes, or a value that is NaN or infinite.
-        """
+        """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         if len(data) != 4 * layout.size:
             raise DecodeError(f"{len(data)} bytes, not 4 for each of {layout.size} entries")
         values = np.frombuffer(data, "<f4").astype(np.float32)

@@ -21,8 +21,7 @@ NO_SIGNS = np.empty(0, np.bool_)
 def parameter(density: float) -> int:
     """Return b* = 1 + floor(log2(log(phi - 1) / log(1 - p))), the best b for the density p.
 
-    Args:
-        density: p, the share of entries that have a position; in [0, 1].
+    p, in [0, 1], is the share of entries that have a position.
     """
     if not 0 < density < 1:
         return 0
@@ -31,12 +30,9 @@ def parameter(density: float) -> int:
 
 
 def position_bits(density: float) -> float:
-    """Return the expected bits of one position: b* + 1 / (1 - (1 - p)^(2^b*)).
+    """Return the expected bits of one position: b* + 1 / (1 - (1 - p)^(2^b*)), p in (0, 1].
 
     Sattler et al. 2020, section V: 6.085, 8.108 and 10.114 at p = 1/25, 1/100 and 1/400.
-
-    Args:
-        density: p, in (0, 1].
     """
     b = parameter(density)
     return b + 1 / (1 - (1 - density) ** (1 << b))
@@ -45,10 +41,7 @@ def position_bits(density: float) -> float:
 def encode(positions: Positions, b: int, signs: Bits = NO_SIGNS) -> bytes:
     """Return the code of k positions, and the signs after it.
 
-    Args:
-        positions: int64 (k,), rising, at least 0.
-        b: The Golomb parameter, 0 to 31.
-        signs: bool, any number of them; a bit each.
+    Positions rise from 0 or above, b is from 0 to 31, and a sign takes a bit.
     """
     gaps = np.diff(positions, prepend=-1) - 1
     ends = np.cumsum((gaps >> b) + 1)
@@ -67,7 +60,7 @@ def decode(data: bytes, b: int, count: int, size: int, signs: int = 0) -> tuple[
 
     Args:
         data: The bytes.
-        b: The Golomb parameter; any b up to 31 decodes.
+        b: The Golomb parameter.
         count: k, how many positions there are.
         size: n.
         signs: How many bits follow the positions.

@@ -49,12 +49,7 @@ def block_sizes(size: int) -> list[int]:
 
 
 class Rotation:
-    """A random rotation of vectors of one size.
-
-    Args:
-        seed: Of the signs, up to 2^64 - 1.
-        size: n.
-    """
+    """A random rotation of vectors of n entries, whose signs are those of a seed of 64 bits."""
 
     def __init__(self, seed: int, size: int) -> None:
         self._size, self._blocks = size, block_sizes(size)
@@ -65,13 +60,8 @@ class Rotation:
     def forward(self, vector: Vector) -> Iterator[tuple[Matrix, Matrix]]:
         """Yield (rotated blocks, units): ... H D_2 H D_1 times each block, in steps of 2^-24.
 
-        A block turned `back` and times its unit is what it was.
-
-        Args:
-            vector: float32 (n,).
-
-        Returns:
-            Blocks of one size, float64 (how many, their size), and a unit for each.
+        Blocks of one size at a time, float64 (how many, their size), and a unit for each: a block
+        turned `back` and times its unit is what it was.
         """
         for part, block in self._parts():
             rows = np.zeros(part.stop - part.start, np.float32)
@@ -85,12 +75,9 @@ class Rotation:
             yield rotated, step * (STEPS / block ** rotations(block))
 
     def back(self, numbers: NDArray[np.uint8], levels: Matrix, units: Matrix) -> Vector:
-        """Return the vector of blocks of levels, turned back, times a unit for each block.
+        """Return the vector of blocks of levels, turned back, times a unit / 2^24 for each block.
 
-        Args:
-            numbers: Which level each entry of the blocks has, uint8 (n and the padding,).
-            levels: Whole numbers, float64.
-            units: float64 (blocks,), divided by 2^24 here.
+        ``numbers`` says which level, a whole number, each entry has, those of the padding included.
         """
         values, first = np.empty(len(numbers), np.float32), 0
         for part, block in self._parts():

@@ -21,13 +21,9 @@ MIN_SIZE_FOR_SAMPLE, SAMPLE_SIZE = 1 << 16, 1 << 14
 ROUNDING_TOLERANCE = 1e-6
 
 
-def check_sparsity(name: str, sparsity: object) -> float:
-    """Return the sparsity p.
-
-    Raises:
-        ValueError: It is not above 0 and at most 1; ``name`` is named.
-    """
-    if isinstance(sparsity, bool) or not isinstance(sparsity, int | float) or not 0 < sparsity <= 1:
+def check_sparsity(name: str, sparsity: float) -> float:
+    """Return the sparsity p; ValueError, with its name, if it is not above 0 and at most 1."""
+    if not 0 < sparsity <= 1:
         raise ValueError(f"{name} = {sparsity}: give a share above 0 and at most 1, as 0.0025")
     return float(sparsity)
 
@@ -50,11 +46,8 @@ def largest(values: Vector, count: int) -> Positions:
     """Return the rising positions of the ``count`` entries largest in magnitude.
 
     Exactly ``count``, also where several entries tie for the last place (then the first of them
-    are taken), unless fewer entries than that are not zero: zeros are never kept.
-
-    Args:
-        values: float32 (n,), finite.
-        count: k, 0 <= k <= n.
+    are taken), unless fewer entries than that are not zero: zeros are never kept. The values are
+    float32 (n,), finite, and the count is from 0 to n.
     """
     # The bits of a float32 without its sign order like its magnitude: integers partition faster,
     # denormals are told from zero whatever the processor's settings, and nothing is rounded.
@@ -103,18 +96,8 @@ def _sampled_threshold(magnitudes: NDArray[np.int32], count: int) -> np.int32:
 
 
 def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) -> list[Positions]:
-    """Return `largest` of every block of the vector, with k = `keep_count` of the block's size.
-
-    Args:
-        values: float32 (n,), finite.
-        sparsity: p.
-        blocks: The blocks' sizes, which sum to n.
-
-    Returns:
-        One array of rising positions in the whole vector per block.
-    """
-    found = []
-    start = 0
+    """Return `largest` of every block, with k = `keep_count`, as positions in the whole vector."""
+    found, start = [], 0
     for size in blocks:
         block = values[start : start + size]
         found.append(largest(block, keep_count(size, sparsity)) + start)

@@ -17,13 +17,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from strategies.compression.compressor import Compressor
+from strategies.compression.compressor import Compressor, check_whole
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.float32 import BITS
-from strategies.compression.power_iteration import factors
 from strategies.compression.vector_layout import Layout
-from strategies.compression.whole_numbers import check_whole
+
+Matrix = NDArray[np.float64]
+
+# Below float32's largest number by more than the rounding of P, Q and the sums of their products.
+LARGEST = float(np.finfo(np.float32).max) * 0.999
+# A column that is shorter than this share of what it was, once the ones before it are taken away,
+# is rounding errors: the matrix has a lower rank.
+DEPENDENT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,7 @@ class LowRank(Compressor):
         The r products of a column of P and one of Q are added entry by entry, in order and in
         float32. A matrix product of BLAS would add them in an order of its own.
 
-        Raises:
-            DecodeError: Another number of bytes, or a value that is NaN or infinite, in the bytes
-                or in the product.
+        DecodeError for another length, or a value that is NaN or infinite, as sent or as product.
         """
         if 8 * len(data) != self.expected_bits(layout):
             raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")
@@ -111,3 +116,45 @@ class LowRank(Compressor):
             rows = shape[0] if len(shape) > 1 else size
             columns = size // max(rows, 1)
             yield rows, columns, self.rank * (rows + columns) < size
+
+
+def factors(matrix: Matrix, right: Matrix, iterations: int) -> tuple[Vector, Vector]:
+    """Return (P, Q) after so many power iterations: P with orthonormal columns, Q = M^T P.
+
+    They are little-endian float32 (n, r) and (m, r), whose product no entry of float32 overflows.
+    Where M, float64 (n, m), has a lower rank than the Q to start from, float64 (m, r), has columns,
+    the columns that are left over are zero.
+    """
+    left = np.empty((len(matrix), right.shape[1]))
+    for _ in range(iterations):
+        left = orthonormal(_times("nm,m->n", matrix, right))
+        right = _times("nm,n->m", matrix, left)
+    # Only where entries come near float32's largest number: Q's are up to sqrt(n) times as large,
+    # and the product's are at most the norm of a row of Q.
+    norms = np.sqrt(np.einsum("mr,mr->m", right, right))
+    right *= min(1.0, LARGEST / max(float(norms.max()), 1.0))
+    with np.errstate(under="ignore"):
+        return left.astype("<f4"), right.astype("<f4")
+
+
+def _times(form: str, matrix: Matrix, columns: Matrix) -> Matrix:
+    """Return the matrix or its transpose times each column, without BLAS.
+
+    Sums of BLAS depend on the number of its threads, which differs between engines.
+    """
+    return np.stack([np.einsum(form, matrix, column) for column in columns.T.copy()], axis=1)
+
+
+def orthonormal(columns: Matrix) -> Matrix:
+    """Return the columns made orthonormal in turn (Gram-Schmidt), or zero where they depend."""
+    made = np.zeros_like(columns)
+    for place in range(columns.shape[1]):
+        column = columns[:, place].copy()
+        length = np.sqrt((column**2).sum())
+        for _ in range(2):  # the second time for what rounding left
+            for other in range(place):
+                column -= (made[:, other] * column).sum() * made[:, other]
+        rest = np.sqrt((column**2).sum())
+        if rest > DEPENDENT * length:
+            made[:, place] = column / rest
+    return made

@@ -5,22 +5,33 @@ Gradient Quantization and Encoding. NeurIPS 2017, arXiv 1610.02132. Each bucket 
 norm N; an entry v becomes l N / s, where l is one of the two whole numbers beside s v / N, drawn so
 that the mean is v (section 3.1; buckets: section 3.3).
 
-Bytes (little endian): the norms, float32 each; then l + s of every entry, in ``bits`` bits or the
-code of `mostly_zero`.
+Bytes (little endian): the norms, float32 each; b, 1 byte; z, 4 bytes; l + s of z entries, ``bits``
+bits each (`bit_packing`). Where b is 255 these are all entries; else those whose l is not zero, and
+after them comes the Golomb code of their positions (`golomb`). A sender takes what is likely to be
+shorter.
 """
 
 import math
+import struct
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from strategies.compression import buckets, mostly_zero
-from strategies.compression.compressor import Compressor
+from strategies.compression import golomb
+from strategies.compression.bit_packing import pack, packed_size, unpack
+from strategies.compression.compressor import Compressor, check_whole
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
-from strategies.compression.whole_numbers import check_whole
 
+NORMS = ("l2", "max")
 NORM_BITS = 32
+HEAD = struct.Struct("<BI")
+ALL_ENTRIES = 255  # in the place of b
+CHUNK = 2**15  # entries, which stay in the cache
+FLOAT32_MAX = np.finfo(np.float32).max
+
+Numbers = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -45,15 +56,17 @@ class Quantized(Compressor):
     def __post_init__(self) -> None:
         check_whole("bits", self.bits, 2, 8)
         check_whole("bucket", self.bucket, 1)
-        if self.norm not in buckets.NORMS:
-            raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, buckets.NORMS))}")
+        if self.norm not in NORMS:
+            raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, NORMS))}")
         object.__setattr__(self, "levels", (1 << (self.bits - 1)) - 1)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
         norms, numbers = [np.empty(0, np.float32)], [np.empty(0, np.uint8)]
-        for rows in buckets.chunks_of(vector, self.bucket):
-            norms.append(buckets.norms_of(rows, self.norm))
+        step = max(CHUNK // self.bucket, 1) * self.bucket
+        for start in range(0, len(vector), step):
+            rows = self._rows(vector[start : start + step])
+            norms.append(self._norms(rows))
             with np.errstate(under="ignore"):
                 rows /= np.where(norms[-1] > 0, norms[-1], 1)[:, None]
                 rows *= self.levels
@@ -61,26 +74,44 @@ class Quantized(Compressor):
             number = (below + self.levels).astype(np.uint8)
             number += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
             numbers.append(number.reshape(-1))
-        entries = np.concatenate(numbers)[: len(vector)]
-        code = mostly_zero.encode(entries, self.levels, self.bits)
-        return np.concatenate(norms).astype("<f4").tobytes() + code
+        sent = np.concatenate(numbers)[: len(vector)]
+        nonzero = sent != self.levels
+        share = np.count_nonzero(nonzero) / max(len(sent), 1)
+        b, code = ALL_ENTRIES, b""
+        if self._entry_bits(share) < self.bits:
+            positions, b = np.flatnonzero(nonzero), golomb.parameter(share)
+            sent, code = sent[positions], golomb.encode(positions, b)
+        head = np.concatenate(norms).astype("<f4").tobytes() + HEAD.pack(b, len(sent))
+        return head + pack(sent, self.bits) + code
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout.
-        """
-        norms, code = buckets.read_norms(data, layout.size, self.bucket)
-        numbers = mostly_zero.decode(code, layout.size, self.levels, self.bits)
+        """Return the update; DecodeError if the bytes are not one of this layout."""
+        size, start = layout.size, 4 * self._buckets(layout.size)
+        if len(data) < start + HEAD.size:
+            raise DecodeError(f"{len(data)} bytes, the norms and the head take {start + HEAD.size}")
+        norms = np.frombuffer(data[:start], "<f4").astype(np.float32)
+        if not (np.isfinite(norms).all() and (norms >= 0).all()):
+            raise DecodeError("a norm is negative, NaN or infinite")
+        b, count = HEAD.unpack_from(data, start)
+        if count > size or (b == ALL_ENTRIES and count != size):
+            raise DecodeError(f"z = {count} of {size} entries")
+        start += HEAD.size
+        end = start + packed_size(count, self.bits)
+        numbers = unpack(data[start:end], count, self.bits)
+        if b != ALL_ENTRIES:
+            positions, _ = golomb.decode(data[end:], b, count, size)
+            sent, numbers = numbers, np.full(size, self.levels, np.uint8)
+            numbers[positions] = sent
+        elif len(data) != end:
+            raise DecodeError(f"{len(data)} bytes, not {end}")
         if (numbers > 2 * self.levels).any():
             raise DecodeError(f"a level is beyond {self.levels}")
-        rows = buckets.rows_of(numbers, self.bucket)
+        rows = self._rows(numbers)
         with np.errstate(under="ignore"):
             rows -= self.levels
             rows /= self.levels
             rows *= norms[:, None]
-        return DenseUpdate(rows.reshape(-1)[: layout.size])
+        return DenseUpdate(rows.reshape(-1)[:size])
 
     def error_bound(self, size: int) -> float:
         """Return min(d / (4 s^2), sqrt(d) / s).
@@ -107,5 +138,30 @@ class Quantized(Compressor):
         size, d = layout.size, min(self.bucket, max(layout.size, 2))
         norm = math.sqrt(d) if self.norm == "l2" else math.sqrt(2 * math.log(max(d, 2)))
         share = min(self.levels * math.sqrt(2 / math.pi) / norm, 1)
-        norms = NORM_BITS * buckets.number_of(size, self.bucket)
-        return norms + size * mostly_zero.expected_bits(share, self.bits)
+        return NORM_BITS * self._buckets(size) + size * self._entry_bits(share)
+
+    def _buckets(self, size: int) -> int:
+        """Return how many buckets there are; the last may have fewer entries."""
+        return -(-size // self.bucket)
+
+    def _rows(self, entries: Vector | Numbers) -> Vector:
+        """Return a new row of float32 for each bucket, the last one filled with zeros."""
+        width = min(self.bucket, max(len(entries), 1))
+        rows = np.zeros((self._buckets(len(entries)), width), np.float32)
+        rows.reshape(-1)[: len(entries)] = entries
+        return rows
+
+    def _norms(self, rows: Vector) -> Vector:
+        """Return each row's norm, float32, rounded up: no entry is larger."""
+        if self.norm == "max":
+            largest: Vector = np.abs(rows).max(axis=1)
+            return largest
+        exact = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1)).clip(max=FLOAT32_MAX)
+        with np.errstate(under="ignore"):
+            above: Vector = np.nextafter(exact.astype(np.float32), FLOAT32_MAX)
+        return above
+
+    def _entry_bits(self, share: float) -> float:
+        """Return the bits an entry where that share of them is not zero."""
+        sparse = share * (golomb.position_bits(share) + self.bits) if share else 0.0
+        return min(sparse, float(self.bits))

@@ -49,11 +49,7 @@ class RandomEntries(Compressor):
         return seed.to_bytes(SEED_BYTES, "little") + sent.tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: Another number of bytes, or a value that is NaN or infinite.
-        """
+        """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         count = self._count(layout.size)
         if len(data) != SEED_BYTES + 4 * count:
             raise DecodeError(f"{len(data)} bytes, not {SEED_BYTES} and 4 for each of {count}")

@@ -44,11 +44,7 @@ class Sign(Compressor):
         return HEAD.pack(self.step, b, len(zeros)) + bits
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update; its step is that of the bytes.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout.
-        """
+        """Return the update, with the step in the bytes; DecodeError if they are not one."""
         size = layout.size
         if len(data) < HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
@@ -71,14 +67,9 @@ class Sign(Compressor):
         return float(layout.size)
 
 
-def check_step(name: str, step: object) -> float:
-    """Return the step size.
-
-    Raises:
-        ValueError: It is not a positive number that float32 holds; ``name`` is named.
-    """
-    number = float("nan") if isinstance(step, bool) or not isinstance(step, int | float) else step
+def check_step(name: str, step: float) -> float:
+    """Return the step; ValueError, with its name, unless it is positive and float32 holds it."""
     with np.errstate(over="ignore"):
-        if 0 < float(np.float32(number)) < np.inf:
-            return float(number)
+        if 0 < np.float32(step) < np.inf:
+            return float(step)
     raise ValueError(f"{name} = {step}: give a positive number")

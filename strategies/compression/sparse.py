@@ -53,12 +53,7 @@ class Sparse(Compressor):
         return HEAD.pack(b, len(positions)) + values + golomb.encode(positions, b)
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout, or have more entries than
-                the sparsity allows.
-        """
+        """Return the update; DecodeError if it is none, or has more entries than p allows."""
         size = layout.size
         if len(data) < HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")

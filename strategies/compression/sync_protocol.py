@@ -7,7 +7,6 @@ arrays' bytes. So a client that decodes an update to other values than the serve
 
 import struct
 import zlib
-from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -41,12 +40,7 @@ class ReplyStatus(IntEnum):
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the global model.
-
-    Attributes:
-        number: The round that made it.
-        fingerprint: 32 bits that tell it from others of the same number.
-    """
+    """A version of the global model: the round that made it, and 32 bits of what it is."""
 
     number: int
     fingerprint: int
@@ -78,11 +72,7 @@ class Head:
 
     @classmethod
     def decode(cls, data: bytes) -> "Head":
-        """Return the head that the bytes encode.
-
-        Raises:
-            DecodeError: Another length, or another protocol.
-        """
+        """Return the head that the bytes encode; DecodeError for another length or protocol."""
         if len(data) != _HEAD.size:
             raise DecodeError(f"the head has {len(data)} bytes, not {_HEAD.size}")
         protocol, codec, accepted, number, fingerprint = _HEAD.unpack(data)
@@ -106,11 +96,7 @@ class ModelUpdate:
 
 
 def decode_updates(data: bytes) -> list[ModelUpdate]:
-    """Return the updates that a training message carries, whose numbers must rise.
-
-    Raises:
-        DecodeError: The bytes end within an update, or numbers do not rise.
-    """
+    """Return a training message's updates; DecodeError if one ends early or is out of order."""
     updates: list[ModelUpdate] = []
     start = 0
     while start < len(data):
@@ -118,52 +104,13 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
             raise DecodeError("the list of updates ends within an update's head")
         number, length = _UPDATE.unpack_from(data, start)
         start += _UPDATE.size
-        if length > len(data) - start:
-            left = len(data) - start
+        if length > (left := len(data) - start):
             raise DecodeError(f"update {number} claims {length} bytes, {left} are left")
         if updates and number <= updates[-1].number:
             raise DecodeError(f"update {number} follows update {updates[-1].number}")
         updates.append(ModelUpdate(number, data[start : start + length]))
         start += length
     return updates
-
-
-class UpdateHistory:
-    """The server's last updates of the global model, for clients that missed some.
-
-    As many are kept as are smaller together than the full model.
-
-    Args:
-        number: The round that made the model from which the history starts.
-        vector: That model, float32 (n,).
-
-    Attributes:
-        version: The current version.
-        count: How many updates there have been, those no longer kept included.
-    """
-
-    def __init__(self, number: int, vector: Vector) -> None:
-        self.version = Version.of(number, vector)
-        self.count = 0
-        self._oldest = number  # the version that the first update kept leads on from
-        self._max_bytes = vector.nbytes
-        self._updates: deque[ModelUpdate] = deque()
-
-    def append(self, number: int, data: bytes, vector: Vector) -> None:
-        """Add the update of a round, which led to the model ``vector``."""
-        self.version = Version.of(number, vector)
-        self.count += 1
-        self._updates.append(ModelUpdate(number, data))
-        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
-            self._oldest = self._updates.popleft().number
-
-    def reaches(self, number: int) -> bool:
-        """Return whether the updates since the version of that number are all kept."""
-        return number >= self._oldest
-
-    def since(self, number: int) -> bytes:
-        """Return the encoded updates since the version of that number."""
-        return b"".join(update.encode() for update in self._updates if update.number > number)
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,7 @@ class Ternary(Compressor):
         return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
-        """Return the update.
-
-        Raises:
-            DecodeError: The bytes are not such an update for this layout, or have more entries than
-                the sparsity allows.
-        """
+        """Return the update; DecodeError if it is none, or has more entries than p allows."""
         size, blocks = layout.size, layout.blocks(self.scope)
         start = HEAD.size + 4 * len(blocks)
         if len(data) < start:

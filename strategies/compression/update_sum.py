@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import DenseUpdate, Update, Vector
 
-Total = tuple[NDArray[np.float64], float]
-
 
 class UpdateSum:
     """The sum of the updates of one round."""
@@ -28,20 +26,13 @@ class UpdateSum:
         return update
 
     def add(self, node: int, update: Update, weight: float, *, anew: bool) -> None:
-        """Add a client's update.
-
-        Args:
-            node: The client's.
-            update: Its decoded update.
-            weight: How much it counts.
-            anew: Whether earlier updates of the client do not count any more.
-        """
+        """Add a client's decoded update; with ``anew``, earlier ones do not count any more."""
         if not self._weight:
             self._total = np.zeros(update.size)
         update.add_to(self._total, weight)
         self._weight += weight
 
-    def finish(self) -> Total:
+    def finish(self) -> tuple[NDArray[np.float64], float]:
         """Return the weighted sum, float64 (n,), and the sum of the weights."""
         return self._total, self._weight
 
@@ -49,15 +40,12 @@ class UpdateSum:
         """Drop the round's updates."""
         self._total, self._weight = np.empty(0), 0.0
 
-    def forget_clients(self) -> None:
-        """Called when all clients have lost their memories; it does nothing."""
-
-    def forget_client(self, node: int) -> None:
-        """Called when a client does not come back; it does nothing."""
+    def forget(self, node: int | None = None) -> None:
+        """Called when a client, or every one, has lost its memory; it does nothing."""
 
 
 class EstimateSum(UpdateSum):
-    """The sum of one estimate for each client heard from, which its updates change (`ef21`).
+    """The sum of one estimate for each client heard from, which its updates change (`EF21`).
 
     The estimates take as much memory as a model for each client.
     """
@@ -84,7 +72,7 @@ class EstimateSum(UpdateSum):
         """Keep an update, which changes the client's estimate, or zero where it begins anew."""
         self._changes.append((node, update, weight, anew))
 
-    def finish(self) -> Total:
+    def finish(self) -> tuple[NDArray[np.float64], float]:
         """Change the estimates; return their weighted sum, and the sum of the weights."""
         for node, update, weight, anew in self._changes:
             if not self._estimates:
@@ -101,18 +89,14 @@ class EstimateSum(UpdateSum):
         """Drop the round's updates; the estimates stay."""
         self._changes = []
 
-    def forget_clients(self) -> None:
-        """Drop the estimates: all clients begin anew."""
-        self._estimates.clear()
-        self._total, self._weight = np.empty(0), 0.0
-
-    def forget_client(self, node: int) -> None:
-        """Drop the client's estimate, if there is one: it does not count any more."""
+    def forget(self, node: int | None = None) -> None:
+        """Drop the client's estimate, or every one: it does not count any more."""
         if node in self._estimates:
             estimate, weight = self._estimates.pop(node)
             self._count(estimate, -weight)
-        if not self._estimates:
-            self.forget_clients()
+        if node is None or not self._estimates:
+            self._estimates.clear()
+            self._total, self._weight = np.empty(0), 0.0
 
     def _count(self, estimate: Vector, weight: float) -> None:
         self._total += weight * estimate.astype(np.float64)

@@ -14,23 +14,14 @@ SCOPES = ("tensor", "model")
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a model's arrays, in the order in which they are laid out.
-
-    Attributes:
-        names: The arrays' names.
-        shapes: Their shapes.
-    """
+    """Names and shapes of a model's arrays, in the order in which they are laid out."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> "Layout":
-        """Return the layout of the arrays.
-
-        Raises:
-            ValueError: An array that is not float32, which compressed updates are.
-        """
+        """Return the layout of the arrays; ValueError where one is not float32, as updates are."""
         for name, array in arrays.items():
             if array.dtype != np.float32:
                 raise ValueError(
@@ -67,12 +58,7 @@ class Layout:
         }
 
 
-def check_scope(scope: str) -> str:
-    """Return the scope.
-
-    Raises:
-        ValueError: It is neither "tensor" nor "model".
-    """
+def check_scope(scope: str) -> None:
+    """Raise a ValueError unless the scope is "tensor" or "model"."""
     if scope not in SCOPES:
         raise ValueError(f"scope = {scope!r}: give 'tensor' or 'model'")
-    return scope

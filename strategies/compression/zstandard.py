@@ -14,13 +14,11 @@ import numpy as np
 import zstandard
 
 from strategies import compression
-from strategies.compression.compressor import Compressor
+from strategies.compression.compressor import Compressor, check_whole
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
-from strategies.compression.whole_numbers import check_whole
 
-MAX_LEVEL = 22
 # Bytes of heads, of all together and of each array, which formulas leave out.
 HEADS, ARRAY_HEADS = 1024, 16
 
@@ -37,9 +35,8 @@ class Zstandard(Compressor):
         level: Of the packing, from 1 (fast) to 22 (small).
 
     Raises:
-        ValueError: There is no such compressor, it does not take the arguments, or ``level`` is out
-            of its range.
-        ImportError, AttributeError: As for `compression.build`.
+        ValueError, ImportError, AttributeError: As for `compression.build`, or ``level`` is out of
+            its range.
     """
 
     of: str | Mapping[str, Any] = "float16"
@@ -47,7 +44,7 @@ class Zstandard(Compressor):
     inner: Compressor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole("level", self.level, 1, MAX_LEVEL)
+        check_whole("level", self.level, 1, 22)
         object.__setattr__(self, "inner", compression.COMPRESSORS.build_part("of", self.of))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
@@ -56,12 +53,10 @@ class Zstandard(Compressor):
         return zstandard.ZstdCompressor(level=int(self.level)).compress(data) if data else b""
 
     def decode(self, data: bytes, layout: Layout) -> Update:
-        """Return the update.
+        """Return the update; DecodeError if the bytes are not one such frame.
 
-        Raises:
-            DecodeError: The bytes are not one such frame, unpack to more than the other compressor
-                can need for this layout (which is seen before anything is allocated), or to what it
-                refuses.
+        One that states more than the other compressor can need for this layout is refused before
+        anything is allocated.
         """
         if not data:
             return self.inner.decode(b"", layout)

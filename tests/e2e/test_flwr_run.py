@@ -31,7 +31,6 @@ NOT_BUNDLED = (
     "fedavg_app/callbacks/trackers.py",
     "fedavg_app/partitioning/data_distribution.py",
     "fedavg_app/central_sgd.py",
-    "strategies/compression/hostile_bytes.py",
     "strategies/compression/testing.py",
 )
 

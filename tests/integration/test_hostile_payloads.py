@@ -12,8 +12,8 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.hostile_bytes import check_update, mutants
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
+from strategies.compression.testing import check_update, mutants
 from strategies.reply_validation import ReplyError
 from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,

@@ -3,7 +3,6 @@
 Also what tests of compression draw with Hypothesis: vectors, in blocks or not.
 """
 
-import math
 import struct
 
 import numpy as np
@@ -74,15 +73,6 @@ def largest(values, count):
     """
     order = sorted(range(len(values)), key=lambda i: (-abs(float(values[i])), i))
     return sorted(i for i in order[:count] if float(values[i]) != 0)
-
-
-def algorithm_1(values, sparsity):
-    """Return Sattler et al., Algorithm 1, step by step."""
-    k = max(math.ceil(len(values) * sparsity), 1)
-    v = sorted((abs(x) for x in values), reverse=True)[k - 1]
-    masked = [x if abs(x) >= v else 0.0 for x in values]
-    mu = math.fsum(abs(x) for x in masked) / k
-    return [mu * ((x > 0) - (x < 0)) for x in masked]
 
 
 def algorithm_2(model, changes, p_up, p_down, blocks):

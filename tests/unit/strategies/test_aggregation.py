@@ -67,13 +67,6 @@ def test_weighted_mean_is_summed_in_float64():
     assert weighted_mean(updates, [1] * 5)["w"][0] == np.float32(0.6)
 
 
-def test_weighted_mean_does_not_change_or_share_the_updates():
-    updates = [{"w": np.ones(3)}, {"w": np.zeros(3)}]
-    weighted_mean(updates, [1, 1])["w"][:] = 7
-    assert updates[0]["w"].tolist() == [1, 1, 1]
-    assert updates[1]["w"].tolist() == [0, 0, 0]
-
-
 @pytest.mark.parametrize(("values", "weights", "mean"), [((1, 2), (1, 3), 2), ((-3, 6), (2, 1), 0)])
 def test_mean_of_integers_is_rounded(values, weights, mean):
     """1*1/4 + 3*2/4 = 1.75 is 2 (truncated: 1)."""

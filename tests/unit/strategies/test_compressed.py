@@ -1,6 +1,5 @@
 """The strategy "compressed": compressors by name or table."""
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,47 +7,16 @@ import pytest
 
 import strategies
 from strategies.base import RunSettings
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate
-from strategies.compression.ef21 import EF21
-from strategies.compression.error_feedback import NoFeedback, Residual
+from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
-from strategies.compression.momentum_correction import MomentumCorrection
 from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 @dataclass(frozen=True)
-class RandomMask(Compressor):
-    """A compressor of another package: random entries, which a seed in the bytes draws."""
-
-    share: float = 0.1
-
-    def encode(self, vector, layout, rng):
-        seed = int(rng.integers(2**32))
-        return struct.pack("<I", seed) + vector[self._positions(seed, layout)].tobytes()
-
-    def decode(self, data, layout):
-        if len(data) != 4 + 4 * int(layout.size * self.share):
-            raise DecodeError(f"{len(data)} bytes")
-        positions = self._positions(struct.unpack_from("<I", data)[0], layout)
-        return SparseUpdate(layout.size, positions, np.frombuffer(data[4:], np.float32))
-
-    def expected_bits(self, layout):
-        return 32 * layout.size * self.share
-
-    def _positions(self, seed, layout):
-        count = int(layout.size * self.share)
-        return np.sort(np.random.default_rng(seed).choice(layout.size, count, replace=False))
-
-
-@dataclass(frozen=True)
 class Halved(NoFeedback):
     """Error feedback of another package."""
-
-
-OTHER = f"{__name__}:RandomMask"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +93,11 @@ def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, nam
     assert ours.outcome.formula_bits_up == theirs.outcome.formula_bits_up
 
 
-def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
+def test_stochastic_compressor_keeps_both_ends_equal():
     """Both ends decode the same bytes; neither draws the other's random numbers."""
+    other = {"name": "strategies.compression.random_entries:RandomEntries", "sparsity": 0.1}
     network = Network(
-        "compressed", clients=4, settings=RunSettings(seed=5), uplink=OTHER, downlink=OTHER
+        "compressed", clients=4, settings=RunSettings(seed=5), uplink=other, downlink=other
     )
     done, start = np.zeros(SIZE), flatten(network.model).astype(np.float64)
     for _ in range(20):
@@ -142,6 +111,14 @@ def test_stochastic_compressor_of_another_package_keeps_both_ends_equal():
     kept = np.mean([network.residual(client) for client in range(4)], axis=0)
     moved = flatten(network.model) - start
     np.testing.assert_allclose(moved + network.strategy.residual + kept, done, atol=1e-3)
+
+
+def test_shares_of_a_warm_up_are_those_of_the_paper():
+    """Lin et al. 2018: 75 %, 93.75 %, 98.4375 %, 99.6 % and then 99.9 % are left out."""
+    codec = strategies.build("dgc", {}).codec
+    shares = [codec.uplink_in(server_round).sparsity for server_round in range(1, 8)]
+    assert shares[:4] == pytest.approx([0.25, 0.0625, 0.015625, 0.004], rel=0.02)
+    assert shares[4:] == [0.001] * 3
 
 
 class ByShapes(Float32):

@@ -8,9 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
 from strategies.compressed_client import train_compressed
-from strategies.compression.decoded_update import SparseUpdate
 from strategies.compression.sync_protocol import Version, decode_updates
-from strategies.compression.ternary import Ternary
 from tests.support.compressed_network import (
     SIZE,
     Network,
@@ -100,6 +98,36 @@ def test_trained_arrays_of_another_float_type_are_cast():
         twin.client_mod(narrow, twin.contexts[0], fit(np.float32)),
     ]
     assert payload(replies[0]) == payload(replies[1])
+
+
+def test_other_records_of_a_reply_stay_what_they_are():
+    network, own = stc(), model_record(zeros)
+    (message,) = network.configure(0)
+
+    def fit(message, _):
+        reply = trained(message, message.content["arrays"])
+        reply.content["own"] = own
+        return reply
+
+    reply = network.client_mod(message, network.contexts[0], fit)
+    assert set(reply.content) == {"update", "own"}
+    assert reply.content["own"] is own
+
+
+def objects(message):
+    """Return how many objects Flower makes of a message: each costs a request on both ways."""
+    children = message.children or {}
+    return 1 + sum(objects(child) for child in children.values())
+
+
+@pytest.mark.parametrize("name", ["stc", "signsgd"])
+def test_message_with_updates_and_its_reply_are_three_objects_each(name):
+    """The message, the dictionary of its records, and one record."""
+    network = Network(name, clients=1)
+    network.run_round({0: network.random_change()})
+    (message,) = network.configure(0)
+    assert objects(message) == 3
+    assert objects(network.train(message, network.random_change())) == 3
 
 
 # State.
@@ -225,22 +253,6 @@ def test_updates_of_which_one_is_missing_are_answered_with_a_request():
     message = missing_two(network)
     first, _, last = decode_updates(message.content["config"]["updates"])
     replace(message, "updates", first.encode() + last.encode())
-    network.client_mod = client_of_another_process()
-    reply = network.train(message, network.random_change())
-    assert payload(reply) == network.reply_with(1)
-
-
-def test_client_that_decodes_updates_to_other_values_asks_for_the_model(monkeypatch):
-    """By one bit in a thousand million: as another language's rounding might."""
-    network = after_rounds(2, clients=2)
-    message = missing_two(network)
-    decode = Ternary.decode
-
-    def other(self, data, layout):
-        found = decode(self, data, layout)
-        return SparseUpdate(found.size, found.positions, np.nextafter(found.values, np.float32(9)))
-
-    monkeypatch.setattr(Ternary, "decode", other)
     network.client_mod = client_of_another_process()
     reply = network.train(message, network.random_change())
     assert payload(reply) == network.reply_with(1)

@@ -60,21 +60,6 @@ def test_update_norm_is_measured_from_the_model_that_was_sent():
         np.testing.assert_array_equal(array, moved(1.25)[name])
 
 
-def test_buffers_of_batch_normalisation_are_averaged():
-    """Its state dict has a 0-d int64 array, num_batches_tracked."""
-    sent = {"scale": np.ones(2, np.float32), "num_batches_tracked": np.array(0)}
-    replies = [
-        reply(10, {"scale": np.full(2, 1, np.float32), "num_batches_tracked": np.array(4)}),
-        reply(20, {"scale": np.full(2, 3, np.float32), "num_batches_tracked": np.array(8)}),
-    ]
-    arrays, _ = configured(sent).aggregate_train(4, replies)
-    found = as_numpy(arrays)
-    assert found["scale"].tolist() == [2.0, 2.0]
-    assert found["num_batches_tracked"].dtype == np.int64
-    assert found["num_batches_tracked"].shape == ()
-    assert found["num_batches_tracked"] == 6
-
-
 MODEL = {
     "weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
     "bias": np.array([0.5, -0.5], np.float32),
@@ -100,12 +85,6 @@ def test_train_messages_ask_for_gradients():
         np.testing.assert_array_equal(
             message.content["arrays"]["weight"].numpy(), MODEL["weight"], strict=True
         )
-
-
-@pytest.mark.parametrize("config", [{}, {"learning-rate": "0.1"}, {"learning-rate": [0.1]}])
-def test_config_without_a_learning_rate_is_rejected(config):
-    with pytest.raises(ValueError, match="learning-rate"):
-        FedSGD().configure_train(1, record(MODEL), ConfigRecord(config), cohort(10))
 
 
 def test_norm_bound_is_that_of_the_gradient_itself():

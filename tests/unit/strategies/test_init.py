@@ -9,10 +9,8 @@ from flwr.serverapp import strategy as flower
 import strategies
 from strategies import registry
 from strategies.base import RunSettings
-from strategies.compression.ef21 import EF21
-from strategies.compression.error_feedback import NoFeedback, Residual
+from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
-from strategies.compression.momentum_correction import MomentumCorrection
 from strategies.compression.quantized import Quantized
 from strategies.compression.rotated import Rotated
 from strategies.compression.sign import Sign

@@ -55,15 +55,6 @@ def test_clients_send_their_largest_entries_and_download_the_full_model():
     assert network.bits_down == 2 * 32 * SIZE
 
 
-def test_sparse_downlink_sends_updates():
-    network = Network("topk", clients=1, sparsity_up=0.02, sparsity_down=0.02)
-    before = flatten(network.model)
-    network.run_round({0: network.random_change()})
-    assert np.count_nonzero(flatten(network.model) - before) == 5  # 0.02 of each tensor
-    (message,) = network.configure(0)
-    assert "arrays" not in message.content
-
-
 def test_majority_moves_a_weight_one_step_and_ties_leave_it():
     network = Network("signsgd", clients=4, step_size=0.5)
     before = flatten(network.model)

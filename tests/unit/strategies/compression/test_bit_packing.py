@@ -1,13 +1,10 @@
-"""Small numbers in bytes, and the code of many zeros."""
-
-import struct
+"""Small numbers in bytes."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.compression import mostly_zero
 from strategies.compression.bit_packing import pack, unpack
 from strategies.compression.decoded_update import DecodeError
 from tests.support.compression_reference import no_deadline
@@ -31,12 +28,3 @@ def test_numbers_fill_bytes_from_the_most_significant_bit(drawn):
 def test_bytes_left_over_or_missing_are_rejected(data, count):
     with pytest.raises(DecodeError, match=r"numbers|not zero"):
         unpack(data, count, 3)
-
-
-@pytest.mark.parametrize(
-    ("b", "count", "rest"),
-    [(255, 3, bytes(2)), (255, 4, bytes(3)), (255, 5, bytes(3)), (0, 2**32 - 1, b""), (32, 0, b"")],
-)
-def test_head_that_does_not_fit_is_rejected(b, count, rest):
-    with pytest.raises(DecodeError, match=r"entries|numbers"):
-        mostly_zero.decode(struct.pack("<BI", b, count) + rest, 4, 7, 4)

@@ -1,5 +1,7 @@
 """Error feedback: what compression leaves out is kept, up to one float32 rounding."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.error_feedback import (
     MAX_CHANGE,
+    MomentumCorrection,
     OutOfRangeError,
     Residual,
     check_range,
@@ -97,3 +100,23 @@ def test_value_beyond_the_bound_or_not_finite_raises_diverged_error(value):
     ):
         with pytest.raises(OutOfRangeError, match="the update changes a weight by"):
             check_range(update)
+
+
+def empty(size=3):
+    return {name: np.zeros(size, np.float32) for name in ("residual", "momentum")}
+
+
+def test_memory_is_not_changed_and_a_lost_update_stays_in_it():
+    feedback, before = MomentumCorrection(0.5), empty()
+    _, memory = feedback.to_send(float32([4, 2, 1]), before)
+    assert not before["momentum"].any()
+    to_send, _ = feedback.to_send(float32([0, 0, 0]), memory)  # the first was not accepted
+    assert to_send.tolist() == [6, 3, 1.5]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_update_that_is_not_finite_stays_so(value, recwarn):
+    """`compress` refuses it; clipping must not hide it."""
+    to_send, _ = MomentumCorrection(0.9, 1.0).to_send(float32([value, 1]), empty(2))
+    assert not np.isfinite(to_send).all()
+    assert not recwarn

@@ -1,7 +1,6 @@
 """Damaged and forged bytes, a few thousand for every decoder."""
 
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float32 import Float32
-from strategies.compression.hostile_bytes import cost, decode_or_reject, mutants
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (
@@ -22,6 +20,7 @@ from strategies.compression.sync_protocol import (
     decode_updates,
 )
 from strategies.compression.ternary import Ternary
+from strategies.compression.testing import cost, mutants
 from tests.support.compression_reference import (
     DECODERS,
     SMALLEST,
@@ -33,27 +32,8 @@ from tests.support.compression_reference import (
     vectors_in_blocks,
 )
 
-LAYOUTS = [layout_of(1), layout_of(4, 0, 9, 3), layout_of(64), layout_of(90, 10, 40, 1)]
 # By form, compressors that accept updates with any number of entries, and the offsets and formats
 # of the integers in their bytes.
-ANY_SPARSITY = {
-    "float32": (Float32(), []),
-    "sign": (Sign(0.5), [(4, "B"), (5, "I")]),
-    "sparse": (Sparse(1.0), [(0, "B"), (1, "I")]),
-    "ternary": (Ternary(1.0), [(0, "B"), (1, "I")]),
-}
-
-
-def payloads(form, rng, layout):
-    """Return valid payloads of a form for vectors with ties and zeros, and for some without."""
-    made = []
-    for sparsity in (0.01, 0.1, 0.5, 1.0):
-        kinds = {"float32": Float32(), "sign": Sign(0.5)}
-        kinds |= {"sparse": Sparse(sparsity), "ternary": Ternary(sparsity)}
-        normal = rng.standard_normal(layout.size, dtype=np.float32)
-        ties = rng.integers(-2, 3, layout.size).astype(np.float32)
-        made += [kinds[form].encode(vector, layout, rng) for vector in (normal, ties)]
-    return made
 
 
 def lists_of_updates():
@@ -94,12 +74,14 @@ def test_damaged_payload_is_rejected_or_decodes_to_a_valid_result(decode, check,
     """Those of compressors are in their contract."""
     decoded = 0
     for data in valid:
-        assert decode_or_reject(decode, check, data), "a payload that is not damaged"
+        check(decode(data), data)
     for data in mutants(generator(12), valid, 3000, fields):
         try:
-            decoded += decode_or_reject(decode, check, data)
-        except Exception as error:
-            pytest.fail(f"{error!r} from {data.hex()}")
+            found = decode(data)
+        except DecodeError:
+            continue
+        check(found, data)
+        decoded += 1
     assert 0.01 < decoded / 3000 < 0.9, "neither all damaged beyond use nor all valid"
 
 
@@ -119,33 +101,7 @@ def test_bytes_are_what_the_bitwise_reference_reads(drawn, sparsity, form):
         assert found.tobytes() == values.tobytes()
 
 
-@pytest.mark.parametrize("form", DECODERS)
-def test_damaged_payload_that_decodes_means_what_the_bitwise_reference_reads(form):
-    rng, read = generator(13), DECODERS[form]
-    compressor, fields = ANY_SPARSITY[form]
-    for layout in LAYOUTS:
-        decoded = 0
-        for data in mutants(rng, payloads(form, rng, layout), 250, fields):
-            try:
-                update = compressor.decode(data, layout)
-            except DecodeError:
-                continue
-            decoded += 1
-            assert update.to_dense().tolist() == read(data, layout.sizes)
-        assert decoded
-
-
 def test_claimed_length_without_its_bytes_allocates_nothing():
     _, peak, rejected = cost(decode_updates, struct.pack("<II", 1, 2**32 - 1))
     assert rejected
     assert peak < 100_000
-
-
-def test_list_of_many_empty_updates_costs_what_its_bytes_do():
-    data = b"".join(struct.pack("<II", number, 0) for number in range(1, 50_001))
-    _, peak, rejected = cost(decode_updates, data)
-    assert rejected is None
-    assert peak < 20 * len(data)
-    seconds = time.process_time()
-    decode_updates(data)
-    assert time.process_time() - seconds < 1  # about 2 microseconds an update

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.low_rank import LowRank
-from strategies.compression.power_iteration import factors
+from strategies.compression.low_rank import LowRank, factors
 from strategies.compression.vector_layout import Layout
-from tests.support.compression_reference import LARGEST, SMALLEST, generator
+from tests.support.compression_reference import LARGEST, generator
 
 LAYOUT = Layout(("weight", "bias", "kernel"), ((40, 30), (40,), (8, 3, 5, 5)))
 MATRIX = Layout(("weight",), ((40, 30),))
@@ -105,12 +104,6 @@ def test_entries_next_to_the_largest_number_are_sent_smaller(value):
     found = decoded(LowRank(2), np.full(1200, value, np.float32)).astype(np.float64)
     ratio = found / value
     np.testing.assert_allclose(ratio, 1 / math.sqrt(40), rtol=2e-3)
-
-
-@pytest.mark.parametrize("value", [SMALLEST, 1e-40, 1e-30, 1e30, -1e30])
-def test_smallest_and_large_entries_come_back(value):
-    found = decoded(LowRank(2), np.full(1200, value, np.float32))
-    np.testing.assert_allclose(found, np.float32(value), rtol=1e-4)
 
 
 def test_products_are_added_in_order_in_float32():

@@ -7,19 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
-    Head,
     ModelUpdate,
-    Payload,
-    ReplyStatus,
-    UpdateHistory,
     Version,
     decode_updates,
 )
 from tests.support.compression_reference import no_deadline
 
-uint32 = st.integers(0, 2**32 - 1)
 update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(
     lambda drawn: [
         ModelUpdate(sum(step for step, _ in drawn[: i + 1]), data)
@@ -30,14 +26,6 @@ update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), ma
 
 def encode(updates):
     return b"".join(update.encode() for update in updates)
-
-
-@no_deadline
-@given(update_lists)
-def test_lists_of_updates_decode_to_what_was_encoded(updates):
-    data = encode(updates)
-    assert decode_updates(data) == updates
-    assert len(data) == sum(map(len, updates))
 
 
 @pytest.mark.parametrize(
@@ -55,41 +43,20 @@ def test_invalid_list_of_updates_is_rejected(data, reason):
         decode_updates(data)
 
 
-@no_deadline
-@given(st.tuples(uint32, uint32, uint32, uint32))
-def test_head_decodes_to_what_was_encoded(numbers):
-    codec, accepted, number, fingerprint = numbers
-    head = Head(codec, accepted, Version(number, fingerprint))
-    data = head.encode()
-    assert data == b"\x05" + b"".join(one.to_bytes(4, "little") for one in numbers)
-    assert Head.decode(data) == head
-
-
-@no_deadline
-@given(st.sampled_from(ReplyStatus), uint32, uint32, st.binary())
-def test_reply_decodes_to_what_was_encoded(status, codec, server_round, update):
-    update = update if status in (ReplyStatus.UPDATE, ReplyStatus.FIRST_UPDATE) else b""
-    payload = Payload(status, codec, server_round, update)
-    numbers = codec.to_bytes(4, "little") + server_round.to_bytes(4, "little")
-    assert payload.encode() == bytes([5, status]) + numbers + update
-    assert Payload.decode(payload.encode()) == payload
-
-
 MODEL = np.arange(15, dtype=np.float32)  # 60 bytes
 
 
 @no_deadline
 @given(update_lists)
-def test_history_keeps_the_last_updates_that_are_smaller_than_the_model(updates):
-    history, numbers = UpdateHistory(0, MODEL), [0]
+def test_updates_are_kept_that_are_smaller_together_than_the_model(updates):
+    versions = ClientVersions()
+    versions.start_from(0, MODEL)
     for made, update in enumerate(updates, 1):
-        history.append(update.number, update.data, MODEL + made)
-        numbers.append(update.number)
-        assert (history.version, history.count) == (Version.of(numbers[-1], MODEL + made), made)
-        for place, number in enumerate(numbers):
-            missed = encode(updates[place:made])
-            if history.reaches(number):
-                assert history.since(number) == missed
-                assert len(missed) < MODEL.nbytes
-            else:
-                assert len(missed) >= MODEL.nbytes
+        versions.confirm([made - 1], made)  # a client for each version
+        versions.append(update.number, update.data, MODEL + made)
+        assert versions.current == Version.of(update.number, MODEL + made)
+        for client in range(made):
+            missed, number = encode(updates[client:made]), versions.following(client)
+            assert versions.num_missed(client) == made - client
+            assert (number is None) == (len(missed) >= MODEL.nbytes)
+            assert number is None or versions.updates_since(number) == missed

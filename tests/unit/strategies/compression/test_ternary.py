@@ -6,7 +6,6 @@ import struct
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float32 import Float32
@@ -19,7 +18,6 @@ from tests.support.compression_reference import (
     SMALLEST,
     SPARSITY,
     VGG11_SIZE,
-    algorithm_1,
     float32,
     generator,
     layout_of,
@@ -44,24 +42,11 @@ def magnitudes(data, blocks):
 def test_algorithm_1_by_hand():
     values = [0.5, -2, 0, 1, -4, 3, -0.25, 0.125]
     # k = 3, v = 2: -2, -4 and 3 are left, mu = (2 + 4 + 3) / 3.
-    assert algorithm_1(values, 3 / 8) == [0, -3, 0, 0, -3, 3, 0, 0]
     update = compress(values, 3 / 8, 8)
     assert update.to_dense().tolist() == [0, -3, 0, 0, -3, 3, 0, 0]
     assert update.positions.tolist() == [1, 4, 5]
     assert update.values.tolist() == [-3, -3, 3]
     assert magnitudes(encode(values, 3 / 8, 8), 1) == (3,)
-
-
-@no_deadline
-@given(
-    st.lists(st.floats(2**-20, 2**20, width=32), min_size=1, max_size=50, unique=True),
-    st.randoms(use_true_random=False),
-    SPARSITY,
-)
-def test_update_without_ties_is_that_of_algorithm_1(absolute, random, sparsity):
-    values = [random.choice([-1, 1]) * x for x in absolute]
-    found = compress(values, sparsity, len(values)).to_dense()
-    np.testing.assert_allclose(found, float32(algorithm_1(values, sparsity)), rtol=1.2e-7)
 
 
 @no_deadline

@@ -1,6 +1,5 @@
 """Another compressor's bytes, packed with Zstandard."""
 
-import pickle
 import struct
 
 import numpy as np
@@ -10,10 +9,10 @@ import zstandard
 from strategies import compression
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.float16 import Float16
-from strategies.compression.hostile_bytes import cost
 from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
 from strategies.compression.ternary import Ternary
+from strategies.compression.testing import cost
 from strategies.compression.vector_layout import Layout
 from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import generator, layout_of
@@ -51,12 +50,6 @@ def test_content_is_the_other_compressors_bytes(of, inner):
     expected = inner.decode(content, LAYOUT).to_dense()
     assert np.array_equal(compressor.decode(data, LAYOUT).to_dense(), expected)
     assert compressor.expected_bits(LAYOUT) == inner.expected_bits(LAYOUT)
-
-
-def test_compressors_are_equal_where_their_arguments_are():
-    assert Zstandard(QUANTIZED) == Zstandard(dict(QUANTIZED)) != Zstandard(QUANTIZED, 4)
-    assert Zstandard(QUANTIZED) != Zstandard({**QUANTIZED, "bits": 7})
-    assert pickle.loads(pickle.dumps(Zstandard(QUANTIZED))) == Zstandard(QUANTIZED)
 
 
 def test_update_of_no_bytes_is_packed_as_none():

@@ -59,6 +59,10 @@ BITS_PER_FLOAT = 32
 MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
 
 
+class StrategyError(RuntimeError):
+    """A strategy cannot go on; the cause, if there is one, is what it raised."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What a strategy may know of the run.

@@ -40,7 +40,7 @@ class FedNova(FedAvg):
         """Return one training message for each node of the grid.
 
         Raises:
-            ValueError: The clients' SGD has momentum.
+            StrategyError: The clients' SGD has momentum.
         """
         check_plain_sgd(config, "FedNova")
         return super().configure_train(server_round, arrays, config, grid)

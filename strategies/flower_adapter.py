@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import FederatedStrategy, accuracy_spread
+from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.metric_keys import check_keys, in_spelling_of, wrapped
 from strategies.reply_validation import (
@@ -50,10 +50,6 @@ PRIVATE = (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
 )
-
-
-class StrategyError(RuntimeError):
-    """A strategy written for Flower failed; the cause, if there is one, is what it raised."""
 
 
 class FlowerAdapter(FederatedStrategy[Message]):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from strategies.base import StrategyError
+
 
 def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
     """Return the steps of a client that has so many examples.
@@ -21,7 +23,7 @@ def check_plain_sgd(config: Mapping[str, Any], method: str) -> None:
     """Check that the clients' steps are those that a method is defined for.
 
     Raises:
-        ValueError: They have momentum.
+        StrategyError: They have momentum.
     """
     if config.get("momentum"):
-        raise ValueError(f"{method} is defined for SGD without momentum; leave out momentum")
+        raise StrategyError(f"{method} is defined for SGD without momentum; leave out momentum")

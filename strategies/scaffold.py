@@ -78,7 +78,7 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         """Return a message for each node with the model, c, and the round accepted of it last.
 
         Raises:
-            ValueError: The clients' SGD has momentum.
+            StrategyError: The clients' SGD has momentum.
         """
         check_plain_sgd(config, "SCAFFOLD")
         self.start_round(server_round, arrays, config)

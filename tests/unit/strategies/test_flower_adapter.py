@@ -8,8 +8,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base import RunSettings
-from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter, StrategyError
+from strategies.base import RunSettings, StrategyError
+from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter
 from strategies.reply_validation import ReplyBounds, ReplyError
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 

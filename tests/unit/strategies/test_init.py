@@ -53,8 +53,8 @@ def installed(monkeypatch):
 
 
 NAMES = [
-    "broken", "compressed", "dgc", "eden", "ef21", "fedavg", "fedsgd", "other", "qsgd", "signsgd",
-    "stc", "topk",
+    "broken", "compressed", "dgc", "eden", "ef21", "fedavg", "fednova", "fedsgd", "other", "qsgd",
+    "scaffold", "signsgd", "stc", "topk",
 ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ A file in paper/experiments/ is TOML:
 - ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; "upload-to-target", the
   megabytes that one participant sends until the target (all bytes up / participants a round);
   "traffic-to-target", those that it sends and is sent; or "minutes-to-target", the minutes that
-  these take over the column's ``link``, without computing.
+  these take over the column's ``link`` with the local steps on the task's reference core, or those
+  of the run's virtual clock where it has ``links``.
 - ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
   other are not taken, such as those on the part that comes without a download.
 - ``speedup = true``: a cell also says how many times better it is than the column's first.
@@ -145,7 +146,8 @@ class Experiment(_Part):
     @model_validator(mode="after")
     def _columns_have_links(self) -> "Experiment":
         for column in self.columns:
-            if self.measure == "minutes-to-target" and column.link is None:
+            has_link = column.link is not None or "links" in self.run | column.run
+            if self.measure == "minutes-to-target" and not has_link:
                 raise ValueError(f"column {column.name!r}: minutes need a link")
         return self
 

@@ -37,6 +37,7 @@ class History(BaseModel):
         bytes_up: All bytes that clients have sent so far.
         bytes_down: All bytes that they have been sent.
         rejected: The replies refused since the row before.
+        virtual_seconds: On the virtual clock, since the start.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +49,7 @@ class History(BaseModel):
     bytes_up: list[int] = []
     bytes_down: list[int] = []
     rejected: list[int] = []
+    virtual_seconds: list[float] = []
 
 
 class Record(BaseModel):
@@ -128,9 +130,10 @@ def read_run(folder: Path) -> Record:
 def condense(lines: Iterable[Mapping[str, Any]]) -> History:
     """Return the history for the lines of a ``history.jsonl``; losses keep four digits."""
     table: dict[str, list[Any]] = {name: [] for name in History.model_fields}
-    rejected = 0
+    rejected, passed = 0, 0.0
     for line in lines:
         rejected += len(line["rejected"])
+        passed += line.get("virtual_seconds", {}).get("round", 0.0)
         if line["accuracy"] is None:
             continue
         table["round"].append(line["round"])
@@ -140,6 +143,7 @@ def condense(lines: Iterable[Mapping[str, Any]]) -> History:
         table["bytes_up"].append(int(line["total"]["bytes_up"]))
         table["bytes_down"].append(int(line["total"]["bytes_down"]))
         table["rejected"].append(rejected)
+        table["virtual_seconds"].append(round(passed, 3))
         rejected = 0
     always = ("round", "accuracy")
     return History(**{key: values for key, values in table.items() if key in always or any(values)})

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.links.link import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.run_components import load_task
 from fedavg_app.sweep.identity import Identity
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
 from paper.records import Record, Stored, find, parse
@@ -154,11 +155,23 @@ def cost(record: Record, kind: Measure, column: Column) -> Sequence[float]:
         return record.history.round
     if kind != "minutes-to-target":
         return megabytes(record, kind)
+    if record.history.virtual_seconds:
+        return [seconds / 60 for seconds in record.history.virtual_seconds]
     assert column.link is not None  # the experiment has checked it
     link, rounds = LINKS[column.link], record.history.round
     up, both = (megabytes(record, each) for each in ("upload-to-target", "traffic-to-target"))
-    counted = zip(up, both, rounds, strict=True)
-    return [link.seconds(1e6 * sent, 1e6 * (all_ - sent), n) / 60 for sent, all_, n in counted]
+    computing = computing_seconds(parse(record.config))
+    return [
+        (link.seconds(1e6 * sent, 1e6 * (all_ - sent), n) + computing * n) / 60
+        for sent, all_, n in zip(up, both, rounds, strict=True)
+    ]
+
+
+def computing_seconds(config: TrainingConfig) -> float:
+    """Return what a round's local steps take on the reference core; 0 where epochs are counted."""
+    if not isinstance(config, RunConfig):
+        return 0.0
+    return config.local_steps * config.batch_size * load_task(config).seconds_per_example
 
 
 def record_curve(record: Record, within: int | None = None) -> list[tuple[int, float]]:

@@ -64,9 +64,10 @@ def test_statuses_of_records_are_those_that_the_server_writes(error, is_record):
 
 def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
     lines = [
-        line(0, 0.1, train_loss=None), line(1, None, rejected={"5": "NaN"}),
+        line(0, 0.1, train_loss=None),
+        line(1, None, rejected={"5": "NaN"}, virtual_seconds={"round": 2.0, "upload": 1.0}),
         line(2, 0.95, train_loss=0.0123456, rejected={"5": "NaN", "7": "late"}),
-        line(3, 0.9, rejected={"8": "late"}),
+        line(3, 0.9, rejected={"8": "late"}, virtual_seconds={"round": 0.5, "upload": 0.1}),
     ]  # fmt: skip
     config = CONFIG.model_copy(update={"data_dir": "/some/where"})
     record = read_run(fake_runs.write(tmp_path / "run", config, lines))
@@ -74,6 +75,7 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
         "round": [0, 2, 3], "accuracy": [0.1, 0.95, 0.9], "train_loss": [None, 0.01235, 0.25],
         "test_loss": [0.1235, 0.1235, 0.1235], "bytes_up": [0, 20_000_000, 30_000_000],
         "bytes_down": [0, 40_000_000, 60_000_000], "rejected": [0, 3, 1],
+        "virtual_seconds": [0.0, 2.0, 2.5],
     }  # fmt: skip
     assert record.data == "MNIST in data-dir"
     assert record.command == (

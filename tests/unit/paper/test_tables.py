@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from paper.cell_text import spread
@@ -49,6 +51,22 @@ def test_minutes_are_the_transfers_and_two_round_trips_of_each_round_until_the_t
     # 50 rounds of 1 MB up at 5 Mbit/s, 2 MB down at 18, and two times 64 ms.
     seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064)
     assert results.table()[0][0].value == pytest.approx(seconds / 60)
+
+
+def test_minutes_include_the_local_steps_and_are_the_virtual_clocks_where_runs_have_one(tmp_path):
+    results = MadeUpResults(tmp_path)
+    for name in ("IID", "shards"):
+        results.edit(f'{{ name = "{name}"', f'{{ link = "4g", name = "{name}"')
+    results.edit("rounds-to-target", "minutes-to-target")
+    results.edit("{ local-epochs = 1 }", "{ local-steps = 7, batch-size = 20 }")
+    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
+    seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064 + 7 * 20 * 6.8e-6)
+    assert results.table()[0][0].value == pytest.approx(seconds / 60)
+    (path,) = results.records.iterdir()
+    record = json.loads(path.read_text())
+    record["history"]["virtual_seconds"] = [0.0, 600.0, 1200.0]
+    path.write_text(json.dumps(record))
+    assert results.table()[0][0].value == pytest.approx(15)
 
 
 def test_column_counts_only_the_rounds_within_its_limit(tmp_path):

@@ -339,7 +339,7 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
     except tomllib.TOMLDecodeError as error:
-        example = "write TOML, for example: eta = 0.01, name = 'x'"
+        example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
         raise ConfigError(key, text, f"{example} ({error})") from None
     return {name.replace("-", "_"): value for name, value in table.items()}
 

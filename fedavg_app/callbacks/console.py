@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
+from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
@@ -105,7 +106,11 @@ class Console(Callback):
         self._console.print(f"interrupted after round {rounds}; so far: {self._run.folder}")
         if has_checkpoint(self._run.folder):
             program = "python simulation.py" if _of_checkout() else "fedavg"
-            self._console.print(f"go on with: {program} resume {self._run.folder}")
+            assert isinstance(self._run.config, RunConfig)  # central training has no checkpoints
+            saved = rounds - rounds % self._run.config.checkpoint_every
+            self._console.print(
+                f"go on after round {saved} with: {program} resume {self._run.folder}"
+            )
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")
 

@@ -11,7 +11,6 @@ Headers of TCP and IP, about 3 % of full packets, are not counted.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from rich.table import Table
 from fedavg_app.results.run_folder import HISTORY_FILE
 from tests.support.deployment import Deployment
 from tests.support.processes import free_port
+from tests.support.run_folders import read_history
 from tests.support.slow_link import SlowLink
 
 NODES = 3
@@ -54,9 +54,7 @@ def run(
             time.sleep(0.005)
         begun = traffic(link)
         folder = trained.result()
-    over = traffic(link)
-    lines = (folder / HISTORY_FILE).read_text().splitlines()
-    return begun - start, over - begun, [json.loads(line) for line in lines]
+    return begun - start, traffic(link) - begun, read_history(folder)
 
 
 def row(title: str, reported: float, socket: float, messages: int) -> list[str]:

@@ -104,7 +104,8 @@ class Console(Callback):
         rounds = result.history[-1].round if result.history else 0
         self._console.print(f"interrupted after round {rounds}; so far: {self._run.folder}")
         if has_checkpoint(self._run.folder):
-            program = "python simulation.py" if _of_checkout() else "fedavg"
+            of_checkout = Path(sys.argv[0]).name == "simulation.py"
+            program = "python simulation.py" if of_checkout else "fedavg"
             self._console.print(f"go on with: {program} resume {self._run.folder}")
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")
@@ -159,8 +160,3 @@ class Console(Callback):
         elapsed = time.monotonic() - self._started
         seconds = round(elapsed / rounds * (self._num_rounds - metrics.round))
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def _of_checkout() -> bool:
-    """Return whether the program was started as the script `simulation.py`."""
-    return Path(sys.argv[0]).name == "simulation.py"

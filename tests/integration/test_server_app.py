@@ -12,6 +12,9 @@ from fedavg_app import server_app
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError
+from fedavg_app.server.preparation import prepare
+from fedavg_app.server_app import run
+from tests.support import data_slices
 from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
@@ -68,6 +71,18 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     assert "embedded MNIST subset" in shown
     assert "round 0/3" in shown
     assert f"{result.rounds_to_target:.1f} rounds to 0.3" in shown
+
+
+def test_devices_train_on_data_of_their_own(tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    data_slices.mnist(own)
+    config = parse_config({**CONFIG, "partition": "shards", "run-dir": str(tmp_path / "runs")})
+    grid = LocalGrid(config.model_dump(by_alias=True), 10)
+    for context in grid.contexts.values():
+        context.node_config["data-dir"] = str(own)
+    history = run(grid, prepare(config)).history
+    assert [(record.participants, record.rejected) for record in history[1:]] == [(5, {})] * 3
 
 
 @pytest.mark.parametrize(

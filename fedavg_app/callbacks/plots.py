@@ -35,68 +35,89 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``."""
+        """Write the curves."""
         if result.history:
-            folder = self._run.folder
-            save_figure(self._accuracy_by_round(result.history), folder / "accuracy.png")
-            if any(result.history[-1].total.values()):
-                save_figure(self._accuracy_by_bits(result.history), folder / "accuracy-bits.png")
-            save_figure(self._losses(result.history), folder / "loss.png")
+            target = self._run.plan.target_accuracy
+            plot_history(self._run.folder, result.history, target, self._run.title)
 
-    def _accuracy_by_round(self, history: Sequence[RoundMetrics]) -> Figure:
-        figure = _figure(f"Test accuracy: {self._run.title}", "accuracy")
-        axes = figure.axes[0]
-        _plot(axes, accuracy_curve(history), color=BLUE, label="test set")
-        for key, label, style in (
-            ("accuracy-mean", "mean of the clients", "-"),
-            ("accuracy-p10", "a tenth of the clients are below", ":"),
-        ):
-            points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
-            _plot(axes, points, color=ORANGE, linestyle=style, label=label)
-        self._finish_accuracy(axes)
-        return figure
 
-    def _accuracy_by_bits(self, history: Sequence[RoundMetrics]) -> Figure:
-        """Draw the accuracy by what all clients together have sent and received."""
-        figure = _figure(f"Test accuracy by traffic: {self._run.title}", "accuracy")
-        axes = figure.axes[0]
-        # Up and down may be the same, so up is broad and below.
-        for key, bits, label, color, style, width in (
-            ("bytes_up", 8, "up, as sent", BLUE, "-", 4.5),
-            ("theory_bits_up", 1, "up, by the formula", BLUE, ":", 4.5),
-            ("bytes_down", 8, "down, as sent", ORANGE, "-", 1.5),
-            ("theory_bits_down", 1, "down, by the formula", ORANGE, ":", 1.5),
-        ):
-            points = [
-                (metrics.total[key] * bits, metrics.accuracy)
-                for metrics in history
-                if metrics.accuracy is not None and metrics.total.get(key)
-            ]
-            _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(EngFormatter("bit"))
-        axes.set_xlabel("sent, summed over clients and rounds")
-        self._finish_accuracy(axes)
-        return figure
+def plot_history(
+    folder: Path, history: Sequence[RoundMetrics], target: float | None, title: str
+) -> None:
+    """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``.
 
-    def _finish_accuracy(self, axes: Axes) -> None:
-        if target := self._run.plan.target_accuracy:
-            label = f"target {target:g}"
-            axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=label)
-        if axes.lines:
-            axes.legend(loc="best")
+    Args:
+        folder: Where they go.
+        history: At least one round.
+        target: The target accuracy, drawn as a line; None for none.
+        title: The training in one line.
+    """
+    save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
+    if any(history[-1].total.values()):
+        save_figure(_accuracy_against_bits(history, target, title), folder / "accuracy-bits.png")
+    save_figure(_losses(history, title), folder / "loss.png")
 
-    def _losses(self, history: Sequence[RoundMetrics]) -> Figure:
-        figure = _figure(f"Loss: {self._run.title}", "mean cross-entropy")
-        axes = figure.axes[0]
-        tested = [(one.round, one.test_loss or 0.0) for one in history]
-        trained = [(one.round, one.train_loss or 0.0) for one in history]
-        for points, label, color in ((tested, "test set", BLUE), (trained, "training", ORANGE)):
-            _plot(axes, [point for point in points if point[1] > 0], color=color, label=label)
-        axes.set_yscale("log")
-        if axes.lines:
-            axes.legend(loc="upper right")
-        return figure
+
+def _accuracy_against_rounds(
+    history: Sequence[RoundMetrics], target: float | None, title: str
+) -> Figure:
+    figure = _figure(f"Test accuracy: {title}", "accuracy")
+    axes = figure.axes[0]
+    _plot(axes, accuracy_curve(history), color=BLUE, label="test set")
+    for key, label, style in (
+        ("accuracy-mean", "mean of the clients", "-"),
+        ("accuracy-p10", "a tenth of the clients are below", ":"),
+    ):
+        points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
+        _plot(axes, points, color=ORANGE, linestyle=style, label=label)
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _accuracy_against_bits(
+    history: Sequence[RoundMetrics], target: float | None, title: str
+) -> Figure:
+    """Draw the accuracy by what all clients together have sent and received."""
+    figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
+    axes = figure.axes[0]
+    # Up and down may be the same, so up is broad and below.
+    for key, bits, label, color, style, width in (
+        ("bytes_up", 8, "up, as sent", BLUE, "-", 4.5),
+        ("theory_bits_up", 1, "up, by the formula", BLUE, ":", 4.5),
+        ("bytes_down", 8, "down, as sent", ORANGE, "-", 1.5),
+        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":", 1.5),
+    ):
+        points = [
+            (metrics.total[key] * bits, metrics.accuracy)
+            for metrics in history
+            if metrics.accuracy is not None and metrics.total.get(key)
+        ]
+        _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(EngFormatter("bit"))
+    axes.set_xlabel("sent, summed over clients and rounds")
+    _finish_accuracy(axes, target)
+    return figure
+
+
+def _finish_accuracy(axes: Axes, target: float | None) -> None:
+    if target:
+        axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=f"target {target:g}")
+    if axes.lines:
+        axes.legend(loc="best")
+
+
+def _losses(history: Sequence[RoundMetrics], title: str) -> Figure:
+    figure = _figure(f"Loss: {title}", "mean cross-entropy")
+    axes = figure.axes[0]
+    tested = [(metrics.round, metrics.test_loss or 0.0) for metrics in history]
+    trained = [(metrics.round, metrics.train_loss or 0.0) for metrics in history]
+    for points, label, color in ((tested, "test set", BLUE), (trained, "training", ORANGE)):
+        _plot(axes, [point for point in points if point[1] > 0], color=color, label=label)
+    axes.set_yscale("log")
+    if axes.lines:
+        axes.legend(loc="upper right")
+    return figure
 
 
 def _plot(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:

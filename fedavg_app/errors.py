@@ -19,10 +19,6 @@ class ConfigError(ValueError):
         super().__init__(f"{key} = {value!r}: {fix}")
 
 
-class MissingLibraryError(ConfigError):
-    """A value that needs a package which is not installed."""
-
-
 class RunError(RuntimeError):
     """The run cannot go on; the message says why and what to do.
 

@@ -34,11 +34,11 @@ def main(grid: Grid, context: Context) -> None:
     """Run the app on whatever grid this is: a simulation's or a deployment's."""
     try:
         config = parse_config(context.run_config)
-        simulated = not is_network_grid(grid)
-        grid = grid if simulated else NetworkGrid(grid)
+        if config.links and is_network_grid(grid):
+            raise ConfigError("links", config.links, "leave it out: these devices have their own")
+        grid = NetworkGrid(grid) if is_network_grid(grid) else grid
         counted = with_clients(config, config.num_clients or count_nodes(grid, config.node_timeout))
-        prepared = prepare(counted, simulated=simulated)
-        run(grid, prepared, tell_clients_number=not config.num_clients)
+        run(grid, prepare(counted), tell_clients_number=not config.num_clients)
     except USER_ERRORS:
         # Flower prints the error as it ends this process; the frames would hide its one line.
         sys.tracebacklimit = 0

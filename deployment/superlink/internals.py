@@ -16,7 +16,6 @@ from typing import Any
 from starlette.middleware import Middleware
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
-from deployment.announcement import announce
 
 # With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
 _GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
@@ -88,8 +87,15 @@ def error_reply(request: Any, reason: str) -> tuple[Any, bytes]:
     from flwr.app import Error
     from flwr.app.message import make_message
     from flwr.common.constant import ErrorCode
-    from flwr.common.serde import message_from_proto
+    from flwr.common.serde import message_from_proto, message_to_proto
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
     metadata = message_from_proto(request.messages_list[0]).metadata
     reply = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, reason))
-    return announce(type(request), reply, node=request.node), reply.deflate()
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    announcement = type(request)(
+        node=request.node,
+        messages_list=[message_to_proto(reply)],
+        message_object_trees=[get_object_tree(reply)],
+    )
+    return announcement, reply.deflate()

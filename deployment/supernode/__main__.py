@@ -136,15 +136,10 @@ def readable_once(secret: bytes) -> str:
 def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
     """Start the SuperExec for the SuperNode at that address."""
     # -P: not what lies in the directory that this was started in.
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "deployment.supernode.superexec",
-        address,
-        str(os.getpid()),
-    ]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE)  # noqa: S603
+    program = [sys.executable, "-P", "-m", "deployment.supernode.superexec"]
+    process = subprocess.Popen(  # noqa: S603
+        [*program, address, str(os.getpid())], stdin=subprocess.PIPE
+    )
     assert process.stdin is not None
     process.stdin.write(secret)
     process.stdin.close()

@@ -23,8 +23,8 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
 
     Args:
         reports: Where the executor hears of it: when its message was made, by the server's clock in
-            seconds since 1970, and the seconds from then to its expiry; the request that replies in
-            the client's place, and the object that goes with it; and `REPLYING`.
+            seconds since 1970, and the seconds from then to its expiry; the reply to send in the
+            client's place; and `REPLYING`.
         address: The SuperNode's.
         token: The task's.
         parent_pid: The executor's process.
@@ -36,8 +36,8 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     def on_message(message: Any) -> None:
         # Not as a pickle: a client runs the server's code.
         times = message.metadata.created_at, message.metadata.ttl
-        for part in (json.dumps(times).encode(), *internals.failure_reply(message, REASON)):
-            reports.send_bytes(part)
+        reports.send_bytes(json.dumps(times).encode())
+        reports.send_bytes(internals.failure_reply(message, REASON))
 
     internals.run_clientapp(
         address, token, parent_pid, on_message, lambda: reports.send_bytes(REPLYING)

@@ -5,30 +5,20 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from deployment.supernode import client_process, internals
-from deployment.supernode.client_process import REASON, REPLYING
+from deployment.supernode.client_process import REPLYING
 
 # The most by which a device's clock may be ahead of the server's, in seconds; Flower refuses more.
 CLOCK_AHEAD = 10.0
 
 # The most seconds that the SuperExec's loop waits for a client, before it looks at the clock.
 CLIENT_WAIT = 1.0
-# What the fork server imports.
-PRELOAD = "deployment.supernode.preload"
 
 _log = logging.getLogger("flwr")
-
-
-def forkserver_context() -> Any:
-    """Return the `multiprocessing` context whose processes are forked with torch imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOAD])
-    return context
 
 
 class ForkingExecutor:
@@ -41,32 +31,16 @@ class ForkingExecutor:
     """
 
     def __init__(self) -> None:
-        self._context = forkserver_context()
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["deployment.supernode.preload"])
         self._client: RunningClient | None = None
         self._pace = internals.Pace(0, internals.FLOWERS_TASK_POLL - internals.TASK_POLL)
 
     def warm_up(self) -> None:
-        """Start the fork server, and log whether it has the libraries.
-
-        Raises:
-            RuntimeError: It does not start.
-        """
-        started = time.monotonic()
-        receiver, sender = self._context.Pipe(duplex=False)
-        probe = self._context.Process(target=report_preload, args=(sender,))
+        """Start the fork server; return once it has imported the libraries and forks."""
+        probe = self._context.Process(target=os.getpid)
         probe.start()
-        sender.close()
-        try:
-            preloaded = receiver.recv()
-        except EOFError:
-            raise RuntimeError("the fork server for clients does not start") from None
-        finally:
-            probe.join()
-            receiver.close()
-        if preloaded:
-            _log.info("Clients start warm, after %.1f s of imports", time.monotonic() - started)
-        else:
-            _log.warning("Clients start cold: an import failed, `python -m %s` shows it", PRELOAD)
+        probe.join()
 
     def get_eligible_capacity(
         self,
@@ -76,8 +50,11 @@ class ForkingExecutor:
         root_certificates_path: str | None = None,
     ) -> tuple[set[Any], set[str]]:
         """Return the types of task that can be started now."""
+        # Not with this module, which every client imports.
+        from flwr.supercore.constant import TaskType
+
         del supported_task_types, insecure, root_certificates_path
-        return ({internals.client_task_type()} if self._client is None else set()), set()
+        return ({TaskType.CLIENT_APP} if self._client is None else set()), set()
 
     def wait_for_capacity(self, task_type: Any = None, **_: Any) -> None:
         """Wait until a task of that type can be started."""
@@ -87,9 +64,11 @@ class ForkingExecutor:
 
     def launch(self, spec: Any) -> Any:
         """Start the process of a task."""
+        from flwr.supercore.superexec.executor import LaunchResult
+
         self.wait_for_capacity()
         self._client = RunningClient(self._context, spec.runtime_api_address, spec.token)
-        return internals.accepted()
+        return LaunchResult.accepted()
 
     def reconcile(self) -> None:
         """Wait for the client, end it if its message has expired, forget one that has ended.
@@ -124,7 +103,7 @@ class RunningClient:
         self._reports, theirs = context.Pipe(duplex=False)
         self._started = time.monotonic()
         self._deadline = float("inf")
-        self._failure: tuple[bytes, bytes] | None = None
+        self._failure: bytes | None = None
         self._replying = False
         self._process = context.Process(
             target=client_process.run, args=(theirs, address, token, os.getpid())
@@ -151,7 +130,7 @@ class RunningClient:
         self._read_reports()
         self._reports.close()
         if self._failure is not None and not self._replying:
-            self._reply(*self._failure)
+            self._reply(self._failure)
         return True
 
     def kill(self) -> None:
@@ -171,14 +150,14 @@ class RunningClient:
                 else:
                     created_at, ttl = json.loads(report)
                     self._deadline = deadline(created_at, ttl, self._started)
-                    self._failure = self._reports.recv_bytes(), self._reports.recv_bytes()
+                    self._failure = self._reports.recv_bytes()
         except (EOFError, OSError):  # it has ended
             return
 
-    def _reply(self, request: bytes, content: bytes) -> None:
+    def _reply(self, reply: bytes) -> None:
         """Reply in the client's place; without this the SuperNode waits a minute."""
         try:
-            internals.send_failure(self._address, self._token, request, content, REASON)
+            internals.send_failure(self._address, self._token, reply)
         except Exception as error:  # the task is over already, or the SuperNode is
             _log.warning("No reply for a client that ended without one: %s", error)
 
@@ -192,8 +171,3 @@ def deadline(created_at: float, ttl: float, started: float) -> float:
     """
     by_clock = created_at + ttl + CLOCK_AHEAD - time.time()
     return min(started + ttl, time.monotonic() + by_clock)
-
-
-def report_preload(sender: Connection) -> None:
-    """Send whether the fork server, whose copy this process is, has imported what it is to."""
-    sender.send(PRELOAD in sys.modules)

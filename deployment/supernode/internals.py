@@ -25,7 +25,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 import flwr
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
-from deployment.announcement import announce
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -222,67 +221,44 @@ def _wait_for_messages() -> None:
     setattr(RuntimeHttpClient, "PullMessages", pull_messages)  # noqa: B010 - mypy
 
 
-def failure_reply(message: Any, reason: str) -> tuple[bytes, bytes]:
-    """Return the reply to a message whose process ended: the request that sends it, and its object.
+def failure_reply(message: Any, reason: str) -> bytes:
+    """Return the reply to a message whose process ended, for `send_failure`.
 
-    To be made by the process that has the message; `send_failure` sends it.
+    To be made by the process that has the message.
     """
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
-    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+    from flwr.common.serde import message_to_proto
 
     reply = Message(Error(ErrorCode.CLIENT_APP_CRASHED, reason), reply_to=message)
-    request = announce(PushAppMessagesRequest, reply)
-    return request.SerializeToString(), reply.deflate()
+    return cast("bytes", message_to_proto(reply).SerializeToString())
 
 
-def send_failure(address: str, token: str, request: bytes, content: bytes, reason: str) -> None:
+def send_failure(address: str, token: str, reply: bytes) -> None:
     """Send what `failure_reply` made, and say that the task failed.
 
     Raises:
         Exception: The SuperNode does not take it, for example because the task is over.
     """
     from flwr.common.constant import SubStatus
-    from flwr.proto.message_pb2 import PushObjectRequest
-    from flwr.proto.node_pb2 import Node
-    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+    from flwr.common.serde import message_from_proto
+    from flwr.proto.message_pb2 import Message
     from flwr.supercore.interceptors import (
         RuntimeTokenHttpInterceptor,
         RuntimeVersionHttpInterceptor,
     )
     from flwr.supercore.runtime import RuntimeHttpClient
-    from flwr.supernode.runtime.run_clientapp import push_task_output
+    from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
     interceptors: list[Any] = [
         RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
         RuntimeTokenHttpInterceptor(token),
     ]
-    push = PushAppMessagesRequest.FromString(request)
-    metadata = push.messages_list[0].metadata
+    message = message_from_proto(Message.FromString(reply))
+    # Of its context Flower's function reads these two.
+    context: Any = SimpleNamespace(
+        node_id=message.metadata.src_node_id, run_id=message.metadata.run_id
+    )
     with RuntimeHttpClient.from_server_address(address, True, None, interceptors) as client:
-        response = client.PushMessages(push)
-        for object_id in response.objects_to_push:
-            client.PushObject(
-                PushObjectRequest(
-                    node=Node(node_id=metadata.src_node_id),
-                    run_id=metadata.run_id,
-                    object_id=object_id,
-                    object_content=content,
-                    session_id=response.session_id,
-                )
-            )
-        push_task_output(client, None, SubStatus.FAILED, reason)
-
-
-def accepted() -> Any:
-    """Return what an executor answers when it has started a process."""
-    from flwr.supercore.superexec.executor import LaunchResult
-
-    return LaunchResult.accepted()
-
-
-def client_task_type() -> Any:
-    """Return the type of task that is a ClientApp's."""
-    from flwr.supercore.constant import TaskType
-
-    return TaskType.CLIENT_APP
+        push_message(client, message, context)
+        push_task_output(client, None, SubStatus.FAILED, message.error.reason or "")

@@ -8,6 +8,8 @@ cold start takes.
 
 import gc
 import importlib
+import logging
+import time
 
 from deployment.supernode.process_tree import end_with_parent
 
@@ -34,16 +36,19 @@ def preload() -> None:
     """Import all of `LIBRARIES`, as objects that the garbage collector leaves alone.
 
     It would write to each in every client, which then has a copy of its own of their memory.
+    `multiprocessing` would pass over an import that fails.
     """
+    log, started = logging.getLogger("flwr"), time.monotonic()
     gc.disable()
-    for name in LIBRARIES:
-        importlib.import_module(name)
+    try:
+        for name in LIBRARIES:
+            importlib.import_module(name)
+        log.info("Clients start warm, after %.1f s of imports", time.monotonic() - started)
+    except ImportError:
+        log.exception("Clients start cold")
     gc.freeze()
     gc.enable()
 
 
-# `python -m deployment.supernode.preload` shows what cannot be imported, which `multiprocessing`
-# passes over.
-if __name__ != "__main__":
-    end_with_parent()
+end_with_parent()
 preload()

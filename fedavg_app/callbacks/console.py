@@ -105,7 +105,8 @@ class Console(Callback):
         rounds = result.history[-1].round if result.history else 0
         self._console.print(f"interrupted after round {rounds}; so far: {self._run.folder}")
         if has_checkpoint(self._run.folder):
-            program = "python simulation.py" if _of_checkout() else "fedavg"
+            of_checkout = Path(sys.argv[0]).name == "simulation.py"
+            program = "python simulation.py" if of_checkout else "fedavg"
             assert isinstance(self._run.config, RunConfig)  # central training has no checkpoints
             saved = rounds - rounds % self._run.config.checkpoint_every
             self._console.print(
@@ -164,8 +165,3 @@ class Console(Callback):
         elapsed = time.monotonic() - self._started
         seconds = round(elapsed / rounds * (self._num_rounds - metrics.round))
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def _of_checkout() -> bool:
-    """Return whether the program was started as the script `simulation.py`."""
-    return Path(sys.argv[0]).name == "simulation.py"

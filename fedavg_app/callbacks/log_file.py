@@ -1,6 +1,8 @@
 """The log of a training: ``run.log`` in its folder, with the traceback of every error."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LOG_FILE = "run.log"
@@ -10,31 +12,27 @@ PROJECT = "fedavg_app"
 logger = logging.getLogger("fedavg_app.log_file")
 
 
-class LogFile:
-    """Writes what is logged while a training goes to a file, with this project's debug messages.
+@contextmanager
+def log_file(folder: Path) -> Iterator[None]:
+    """Write what is logged meanwhile to a file, with this project's debug messages.
+
+    The error that ends the training is written with its traceback.
 
     Args:
         folder: The training's folder; a resumed training goes on with the file that is there.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._handler = logging.FileHandler(folder / LOG_FILE, encoding="utf-8", delay=True)
-        self._handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-        )
-        self._level = logging.NOTSET
-
-    def open(self) -> None:
-        """Begin to write."""
-        project = logging.getLogger(PROJECT)
-        self._level = project.level
-        project.setLevel(logging.DEBUG)
-        logging.getLogger().addHandler(self._handler)
-
-    def close(self, error: BaseException | None) -> None:
-        """Write the error that ended the training, with its traceback, and end."""
-        if error is not None:
-            logger.debug("the training was ended by an error", exc_info=error)
-        logging.getLogger().removeHandler(self._handler)
-        logging.getLogger(PROJECT).setLevel(self._level)
-        self._handler.close()
+    handler = logging.FileHandler(folder / LOG_FILE, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root, project = logging.getLogger(), logging.getLogger(PROJECT)
+    level = project.level
+    project.setLevel(logging.DEBUG)
+    root.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        logger.debug("the training was ended by an error", exc_info=error)
+        raise
+    finally:
+        root.removeHandler(handler)
+        project.setLevel(level)
+        handler.close()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -65,15 +66,13 @@ def _accuracy_against_rounds(
 ) -> Figure:
     figure = _figure(f"Test accuracy: {title}", "accuracy")
     axes = figure.axes[0]
-    tested = accuracy_curve(history)
-    axes.plot(*zip(*tested, strict=True), color=BLUE, label="test set")
+    _plot(axes, accuracy_curve(history), color=BLUE, label="test set")
     for key, label, style in (
         ("accuracy-mean", "mean of the clients", "-"),
         ("accuracy-p10", "a tenth of the clients are below", ":"),
     ):
         points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
-        if points:
-            axes.plot(*zip(*points, strict=True), color=ORANGE, linestyle=style, label=label)
+        _plot(axes, points, color=ORANGE, linestyle=style, label=label)
     _finish_accuracy(axes, target)
     return figure
 
@@ -96,11 +95,7 @@ def _accuracy_against_bits(
             for metrics in history
             if metrics.accuracy is not None and metrics.total.get(key)
         ]
-        if points:
-            axes.plot(
-                *zip(*points, strict=True),
-                color=color, linestyle=style, linewidth=width, label=label,
-            )  # fmt: skip
+        _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter("bit"))
     axes.set_xlabel("sent, summed over clients and rounds")
@@ -118,21 +113,20 @@ def _finish_accuracy(axes: Axes, target: float | None) -> None:
 def _losses(history: Sequence[RoundMetrics], title: str) -> Figure:
     figure = _figure(f"Loss: {title}", "mean cross-entropy")
     axes = figure.axes[0]
-    for attribute, label, color in (
-        ("test_loss", "test set", BLUE),
-        ("train_loss", "training", ORANGE),
-    ):
-        points = [
-            (metrics.round, value)
-            for metrics in history
-            if (value := getattr(metrics, attribute)) is not None and value > 0
-        ]
-        if points:
-            axes.plot(*zip(*points, strict=True), color=color, label=label)
+    tested = [(metrics.round, metrics.test_loss or 0.0) for metrics in history]
+    trained = [(metrics.round, metrics.train_loss or 0.0) for metrics in history]
+    for points, label, color in ((tested, "test set", BLUE), (trained, "training", ORANGE)):
+        _plot(axes, [point for point in points if point[1] > 0], color=color, label=label)
     axes.set_yscale("log")
     if axes.lines:
         axes.legend(loc="upper right")
     return figure
+
+
+def _plot(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    """Draw a curve; nothing where it has no points, which a legend would name."""
+    if points:
+        axes.plot(*zip(*points, strict=True), **style)
 
 
 def _figure(title: str, y_label: str) -> Figure:

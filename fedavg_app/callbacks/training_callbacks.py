@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
 from fedavg_app.callbacks.console import Console
-from fedavg_app.callbacks.log_file import LogFile
+from fedavg_app.callbacks.log_file import log_file
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
@@ -50,7 +50,7 @@ class TrainingCallbacks:
         )
         best = best_point(accuracy_curve(run.completed))
         self._best_accuracy = best[1] if best else -math.inf
-        self._log = LogFile(self.run.folder)
+        self._log = log_file(self.run.folder)
         try:
             # The console comes last: at the end it says where the results are.
             makers = (RunDirectory, *callbacks, Console)
@@ -62,7 +62,7 @@ class TrainingCallbacks:
 
     def __enter__(self) -> "TrainingCallbacks":
         """Begin the training."""
-        self._log.open()
+        self._log.__enter__()
         return self
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
@@ -91,7 +91,7 @@ class TrainingCallbacks:
                 self._call(callback.on_train_end, self.result)
             except USER_ERRORS as failure:
                 failures.append(failure)
-        self._log.close(error)
+        self._log.__exit__(kind, error, traceback)
         if failures and error is None:
             raise failures[0]
 

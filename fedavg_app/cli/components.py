@@ -53,7 +53,7 @@ def _tasks() -> Iterator[tuple[str, str, str]]:
 
 def _classes(kind: Kind) -> Mapping[str, type]:
     import strategies
-    from fedavg_app.partitioning.cache import PARTITIONERS
+    from fedavg_app.partitioning.partitions import PARTITIONERS
     from strategies import compression, server_optimizer
 
     if kind is Kind.PARTITIONS:

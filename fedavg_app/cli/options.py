@@ -22,7 +22,7 @@ from fedavg_app.config import (
     parse_config,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.cache import PARTITIONERS
+from fedavg_app.partitioning.partitions import PARTITIONERS
 
 # The keys by topic, as the help shows them.
 GROUPS = {

@@ -16,7 +16,7 @@ import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
-from fedavg_app.partitioning.cache import partition
+from fedavg_app.partitioning.partitions import partition
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
 from tasks.model_arrays import ModelArrays, fixed_fingerprint

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavg_app.config import RunConfig
-from fedavg_app.partitioning.cache import partition
+from fedavg_app.partitioning.partitions import partition
 from tasks.data.dataset import Dataset
 
 # With more classes than this, counts by class make no readable table.

@@ -6,13 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitioner import (
-    Indices,
-    Labels,
-    Partitioner,
-    Positive,
-    split_by_library,
-)
+from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner, Positive
 from tasks.training.random_streams import derive_seed
 
 # How often a draw that leaves a client with too few examples is repeated.
@@ -65,14 +59,15 @@ class Dirichlet(Partitioner):
         return parts
 
     def _draw(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        from flwr_datasets.partitioner import DirichletPartitioner
-
-        partitioner = DirichletPartitioner(
-            num_clients,
-            partition_by="label",
-            alpha=self.alpha,
-            min_partition_size=0,
-            self_balancing=False,
-            seed=seed,
-        )
-        return split_by_library(partitioner, {"label": labels, "index": np.arange(len(labels))})
+        """Return what `flwr_datasets.partitioner.DirichletPartitioner` does."""
+        random = np.random.default_rng(seed)
+        taken: list[list[Indices]] = [[] for _ in range(num_clients)]
+        for label in np.unique(labels):
+            of_class = np.flatnonzero(labels == label)
+            ends = np.cumsum(random.dirichlet(np.full(num_clients, self.alpha))) * len(of_class)
+            for pieces, piece in zip(taken, np.split(of_class, ends.astype(int)[:-1]), strict=True):
+                pieces.append(piece)
+        parts = [np.concatenate(pieces) for pieces in taken]
+        for part in parts:
+            random.shuffle(part)
+        return parts

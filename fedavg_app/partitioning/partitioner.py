@@ -1,10 +1,11 @@
 """`Partitioner`: a way to split examples on clients; its fields are its arguments.
 
-The partitions are made by `flwr_datasets.partitioner` where it has them.
+Those that `flwr_datasets.partitioner` has, too, return its indices, without the milliseconds that
+it takes for each client.
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedavg_app.errors import ConfigError
 
-if TYPE_CHECKING:
-    from flwr_datasets.partitioner import Partitioner as LibraryPartitioner
-
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
 Positive = Annotated[int, Field(ge=1)]
 
 
 class Partitioner(BaseModel, ABC):
-    """A way to split examples on clients: one index array per client, fixed by the seed.
-
-    Attributes:
-        version: Part of the partition's name in the cache; to be raised whenever `split` or
-            `resolve_seed` returns something else for the same arguments.
-    """
+    """A way to split examples on clients: one index array per client, fixed by the seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    version: ClassVar[int] = 1
 
     def check(self, labels: Labels, num_clients: int) -> None:
         """Check that there are enough examples.
@@ -103,15 +94,3 @@ def too_many(num_clients: int, what: str, labels: Labels) -> ConfigError:
     return ConfigError(
         "num-clients", num_clients, f"more {what} than the {len(labels)} examples; give fewer"
     )
-
-
-def split_by_library(
-    partitioner: "LibraryPartitioner", columns: dict[str, NDArray[np.int64]]
-) -> list[Indices]:
-    """Return each client's column "index" of what a partitioner of `flwr_datasets` makes."""
-    import datasets
-
-    partitioner.dataset = datasets.Dataset.from_dict(columns)
-    # As arrays: a column read any other way is read value by value.
-    parts = map(partitioner.load_partition, range(partitioner.num_partitions))
-    return [np.asarray(part.with_format("numpy")[:]["index"], dtype=np.int64) for part in parts]

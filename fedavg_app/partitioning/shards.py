@@ -7,7 +7,6 @@ from fedavg_app.partitioning.partitioner import (
     Labels,
     Positive,
     UnbalancedPartitioner,
-    split_by_library,
     too_many,
 )
 from tasks.training.random_streams import derive_seed, numpy_generator
@@ -37,25 +36,14 @@ class Shards(UnbalancedPartitioner):
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return every client's shards."""
+        count = num_clients * self.shards_per_client
         if self.balancedness < 1:
-            return self._split_unequally(labels, num_clients, seed)
-        from flwr_datasets.partitioner import ShardPartitioner
-
-        partitioner = ShardPartitioner(
-            num_clients,
-            partition_by="label",
-            num_shards_per_partition=self.shards_per_client,
-            shuffle=False,
-            seed=derive_seed(seed, "partition"),
-        )
-        # The library's sort need not be stable; sorted input makes the result independent of that.
-        order = np.argsort(labels, kind="stable")
-        return split_by_library(partitioner, {"label": labels[order], "index": order})
-
-    def _split_unequally(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        random = numpy_generator(seed, "partition")
-        sizes = self.sizes(len(labels), num_clients * self.shards_per_client)
-        cuts = np.cumsum(random.permutation(sizes))
-        shards = np.split(np.argsort(labels, kind="stable"), cuts)[: len(sizes)]
-        chosen = random.permutation(len(shards)).reshape(num_clients, self.shards_per_client)
+            random = numpy_generator(seed, "partition")
+            sizes = random.permutation(self.sizes(len(labels), count))
+        else:  # as `flwr_datasets.partitioner.ShardPartitioner`, which draws from all whole shards
+            random = np.random.default_rng(derive_seed(seed, "partition"))
+            size = len(labels) // count
+            sizes = np.full(len(labels) // size, size)
+        shards = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes))
+        chosen = random.permutation(len(sizes))[:count].reshape(num_clients, -1)
         return [np.concatenate([shards[shard] for shard in of_client]) for of_client in chosen]

@@ -1,13 +1,12 @@
 """Prepares a run: checks its settings, and loads the data, the model and the checkpoint."""
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError, MissingLibraryError
+from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.partitioning.cache import partition
+from fedavg_app.partitioning.partitions import partition
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.run_folder import check_writable
 from fedavg_app.server.global_model import GlobalModel
@@ -18,8 +17,6 @@ from strategies.base import FederatedStrategy
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
     from tasks.data.dataset import Dataset
-
-logger = logging.getLogger("fedavg_app.preparation")
 
 
 @dataclass(frozen=True)
@@ -47,21 +44,16 @@ class PreparedRun:
     clock: VirtualClock | None = None
 
 
-def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
+def prepare(config: RunConfig) -> PreparedRun:
     """Check a config, and return the run that it describes, before any client is asked.
 
-    Args:
-        config: The run's settings.
-        simulated: Whether the clients are simulated; then they need the partition.
-
     Raises:
-        ConfigError: A value that cannot be used, or the run's folder cannot be written.
+        ConfigError: A value that cannot be used, data that cannot be split, or a run's folder
+            that cannot be written.
         DataError: The data set is not available.
     """
     components = resolve(config)
     task, strategy = components.task, components.strategy
-    if config.links and not simulated:
-        raise ConfigError("links", config.links, "leave it out: these devices have their own")
     state = load_checkpoint(config) if config.resume else None
     if state is not None and config.num_server_rounds < (done := state.history[-1].round):
         fix = f"the run has completed {done} rounds; give more"
@@ -70,7 +62,10 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
-    sizes = split_sizes(data, config, simulated=simulated)
+    # What cannot be split ends the run before any client is asked.
+    if config.fraction_evaluate:
+        partition(data, "test", config)
+    sizes = [len(part) for part in partition(data, "train", config)]
     plan = plan_for_data(components.plan, config, task, data)
     model = components.model
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
@@ -80,25 +75,3 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=work_on_all)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state, clock)
-
-
-def split_sizes(data: "Dataset", config: RunConfig, *, simulated: bool) -> list[int]:
-    """Return the number of training examples by client.
-
-    The partition is computed before any client needs it: what cannot be split ends the run at once.
-    A deployment goes on where the partitioner's library is not installed on the server: devices
-    with data of their own need no partition, and the others compute it themselves.
-
-    Raises:
-        ConfigError: The data cannot be split.
-        MissingLibraryError: The library is not installed, and the clients are simulated.
-    """
-    try:
-        if config.fraction_evaluate:
-            partition(data, "test", config)
-        return [len(part) for part in partition(data, "train", config)]
-    except MissingLibraryError as error:
-        if simulated:
-            raise
-        logger.info("not checked here, only by devices without data of their own: %s", error)
-        return []

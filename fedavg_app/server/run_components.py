@@ -12,7 +12,7 @@ from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig, parse_arguments
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.cache import make_partitioner
+from fedavg_app.partitioning.partitions import make_partitioner
 from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel

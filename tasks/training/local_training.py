@@ -16,9 +16,8 @@ from tasks.training.autograd_step import make_step, mean_gradients, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
-from tasks.training.settings import LocalTraining
-from tasks.training.sgd_update import WeightUpdate
-from tasks.training.transfers import staged, to_arrays, to_tensor
+from tasks.training.sgd_update import LocalTraining, WeightUpdate
+from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
 # The momentum buffer of each parameter, by its name in the model.
@@ -248,7 +247,8 @@ def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: Momentu
     """Turn each g into m v + g, in place, and keep it as the next v."""
     for name, array in gradients.items():
         if name in momentum:
-            array.add_(to_tensor(momentum[name], array.device), alpha=factor)
+            before = staged(momentum[name], array.device).to(array.device, non_blocking=True)
+            array.add_(before, alpha=factor)
     momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
 
 

@@ -22,11 +22,6 @@ def staged(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return copy.pin_memory() if device.type == "cuda" else copy
 
 
-def to_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """Return a copy of the array on the device."""
-    return staged(array, device).to(device, non_blocking=True)
-
-
 def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
     """Return copies of the tensors, on whatever device they are, as arrays in C order."""
     detached = [tensor.detach() for tensor in tensors]

@@ -6,7 +6,7 @@ import pytest
 import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.cache import partition
+from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run

@@ -11,10 +11,9 @@ from safetensors.numpy import load_file
 from fedavg_app import server_app
 from fedavg_app.callbacks.plots import Plots
 from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.errors import ConfigError, DivergedError, MissingLibraryError, NoRepliesError
+from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
-from tasks.data.cache import CACHE_VARIABLE
 from tests.support import data_slices
 from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
@@ -74,16 +73,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     assert f"{result.rounds_to_target:.1f} rounds to 0.3" in shown
 
 
-@pytest.fixture
-def without_partitioning_library(monkeypatch, tmp_path):
-    """Neither the library nor a partition that was cached before."""
-    monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", None)
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-
-
-def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_data(
-    without_partitioning_library, tmp_path
-):
+def test_devices_train_on_data_of_their_own(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     data_slices.mnist(own)
@@ -91,16 +81,8 @@ def test_deployment_needs_no_partitioning_library_where_devices_have_their_own_d
     grid = LocalGrid(config.model_dump(by_alias=True), 10)
     for context in grid.contexts.values():
         context.node_config["data-dir"] = str(own)
-    history = run(grid, prepare(config, simulated=False)).history
+    history = run(grid, prepare(config)).history
     assert [(record.participants, record.rejected) for record in history[1:]] == [(5, {})] * 3
-
-
-def test_simulation_without_the_partitioning_library_is_refused(
-    without_partitioning_library, tmp_path
-):
-    with pytest.raises(MissingLibraryError, match="pip install 'fedavg-app\\[simulation\\]'"):
-        run_here(tmp_path, partition="shards")
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from flwr.app import Array, Context, MetricRecord, RecordDict
 import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
-from fedavg_app.partitioning.cache import split_labels
+from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.run_components import resolve
 from fedavg_app.training_plan import TrainingPlan
@@ -35,7 +35,7 @@ def test_fedavg_is_algorithm_1_of_the_paper():
     config = make_config(local_epochs=2)
     task = tasks.load("mnist-logistic")
     data = task.dataset(config.data_options)
-    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "shards", {}, 20, 1)
+    parts = partition(data, "train", make_config(partition="shards", num_clients=20, seed=1))
     weights = initial_arrays()
     for server_round in range(1, 5):
         total = sum(len(parts[k]) for k in cohort(server_round))

@@ -13,7 +13,7 @@ from fedavg_app.client.mods import ClientFailedError
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import assign_message_id
-from fedavg_app.partitioning.cache import split_labels
+from fedavg_app.partitioning.partitions import partition
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.client_mods import FLOWERS
@@ -60,7 +60,7 @@ def same(a, b):
 def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
     """Two clients whose messages alternate, against task clients with buffers of their own."""
     data = TASK.dataset(RUN.data_options)
-    parts = split_labels(data.train.targets, f"{data.fingerprint}-train", "iid", {}, 20, 1)
+    parts = partition(data, "train", RunConfig(num_clients=20, seed=1))
     contexts, buffers = {3: context(3), 8: context(8)}, {3: {}, 8: {}}
     for server_round in (1, 2, 3):
         for number in (3, 8):

@@ -1,7 +1,7 @@
 """The trackers, with their files on this machine."""
 
-import json
 import sys
+from unittest.mock import MagicMock, create_autospec
 
 import pytest
 import wandb
@@ -79,53 +79,20 @@ def test_mlflow_server_that_cannot_be_used_is_named_without_its_password(
     assert "\n" not in str(caught.value)
 
 
-def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_X_SERVICE_WAIT", "300")
-    folder = tmp_path / "the-run"
-    folder.mkdir()
-    log(WandB(training_run(folder)))
-    wandb.teardown()  # its process writes the last records after `finish` has returned
-    records = read_wandb(next(folder.glob("wandb/offline-run-*/*.wandb")))
-    config = {item.key: json.loads(item.value_json) for item in records["run"][0].config.update}
-    assert config["task"] == "mnist-logistic"
-    points = [
-        {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in one.item}
-        for one in records["history"]
-    ]
-    accuracy = [(one["_step"], one["accuracy"]) for one in points if "accuracy" in one]
+@pytest.mark.parametrize(("error", "status"), [(None, 0), (KeyError("x"), 1)])
+def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch, error, status):
+    run = MagicMock(summary={})
+    init = create_autospec(wandb.init, return_value=run)
+    monkeypatch.setattr(wandb, "init", init)
+    log(WandB(training_run(tmp_path / "the-run")), error)
+    given = init.call_args.kwargs
+    assert (given["name"], given["config"]["task"]) == ("the-run", "mnist-logistic")
+    logged = [(call.args[0], call.kwargs["step"]) for call in run.log.call_args_list]
+    accuracy = [(step, found["accuracy"]) for found, step in logged if "accuracy" in found]
     assert accuracy == [(0, 0.1), (2, 0.5), (3, 0.6)]
-    assert [one["bytes/up"] for one in points] == [one.bytes_up for one in ROUNDS]
-    summary = {
-        item.key: json.loads(item.value_json) for one in records["summary"] for item in one.update
-    }
-    assert summary["best-accuracy"] == 0.6
-    assert [one.exit_code for one in records["exit"]] == [0]
-
-
-def read_wandb(path):
-    """Return the records of an offline log, by kind.
-
-    A head of 7 bytes, then records in LevelDB's log format: blocks of 32 KiB with chunks, each of
-    which has a checksum of 4 bytes, its length in 2 and its type in 1 (1 whole, 2 first, 3 middle,
-    4 last).
-    """
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, whole, records = path.read_bytes(), 7, b"", {}
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:  # no room for a chunk at the end of a block
-            at += 32768 - at % 32768
-            continue
-        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            record, whole = Record.FromString(whole), b""
-            name = record.WhichOneof("record_type")
-            records.setdefault(name, []).append(getattr(record, name))
-    return records
+    assert [found["bytes/up"] for found, _ in logged] == [one.bytes_up for one in ROUNDS]
+    assert run.summary["best-accuracy"] == 0.6
+    run.finish.assert_called_once_with(exit_code=status)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])

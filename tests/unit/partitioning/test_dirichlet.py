@@ -12,23 +12,6 @@ def split(partitioner, labels, num_clients, seed):
     )
 
 
-def test_smaller_alpha_gives_fewer_clients_most_of_a_class():
-    labels = mnist_labels()[:6000]
-    few = split(Dirichlet(alpha=0.1), labels, 10, 1)
-    many = split(Dirichlet(alpha=100.0), labels, 10, 1)
-    for parts in (few, many):
-        assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(6000))
-
-    def largest_share(parts):
-        """Return the mean over the classes of the share of the client that has most of it."""
-        counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
-        return (counts.max(axis=0) / counts.sum(axis=0)).mean()
-
-    # Of Dir(0.1) over 10 clients the largest share is 0.6 or so, of Dir(100) little above 0.1.
-    assert largest_share(few) > 0.4
-    assert largest_share(many) < 0.2
-
-
 def test_minimum_examples_is_kept_or_refused():
     labels = mnist_labels()[:2000]
     parts = split(Dirichlet(minimum_examples=30), labels, 20, 1)

@@ -17,22 +17,6 @@ def sorted_places(labels):
     return places
 
 
-def test_equal_shards_are_the_papers_pathological_split(labels):
-    parts = Shards().split(labels, 100, 1)
-    assert [len(part) for part in parts] == [600] * 100
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60_000))
-    # Two shards of 300 of the sorted labels: where does each shard start?
-    places = sorted_places(labels)
-    shards = [np.unique(places[part] // 300) for part in parts]
-    assert all(len(of_client) == 2 for of_client in shards)
-    classes = [len(np.unique(labels[part])) for part in parts]
-    assert max(classes) <= 4
-    assert np.mean(np.array(classes) <= 2) > 0.8  # "most clients only have two digits"
-    # Assigned at random, not client k the shards k and k + 100, nor neighbours.
-    differences = {int(of_client[1] - of_client[0]) for of_client in shards}
-    assert len(differences) > 30
-
-
 def test_unequal_shards_are_runs_of_the_sorted_examples_in_the_papers_sizes(labels):
     parts = Shards(balancedness=0.8).split(labels, 10, 1)
     places = sorted_places(labels)

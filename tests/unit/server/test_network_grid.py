@@ -4,12 +4,14 @@ import threading
 import time
 
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 
+from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import assign_message_id, identify_server
 from fedavg_app.server import network_grid
 from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
 from fedavg_app.server.polling import poll_replies
+from fedavg_app.server_app import app
 
 
 class HttpError(Exception):
@@ -154,3 +156,9 @@ def test_other_grids_are_no_network_grids():
     assert is_network_grid(grid)
     assert is_network_grid(flower)
     assert not is_network_grid(object())
+
+
+def test_links_of_real_devices_are_not_simulated():
+    context = Context(1, 1, {}, RecordDict(), {"links": "4g"})
+    with pytest.raises(ConfigError, match="links = .4g.: leave it out: these devices have"):
+        app(HttpGrid({}), context)

@@ -98,21 +98,14 @@ def test_containers_get_the_keys_they_need_and_no_others(compose):
         assert volume in compose["volumes"]
 
 
-def test_supernodes_have_partitions_of_their_own(compose):
-    configs = [
-        service["command"][-1]
-        for name, service in compose["services"].items()
-        if name != "superlink"
-    ]
-    assert configs == [f"partition-id={i} num-partitions={len(configs)}" for i in range(3)]
-
-
-def test_only_the_superlink_is_published_and_its_health_is_checked(compose):
-    superlink = compose["services"]["superlink"]
+def test_only_the_superlink_is_published_and_devices_have_partitions_of_their_own(compose):
+    devices = dict(compose["services"])
+    superlink = devices.pop("superlink")
     assert superlink["ports"] == ["8000:8000"]
     compile(superlink["healthcheck"]["test"][-1], "healthcheck", "exec")
-    others = [service for name, service in compose["services"].items() if name != "superlink"]
-    assert not [service for service in others if "ports" in service]
+    assert not [service for service in devices.values() if "ports" in service]
+    configs = [service["command"][-1] for service in devices.values()]
+    assert configs == [f"partition-id={i} num-partitions={len(configs)}" for i in range(3)]
 
 
 def test_image_is_made_of_what_its_ignore_file_lets_through():

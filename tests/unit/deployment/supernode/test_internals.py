@@ -18,47 +18,21 @@ def test_other_version_of_flower_does_not_fit(monkeypatch):
     assert internals.why_unfit() == "this needs flwr 1.41.* or 1.42.*, and 1.43.0 is installed"
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that sleeping moves, and a list of all sleeps."""
-
-    class Clock:
-        now, slept = 1000.0, []
-
-        def sleep(self, seconds):
-            self.slept.append(seconds)
-            self.now += seconds
-
-    clock = Clock()
-    clock.slept = []
-    monkeypatch.setattr(time, "sleep", clock.sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    return clock
-
-
-def test_supernode_in_a_run_looks_for_messages_and_replies_often(clock):
-    pauses = Pauses()
-    clock.now += 3600
-    pauses.sleep(0.5)  # it waits for its client's reply
-    pauses.sleep(3)
-    assert clock.slept == [0.05, 0.3]
-
-
-def test_supernode_without_a_run_looks_as_often_as_flowers(clock):
-    pauses = Pauses()
-    clock.now += 3600
-    pauses.sleep(3)
-    assert clock.slept == [3]
-
-
-def test_supernode_waits_a_tenth_of_the_time_since_its_last_message(clock):
-    pauses = Pauses()
-    pauses.sleep(0.5)
-    clock.now += 20
-    pauses.sleep(3)
-    assert clock.slept[-1] == pytest.approx(2.0, abs=0.01)
-
-
-def test_supernode_keeps_pauses_that_it_does_not_know(clock):
-    Pauses().sleep(1.25)
-    assert clock.slept == [1.25]
+@pytest.mark.parametrize(
+    ("pauses", "slept"),
+    [
+        ([(3600, 0.5), (0, 3)], [0.05, 0.3]),  # in a run: for its client's reply, and a message
+        ([(3600, 3)], [3]),  # without a run, as often as Flower's
+        ([(0, 0.5), (20, 3)], [0.05, 2]),  # a tenth of the time since its last message
+        ([(0, 1.25)], [1.25]),  # one that it does not know
+    ],
+)
+def test_supernode_in_a_run_looks_for_messages_and_replies_often(monkeypatch, pauses, slept):
+    now, found = [1000.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", found.append)
+    pausing = Pauses()
+    for idle, seconds in pauses:
+        now[0] += idle
+        pausing.sleep(seconds)
+    assert found == pytest.approx(slept)

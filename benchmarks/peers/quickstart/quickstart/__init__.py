@@ -1,1 +1,0 @@
-"""MNIST as a user of Flower's PyTorch quickstart would write it."""

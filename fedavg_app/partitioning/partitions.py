@@ -1,0 +1,76 @@
+"""Partitions by name.
+
+A partition is one index array per client, fixed by (partitioner, its arguments, K, seed).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from fedavg_app.config import RunConfig, kebab, parse_arguments
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.classes import Classes
+from fedavg_app.partitioning.dirichlet import Dirichlet
+from fedavg_app.partitioning.iid import Iid
+from fedavg_app.partitioning.natural import Natural
+from fedavg_app.partitioning.partitioner import Indices, Partitioner
+from fedavg_app.partitioning.shards import Shards
+from tasks.data.dataset import Dataset
+
+PARTITIONERS: dict[str, type[Partitioner]] = {
+    "iid": Iid,
+    "shards": Shards,
+    "classes": Classes,
+    "dirichlet": Dirichlet,
+    "natural": Natural,
+}
+
+
+def make_partitioner(name: str, arguments: Mapping[str, Any]) -> Partitioner:
+    """Return the partitioner of that name with these arguments.
+
+    Raises:
+        ConfigError: An unknown partitioner, an unknown argument, or one out of its range.
+    """
+    if name not in PARTITIONERS:
+        raise ConfigError("partition", name, f"known partitions: {', '.join(PARTITIONERS)}")
+    try:
+        return PARTITIONERS[name].model_validate(dict(arguments))
+    except ValidationError as error:
+        first = error.errors()[0]
+        fix = first["msg"].removeprefix("Input ")
+        if first["type"] == "extra_forbidden":
+            taken = map(kebab, PARTITIONERS[name].model_fields)
+            fix = f"{name} takes {', '.join(taken) or 'nothing'}"
+        value = f"{kebab(str(first['loc'][0]))} = {first['input']}"
+        raise ConfigError("partition-args", value, fix) from None
+
+
+def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
+    """Return the rows of every client in a split of the data set.
+
+    The same seed splits both alike: a client's test examples have the owner of its training
+    examples, or its classes, as nearly as the splits have the same share of each class.
+
+    Args:
+        data: The data set.
+        split: "train" or "test".
+        config: Names the partitioner, its arguments, K and the seed.
+
+    Raises:
+        ConfigError: As for `make_partitioner`, the examples cannot be split like that, or the two
+            splits have different owners.
+    """
+    train, test = data.train.labels, data.test.labels
+    if config.partition == "natural" and not np.array_equal(np.unique(train), np.unique(test)):
+        raise ConfigError(
+            "partition", "natural", "the test set has other owners than the training set"
+        )
+    partitioner = make_partitioner(
+        config.partition, parse_arguments("partition-args", config.partition_args)
+    )
+    labels, count = {"train": train, "test": test}[split], config.num_clients
+    partitioner.check(labels, count)
+    return partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))

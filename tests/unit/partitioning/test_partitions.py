@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.dirichlet import Dirichlet
+from fedavg_app.partitioning.partitions import PARTITIONERS, partition
+from tasks.data.dataset import DataOptions, Dataset, Split
+from tests.support.labels import labelled_dataset, mnist_labels
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_partition_is_fixed_by_the_seed(name):
+    owners = np.random.default_rng(1).integers(0, 100, 3000) if name == "natural" else None
+    data = labelled_dataset(mnist_labels()[:3000], owners)
+
+    def flat(seed):
+        config = RunConfig(partition=name, num_clients=20, seed=seed)
+        return np.concatenate(partition(data, "train", config)).tolist()
+
+    assert flat(1) == flat(1) != flat(2)
+
+
+def test_test_set_follows_the_draw_that_suits_the_training_set():
+    """Where a first draw leaves a client with too little, both splits follow the same later one."""
+    train, test = np.repeat(np.arange(10), 600), np.repeat(np.arange(10), 200)
+    arguments = "alpha = 0.2, minimum-examples = 90"
+    config = RunConfig(num_clients=20, partition="dirichlet", partition_args=arguments, seed=3)
+    splits = (Split(np.zeros(len(targets)), targets) for targets in (train, test))
+    data = Dataset(*splits, DataOptions(), "", "made up")
+    first = Dirichlet(alpha=0.2).resolve_seed(train, 20, 3)
+    assert Dirichlet(alpha=0.2, minimum_examples=90).resolve_seed(train, 20, 3) != first
+    pairs = zip(partition(data, "train", config), partition(data, "test", config), strict=True)
+    for train_part, test_part in pairs:
+        shares = np.bincount(train[train_part], minlength=10) / 600
+        assert np.abs(np.bincount(test[test_part], minlength=10) / 200 - shares).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "clients", "fragment"),
+    [
+        ("random", "", 10, "partition = 'random': known partitions: iid, shards, classes, "),
+        ("iid", "alpha = 1", 10, "partition-args = 'alpha = 1': iid takes nothing"),
+        ("shards", "shards-per-client = 0", 10, "'shards-per-client = 0': should be greater"),
+        ("classes", "gamma = 1", 10, "takes balancedness, minimum-share, classes-per-client"),
+        ("classes", "classes-per-client = 2", 10, "there are only 1 classes"),
+        ("classes", "balancedness = 0", 10, "'balancedness = 0': should be greater than 0"),
+        ("classes", "minimum-share = -0.1", 10, "'minimum-share = -0.1': should be greater"),
+        ("classes", "classes-per-client = 1", 101, "more clients than the 100 examples"),
+        (
+            "classes",
+            "classes-per-client = 1, balancedness = 0.5",
+            20,
+            "'balancedness = 0.5': some of the 20 clients would have none of the 100 examples",
+        ),
+        ("dirichlet", "alpha = 0.0", 10, "'alpha = 0.0': should be greater than 0"),
+        (
+            "dirichlet",
+            "alpha = 0.01",
+            50,
+            "'alpha = 0.01, minimum-examples = 1': 10 draws left some of the 50 clients",
+        ),
+        ("natural", "", 2, "num-clients = 2: the data have only 1 owners; give fewer"),
+        ("iid", "", 101, "num-clients = 101: more clients than the 100 examples"),
+        ("shards", "", 60, "num-clients = 60: more clients (120 shards) than the 100 examples"),
+    ],
+)
+def test_impossible_partition_is_refused_in_one_line(name, arguments, clients, fragment):
+    config = RunConfig(partition=name, partition_args=arguments, num_clients=clients)
+    with pytest.raises(ConfigError) as caught:
+        partition(labelled_dataset(np.zeros(100, dtype=np.int64)), "train", config)
+    assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)

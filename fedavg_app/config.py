@@ -179,7 +179,10 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
-    partition: str = Field("iid", description="how the data are split across the clients")
+    partition: str = Field(
+        "iid",
+        description="how the data are split across the clients: a name or package.module:function",
+    )
     partition_args: ArgumentText = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )

@@ -3,6 +3,7 @@
 A partition is one index array per client, fixed by (partitioner, its arguments, K, seed).
 """
 
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,12 @@ from fedavg_app.config import RunConfig, kebab, parse_arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.classes import Classes
 from fedavg_app.partitioning.dirichlet import Dirichlet
+from fedavg_app.partitioning.function import partitioner_of
 from fedavg_app.partitioning.iid import Iid
 from fedavg_app.partitioning.natural import Natural
 from fedavg_app.partitioning.partitioner import Indices, Partitioner
 from fedavg_app.partitioning.shards import Shards
+from fedavg_app.plugins import load_component
 from tasks.data.dataset import Dataset
 
 PARTITIONERS: dict[str, type[Partitioner]] = {
@@ -34,18 +37,23 @@ def make_partitioner(name: str, arguments: Mapping[str, Any]) -> Partitioner:
     Raises:
         ConfigError: An unknown partitioner, an unknown argument, or one out of its range.
     """
-    if name not in PARTITIONERS:
-        raise ConfigError("partition", name, f"known partitions: {', '.join(PARTITIONERS)}")
+    kind = PARTITIONERS.get(name) or load_component("partition", name, _load)
     try:
-        return PARTITIONERS[name].model_validate(dict(arguments))
+        return kind.model_validate(dict(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         fix = first["msg"].removeprefix("Input ")
         if first["type"] == "extra_forbidden":
-            taken = map(kebab, PARTITIONERS[name].model_fields)
+            taken = map(kebab, kind.model_fields)
             fix = f"{name} takes {', '.join(taken) or 'nothing'}"
         value = f"{kebab(str(first['loc'][0]))} = {first['input']}"
         raise ConfigError("partition-args", value, fix) from None
+
+
+def _load(name: str) -> type[Partitioner]:
+    if ":" not in name:
+        raise ValueError(f"known partitions: {', '.join(PARTITIONERS)}; or package.module:function")
+    return partitioner_of(pkgutil.resolve_name(name))
 
 
 def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:

@@ -146,6 +146,6 @@ def check_partition(config: RunConfig, task: "Task") -> None:
     Raises:
         ConfigError: They cannot.
     """
-    if config.partition not in task.partitions:
+    if ":" not in config.partition and config.partition not in task.partitions:
         known = ", ".join(task.partitions)
         raise ConfigError("partition", config.partition, f"{task.name} can be split by: {known}")

@@ -1,0 +1,70 @@
+"""A partition of one's own, as a function of labels, number of clients and seed."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import ConfigDict
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner
+
+# Called as function(labels, num_clients, seed, **arguments).
+Split = Callable[..., Sequence[ArrayLike]]
+
+
+def partitioner_of(found: Any) -> type[Partitioner]:
+    """Return a subclass of `Partitioner` itself, or what splits by a function.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if isinstance(found, type):
+        if issubclass(found, Partitioner):
+            return found
+    elif callable(found):
+        return _by_function(found)
+    raise ValueError("it is neither a function (labels, num_clients, seed) nor a Partitioner")
+
+
+def _by_function(function: Split) -> type[Partitioner]:
+    class ByFunction(Partitioner):
+        model_config = ConfigDict(extra="allow")
+
+        def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+            arguments = self.model_extra or {}
+            try:
+                inspect.signature(function).bind(labels, num_clients, seed, **arguments)
+            except TypeError as error:
+                given = ", ".join(f"{key} = {value}" for key, value in arguments.items())
+                raise ConfigError("partition-args", given, str(error)) from None
+            return checked(
+                function(labels, num_clients, seed, **arguments), len(labels), num_clients
+            )
+
+    return ByFunction
+
+
+def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> list[Indices]:
+    """Return the parts as arrays of indices.
+
+    Raises:
+        ConfigError: They are not one part for each client, of different examples that there are.
+    """
+    found = [np.asarray(part) for part in parts]
+    problem = ""
+    if len(found) != num_clients:
+        problem = f"{len(found)} parts for {num_clients} clients"
+    elif any(part.ndim != 1 or not part.size or part.dtype.kind not in "iu" for part in found):
+        problem = "a part is not a sequence of one index or more"
+    else:
+        every = np.concatenate(found)
+        if every.min() < 0 or every.max() >= num_examples:
+            problem = f"an index is not from 0 to {num_examples - 1}"
+        elif len(np.unique(every)) < len(every):
+            problem = "an example belongs to two clients"
+    if problem:
+        raise ConfigError("partition", problem, "return one array of indices for each client")
+    return [part.astype(np.int64) for part in found]

@@ -152,7 +152,7 @@ def _draw_panel(
     sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
     labels = {
         "rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant",
-        "minutes": "minutes on the link",
+        "minutes": "minutes",
     }  # fmt: skip
     axes.set_xlabel(labels[against])
     axes.grid(alpha=0.3)

@@ -15,7 +15,7 @@ from tasks.model_arrays import ModelArrays
 from tasks.training.autograd_step import make_step, mean_gradients, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
-from tasks.training.random_streams import derive_seed, seeded, torch_generator
+from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.sgd_update import LocalTraining, WeightUpdate
 from tasks.training.transfers import staged, to_arrays
 
@@ -216,8 +216,7 @@ class TaskClient(NumPyClient):
 
         The draws are fixed by seed, client and round; afterwards the state is restored.
         """
-        path = ("local", self.partition, settings.server_round)
-        return seeded(derive_seed(settings.seed, *path), device)
+        return seeded(local_seed(settings.seed, self.partition, settings.server_round), device)
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""

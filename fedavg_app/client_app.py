@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
-from fedavg_app.node_config import PARTITION_ID
+from fedavg_app.node_config import OWN_DATA, PARTITION_ID, own_data
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
 from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
@@ -30,11 +30,11 @@ MOMENTUM = "momentum"
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Reply with the node's partition."""
+    """Reply with the node's partition, and whether it has data of its own."""
     number = context.node_config.get(PARTITION_ID)
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
-    node = ConfigRecord({PARTITION_ID: number})
+    node = ConfigRecord({PARTITION_ID: number, OWN_DATA: bool(own_data(context.node_config))})
     return Message(RecordDict({"node": node}), reply_to=message)
 
 

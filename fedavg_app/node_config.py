@@ -1,10 +1,21 @@
 """The keys of a node's config: ``flower-supernode --node-config "partition-id=0 ..."``."""
 
+from collections.abc import Mapping
+from typing import Any
+
 # The number of the client that the node is, from 0.
 PARTITION_ID = "partition-id"
 # How many clients there are; for simulations, nothing here reads it.
 NUM_PARTITIONS = "num-partitions"
-# The directory of data of the node's own, used instead of its part of a shared data set.
-DATA_DIR = "data-dir"
+# The directory of data of the node's own, used instead of its part of a shared data set; the second
+# is its name in Flower's own apps.
+DATA_DIRS = ("data-dir", "data-path")
+# In a node's answer to the server's query: whether it has such a directory.
+OWN_DATA = "own-data"
 # CPU threads that training may use.
 THREADS = "threads"
+
+
+def own_data(node_config: Mapping[str, Any]) -> str:
+    """Return the directory of the node's own data; empty where it has none."""
+    return next((str(node_config[key]) for key in DATA_DIRS if node_config.get(key)), "")

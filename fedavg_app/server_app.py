@@ -95,6 +95,11 @@ def run(
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
+        if nodes.own_data:
+            text = (
+                "%d of %d clients train on data of their own; the partition is that of the others"
+            )
+            logger.info(text, len(nodes.own_data), config.num_clients)
         if strategy.local_work:
             _warn_of_ignored(config, work)
         loop = TrainingLoop(

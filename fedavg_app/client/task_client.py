@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
-from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
+from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitions import partition
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
@@ -46,7 +46,7 @@ def task_client(
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
     torch.set_num_threads(int(node_config.get(THREADS, 1)))
-    own = str(node_config.get(DATA_DIR, ""))
+    own = own_data(node_config)
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     if "num-clients" in config:
         run_config = {**run_config, "num-clients": config["num-clients"]}

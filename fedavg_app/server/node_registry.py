@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import PARTITION_ID
+from fedavg_app.node_config import OWN_DATA, PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
 from strategies.reply_validation import error_reason
@@ -56,10 +56,12 @@ class NodeRegistry:
     Attributes:
         num_clients: K.
         by_client: The node id of every client that is connected.
+        own_data: The clients that said that they have data of their own.
     """
 
     def __init__(self, grid: Grid, num_clients: int) -> None:
         self.by_client: dict[int, int] = {}
+        self.own_data: set[int] = set()
         self._grid, self.num_clients = grid, num_clients
         self._connected: list[int] = []
         self._queried: dict[str, int] = {}  # node by the id of its unanswered query
@@ -209,6 +211,8 @@ class NodeRegistry:
         if isinstance(client, bool) or not isinstance(client, int):
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
         elif 0 <= client < self.num_clients:
+            if record.get(OWN_DATA):
+                self.own_data.add(client)
             holder = self.by_client.get(client, node)
             if holder == node:
                 self._assign(client, node)

@@ -126,3 +126,11 @@ def test_query_of_a_node_without_a_partition_fails_with_what_to_do(number):
     node_config = {} if number is None else {"partition-id": number}
     with pytest.raises(ValueError, match='start this SuperNode with --node-config "partition-id='):
         query(**node_config)
+
+
+@pytest.mark.parametrize(
+    ("config", "has_own"), [({}, False), ({"data-dir": "/d"}, True), ({"data-path": "/d"}, True)]
+)
+def test_query_says_whether_the_node_has_data_of_its_own(config, has_own):
+    reply = query(**{"partition-id": 2}, **config)
+    assert dict(reply.content["node"]) == {"partition-id": 2, "own-data": has_own}

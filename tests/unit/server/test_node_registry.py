@@ -145,3 +145,10 @@ def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
     del grid.get_node_ids
     nodes.wait_for_any(5)
     assert nodes.clients == [0]
+
+
+def test_clients_with_data_of_their_own_are_known():
+    answers = partitions(1, 0)
+    answers[0]["own-data"] = True
+    answers[1]["own-data"] = False
+    assert started(QueryGrid(answers), 2).own_data == {1}

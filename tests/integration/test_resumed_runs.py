@@ -78,6 +78,7 @@ STC = {"strategy": "stc", **COMPRESSED}
         (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),
+        (5, {"strategy": "scaffold"}),
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),
         (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
         (6, {"strategy": "ef21", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
-from fedavg_app.node_config import PARTITION_ID
+from fedavg_app.config import PARTITION_ID
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
 from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 

@@ -41,10 +41,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedavg_app.config import (
     CentralConfig,
+    RunConfig,
     TrainingConfig,
     kebab,
-    parse_central,
-    parse_config,
+    parse,
     with_clients,
 )
 from fedavg_app.errors import ConfigError
@@ -185,9 +185,8 @@ class Experiment(_Part):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
             values = {**keys, **chosen}
             try:
-                config: TrainingConfig = (
-                    parse_central(values) if row.central else with_clients(parse_config(values))
-                )
+                kind = CentralConfig if row.central else RunConfig
+                config: TrainingConfig = with_clients(parse(kind, values))
             except ConfigError as error:
                 cell = f"{row.name}, {column.name}"
                 raise ConfigError("experiment", self.name, f"{cell}: {error}") from error

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedavg_app.config import RunConfig
+from fedavg_app.config import RunConfig, parse_saved
 from fedavg_app.links.link import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.sweep.identity import Identity
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
-from paper.records import Record, Stored, find, parse
+from paper.records import Record, Stored, find
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def megabytes(record: Record, kind: Measure) -> list[float]:
     takes part in every round has sent. For "traffic-to-target" it includes what participants have
     been sent on average, which is more for those that have missed rounds.
     """
-    config, history = parse(record.config), record.history
+    config, history = parse_saved(record.config), record.history
     if not isinstance(config, RunConfig) or not history.bytes_up:
         return [0.0] * len(history.round)
     participants = cohort_size(config.fraction_train, config.num_clients)

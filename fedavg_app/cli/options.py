@@ -4,7 +4,7 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -18,8 +18,7 @@ from fedavg_app.config import (
     RunConfig,
     TrainingConfig,
     kebab,
-    parse_central,
-    parse_config,
+    parse,
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.cache import PARTITIONERS
@@ -63,8 +62,6 @@ def with_config(
     Args:
         kind: `RunConfig` or `CentralConfig`.
     """
-    parse: Callable[[Mapping[str, Any]], TrainingConfig]
-    parse = parse_config if kind is RunConfig else parse_central
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -72,7 +69,7 @@ def with_config(
             keys = {name: given.pop(name) for name in kind.model_fields}
             file: Path | None = given.pop(CONFIG_OPTION)
             options = {kebab(name): value for name, value in keys.items() if value is not None}
-            command(parse({**(read_config(file, kind) if file else {}), **options}), **given)
+            command(parse(kind, (read_config(file, kind) if file else {}) | options), **given)
 
         own = list(inspect.signature(command).parameters.values())[1:]
         parameters = [*_options(kind), _config_file(), *own]

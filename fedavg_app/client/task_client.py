@@ -13,18 +13,14 @@ import torch
 from torch import Tensor, nn
 
 import tasks
-from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.config import PARTITION_ID, RunConfig, parse_config
 from fedavg_app.device import pick_device
-from fedavg_app.node_config import DATA_DIR, PARTITION_ID, THREADS
 from fedavg_app.partitioning.cache import partition
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataOptions
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
-
-# The key of a message's config with the fingerprint of the server's fixed arrays.
-FIXED_ARRAYS = "fixed-arrays"
 
 
 def task_client(
@@ -45,8 +41,8 @@ def task_client(
     """
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
-    torch.set_num_threads(int(node_config.get(THREADS, 1)))
-    own = str(node_config.get(DATA_DIR, ""))
+    torch.set_num_threads(int(node_config.get("threads", 1)))
+    own = str(node_config.get("data-dir", ""))
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     if "num-clients" in config:
         run_config = {**run_config, "num-clients": config["num-clients"]}
@@ -55,7 +51,7 @@ def task_client(
         DataOptions(directory=own, own=True) if own else options,
         shared=not own,
     )
-    told = str(config.get(FIXED_ARRAYS, ""))
+    told = str(config.get("fixed-arrays", ""))
     if told != runtime.fingerprint:
         raise ValueError(
             f"the fixed arrays of {runtime.task.name} here ({runtime.fingerprint or 'none'}) are "

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedavg_app.config import PARTITION_ID
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
 from strategies.reply_validation import error_reason

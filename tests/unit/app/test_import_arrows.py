@@ -24,7 +24,7 @@ LAYERS = (
      "plugins", "training_plan"},
     {"links"},
     {"results"},
-    {"config", "node_config", "device"},
+    {"config", "device"},
     {"errors", "own_packages"},
 )  # fmt: skip
 

@@ -80,7 +80,7 @@ def content_from_bytes(data: bytes) -> RecordDict:
 class BaseGrid(Grid):
     """What our grids share: the methods that Flower requires and this project does not use."""
 
-    _run: Run | None = None
+    _run: Run
 
     def set_run(self, run: Run) -> None:
         """Set the run."""
@@ -88,13 +88,7 @@ class BaseGrid(Grid):
 
     @property
     def run(self) -> Run:
-        """The run that was set.
-
-        Raises:
-            RuntimeError: None was set.
-        """
-        if self._run is None:
-            raise RuntimeError("no run was set on this grid")
+        """The run that was set."""
         return self._run
 
     def create_message(

@@ -111,9 +111,6 @@ class Cell:
     """What belongs to one place of the table: all the runs of its grid.
 
     Attributes:
-        row: Its row.
-        column: Its column.
-        runs: The runs.
         hours: What one of them takes, estimated; 0 where that is not known.
     """
 
@@ -143,14 +140,10 @@ class Experiment(_Part):
     rows: list[Row] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _columns_have_links(self) -> "Experiment":
+    def _parts_fit(self) -> "Experiment":
         for column in self.columns:
             if self.measure == "minutes-to-target" and column.link is None:
                 raise ValueError(f"column {column.name!r}: minutes need a link")
-        return self
-
-    @model_validator(mode="after")
-    def _rows_fit(self) -> "Experiment":
         for row in self.rows:
             for key in BY_COLUMN:
                 entries = getattr(row, key)

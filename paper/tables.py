@@ -22,9 +22,7 @@ class Done:
     """A run that has a record.
 
     Attributes:
-        run: The run.
         path: The record's file.
-        record: The record.
         value: What the experiment measures: rounds, an accuracy in [0, 1] or megabytes; None where
             the target was not reached.
     """
@@ -45,7 +43,6 @@ class Result:
     """A cell with what was run of it.
 
     Attributes:
-        cell: The cell.
         done: All its runs that have a record.
         best: Of these, those with the best of its grid: they differ in the seed only.
         value: Their mean, of those that reached the target; None where none did.
@@ -95,12 +92,7 @@ def _result(
     first: Result | None,
 ) -> Result:
     done = tuple(
-        Done(
-            run,
-            found.path,
-            found.record,
-            measure(found.record, experiment.measure, cell.column),
-        )
+        Done(run, found.path, found.record, measure(found.record, experiment.measure, cell.column))
         for run in cell.runs
         if (found := find(records, run.config))
     )

@@ -60,11 +60,8 @@ class WorkerError(NamedTuple):
     traceback: str
 
 
-class HandledClient(NamedTuple):
-    """A client's reply, and whether the client has a state now."""
-
-    reply: Message
-    has_state: bool
+# A client's reply, and whether the client has a state now.
+HandledClient = tuple[Message, bool]
 
 
 class DeadlineError(BaseException):
@@ -151,14 +148,14 @@ class Worker:
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
         except DeadlineError as error:  # the client keeps its state: it may have been changing it
-            return HandledClient(error_reply(message, str(error)), before is not None)
+            return error_reply(message, str(error)), before is not None
         except BaseException:  # sys.exit in a client's code is that client's error
             reply = error_reply(message, traceback.format_exc())
         # Where the client raised, too, as on a SuperNode.
         self._states.pop(partition, None)
         if context.state:
             self._states[partition] = context.state
-        return HandledClient(reply, bool(context.state))
+        return reply, bool(context.state)
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]

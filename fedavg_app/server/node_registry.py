@@ -54,7 +54,6 @@ class NodeRegistry:
         num_clients: K; nodes with a partition beyond are not used.
 
     Attributes:
-        num_clients: K.
         by_client: The node id of every client that is connected.
     """
 

@@ -1,7 +1,6 @@
-"""What a run is made of: the task, the strategy and the plan that a config names."""
+"""What a run is made of: the task, the model and the strategy that a config names."""
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import MessageType
@@ -16,7 +15,6 @@ from fedavg_app.partitioning.cache import make_partitioner
 from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
 
@@ -24,18 +22,8 @@ if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
 
 
-@dataclass(frozen=True)
-class Components:
-    """The parts of one federated run."""
-
-    task: "Task"
-    model: GlobalModel
-    strategy: FederatedStrategy[Any]
-    plan: TrainingPlan
-
-
-def resolve(config: RunConfig) -> Components:
-    """Return the components that the config names, all of them checked.
+def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[Any]]":
+    """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
         ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
@@ -50,7 +38,7 @@ def resolve(config: RunConfig) -> Components:
     strategy = build_strategy(config, model)
     load_mods(config.client_mods)
     check_local_arrays(config, model, strategy)
-    return Components(task, model, strategy, make_plan(config, task))
+    return task, model, strategy
 
 
 def check_names(config: RunConfig) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.results.metrics import RoundMetrics
@@ -33,6 +34,7 @@ class TrainingLoop:
         strategy: The strategy.
         model: The initial model, or that of the last completed round.
         nodes: The nodes, with those that the run begins with.
+        config: The run's settings.
         plan: The schedule.
         client_config: Goes to the clients, with the round's "learning-rate" added.
         evaluate: Evaluates the global model.
@@ -48,6 +50,7 @@ class TrainingLoop:
         strategy: FederatedStrategy[Any],
         model: ArrayRecord,
         nodes: NodeRegistry,
+        config: RunConfig,
         plan: TrainingPlan,
         client_config: ConfigRecord,
         evaluate: Evaluate,
@@ -55,8 +58,9 @@ class TrainingLoop:
         completed: Sequence[RoundMetrics] = (),
         clock: VirtualClock | None = None,
     ) -> None:
-        self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
-        self._messenger = RoundMessenger(grid, nodes, plan, clock)
+        self._strategy, self._model, self._nodes = strategy, model, nodes
+        self._config, self._plan = config, plan
+        self._messenger = RoundMessenger(grid, nodes, config, clock)
         self._client_config, self._evaluate = client_config, evaluate
         self._on_round_end = on_round_end
         self._history = list(completed)
@@ -101,7 +105,7 @@ class TrainingLoop:
     def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
         """Run one round; return its metrics, outcome, and whether it lost most of its clients."""
         started = time.monotonic()
-        self._nodes.wait_for_any(self._plan.node_timeout)
+        self._nodes.wait_for_any(self._config.node_timeout)
         learning_rate = self._plan.rate(server_round)
         config = ConfigRecord({**self._client_config, "learning-rate": learning_rate})
 
@@ -118,9 +122,10 @@ class TrainingLoop:
         if outcome.model is not None:
             self._model = outcome.model
 
-        due = server_round % self._plan.evaluate_every == 0 or server_round == self._plan.num_rounds
+        due = server_round % self._config.evaluate_every == 0
+        due = due or server_round == self._plan.num_rounds
         client_metrics: dict[str, float] = {}
-        if self._plan.fraction_evaluate > 0 and due:
+        if self._config.fraction_evaluate > 0 and due:
             client_metrics, not_evaluated = self._evaluate_on_clients(server_round, config)
             for node, reason in not_evaluated.items():
                 both = f"{rejected.get(node)}; evaluation: {reason}"

@@ -376,6 +376,6 @@ def test_strategy_forgets_the_node_that_a_client_was_before():
     components = resolve(config)
     result = run_loop(grid, config, components)
     assert [metrics.participants for metrics in result.history[1:]] == [20, 20, 20, 20]
-    estimates = components.strategy.update_sum
+    estimates = components[2].update_sum
     assert grid.SECOND in estimates
     assert grid.FIRST not in estimates

@@ -13,7 +13,7 @@ Tested with Flower 1.41 and 1.42.
 """
 
 from collections.abc import Iterable
-from itertools import count
+from itertools import chain, count
 from uuid import uuid4
 
 from flwr.app import Error, Message, RecordDict
@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedavg_app.server.polling import send_and_receive
+from fedavg_app.server.polling import poll_replies, send
 
 __all__ = [
     "MESSAGE_UNAVAILABLE", "BaseGrid", "NodeInfo", "assign_message_id", "error_reply",
@@ -106,4 +106,5 @@ class BaseGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Send the messages; return the replies that come within ``timeout`` seconds."""
-        return send_and_receive(self, messages, timeout)
+        ids = send(self, list(messages))
+        return list(chain.from_iterable(poll_replies(self, ids, timeout)))

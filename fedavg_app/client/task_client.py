@@ -77,12 +77,9 @@ class _Runtime:
     """What the clients of a run share in one process.
 
     Attributes:
-        task: The learning problem.
         model: The model that they train one after the other.
-        train: Their training examples.
         test: Their test examples; None where the run does not evaluate on clients.
-        arrays: The classes of the model's arrays.
-        fingerprint: Of the fixed ones.
+        fingerprint: Of the model's fixed arrays.
     """
 
     task: Task

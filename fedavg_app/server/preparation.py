@@ -65,7 +65,7 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
-    sizes = split_sizes(data, config, simulated=simulated)
+    sizes = _split_sizes(data, config, simulated=simulated)
     plan = make_plan(config, task, data)
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
@@ -76,16 +76,12 @@ def prepare(config: RunConfig, *, simulated: bool = True) -> PreparedRun:
     return PreparedRun(config, task, strategy, plan, data, model, state, clock)
 
 
-def split_sizes(data: "Dataset", config: RunConfig, *, simulated: bool) -> list[int]:
+def _split_sizes(data: "Dataset", config: RunConfig, *, simulated: bool) -> list[int]:
     """Return the number of training examples by client.
 
     The partition is computed before any client needs it: what cannot be split ends the run at once.
     A deployment goes on where the partitioner's library is not installed on the server: devices
     with data of their own need no partition, and the others compute it themselves.
-
-    Raises:
-        ConfigError: The data cannot be split.
-        MissingLibraryError: The library is not installed, and the clients are simulated.
     """
     try:
         if config.fraction_evaluate:

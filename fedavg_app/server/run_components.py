@@ -35,9 +35,9 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[An
     task = load_task(config)
     check_partition(config, task)
     model = GlobalModel.initial(task, config)
-    strategy = build_strategy(config, model)
+    strategy = _build_strategy(config, model)
     load_mods(config.client_mods)
-    check_local_arrays(config, model, strategy)
+    _check_local_arrays(config, model, strategy)
     return task, model, strategy
 
 
@@ -52,15 +52,9 @@ def check_names(config: RunConfig) -> None:
     make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
 
 
-def build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
-    """Return the strategy that the config names, for this model.
-
-    Raises:
-        ConfigError: It refuses its arguments or cannot train the model, or a round needs more
-            replies than it has clients.
-    """
+def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
     arguments = parse_arguments("strategy-args", config.strategy_args)
-    settings = run_settings(config, model)
+    settings = _run_settings(config, model)
     try:
         strategy = strategies.build(config.strategy, arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
@@ -87,12 +81,8 @@ def load_task(config: TrainingConfig) -> "Task":
     return task
 
 
-def run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
-    """Return what the strategy may know of the run.
-
-    Raises:
-        ConfigError: A round needs more replies than it has clients.
-    """
+def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
+    """Return what the strategy may know of the run."""
     clients = cohort_size(config.fraction_train, config.num_clients)
     if config.min_replies > clients:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
@@ -104,15 +94,10 @@ def run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
 
 
-def check_local_arrays(
+def _check_local_arrays(
     config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
 ) -> None:
-    """Check that the arrays that stay on the clients are some of those that travel otherwise.
-
-    Raises:
-        ConfigError: A pattern matches none, all trained arrays are matched, or the strategy's
-            clients send gradients: they train nothing that they could keep.
-    """
+    """Check that the arrays that stay on the clients are some of those that travel otherwise."""
     given = config.local_arrays
     if not given:
         return

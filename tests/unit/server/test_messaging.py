@@ -14,7 +14,7 @@ from fedavg_app.server.messaging import (
     message_bytes,
 )
 from fedavg_app.server.node_registry import NodeRegistry
-from fedavg_app.server.polling import poll_replies, send, send_and_receive
+from fedavg_app.server.polling import poll_replies, send
 from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -143,7 +143,7 @@ def test_bytes_of_values_and_names_are_counted_by_hand():
 
 def test_pauses_grow_while_no_reply_comes(clock):
     grid = ScriptedGrid(clock, [1.0])
-    send_and_receive(grid, training_messages([10]))
+    grid.send_and_receive(training_messages([10]))
     # At the shortest pause it would be 500 polls; growing by half each time it is about 15.
     assert 10 < grid.num_polls < 20
 

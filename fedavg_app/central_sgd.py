@@ -21,7 +21,7 @@ from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.training_plan import make_plan, plan_for_data
+from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
 from tasks.model_arrays import read_arrays
@@ -49,7 +49,7 @@ def train_centrally(
     torch.set_num_threads(config.num_threads)
     GlobalModel.initial(task, config)  # refuses arrays that cannot be saved
     data = task.dataset(config.data_options)
-    plan = plan_for_data(make_plan(config, task), config, task, data)
+    plan = make_plan(config, task, data)
     evaluate = CentralEvaluation(task, data, config)
     device = pick_device(config.device)
     model = on_device(task.initial_model(config.seed), device)
@@ -84,7 +84,7 @@ def train_centrally(
         while not plan.ends_after(history):
             step = history[-1].round
             started = time.monotonic()
-            steps = min(plan.evaluate_every, plan.num_rounds - step)
+            steps = min(config.evaluate_every, plan.num_rounds - step)
             loss = client.run_sgd(islice(batches, steps), rates, local, momentum)
             if not math.isfinite(loss):
                 raise DivergedError(

@@ -285,9 +285,11 @@ class CentralConfig(TrainingConfig):
 Config = TypeVar("Config", bound=TrainingConfig)
 
 
-def with_clients(config: RunConfig, number: int = SIMULATED_CLIENTS) -> RunConfig:
-    """Return the config with that number of clients where it names none."""
-    return config if config.num_clients else config.model_copy(update={"num_clients": number})
+def with_clients(config: Config, number: int = SIMULATED_CLIENTS) -> Config:
+    """Return the config with that number of clients where it is a run's and names none."""
+    if not isinstance(config, RunConfig) or config.num_clients:
+        return config
+    return config.model_copy(update={"num_clients": number})
 
 
 def fields_with(kind: type[TrainingConfig], *effects: Effect) -> set[str]:
@@ -300,21 +302,25 @@ def fields_with(kind: type[TrainingConfig], *effects: Effect) -> set[str]:
 
 
 def parse_config(values: Mapping[str, Any]) -> RunConfig:
+    """Return the checked config of a run, as `parse` does."""
+    return parse(RunConfig, values)
+
+
+def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
     """Return the checked config for kebab-case keys (missing ones take their defaults).
 
     Raises:
         ConfigError: An unknown key, a value out of its range, or two keys that do not go together.
     """
-    return _validated(RunConfig, values)
+    try:
+        return kind.model_validate(dict(values), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise config_error(error) from None
 
 
-def parse_central(values: Mapping[str, Any]) -> CentralConfig:
-    """Return the checked config of central training, as `parse_config` does.
-
-    Raises:
-        ConfigError: An unknown key or a value out of its range.
-    """
-    return _validated(CentralConfig, values)
+def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
+    """Return the config that any kind of training has saved, as it is checked today."""
+    return with_clients(parse(RunConfig if "strategy" in values else CentralConfig, values))
 
 
 def config_error(error: ValidationError) -> ConfigError:
@@ -345,10 +351,3 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
         example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
         raise ConfigError(key, text, f"{example} ({error})") from None
     return {name.replace("-", "_"): value for name, value in table.items()}
-
-
-def _validated(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    try:
-        return kind.model_validate(dict(values), by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise config_error(error) from None

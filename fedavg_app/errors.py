@@ -15,7 +15,6 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, key: str, value: object, fix: str) -> None:
-        self.key = key
         super().__init__(f"{key} = {value!r}: {fix}")
 
 

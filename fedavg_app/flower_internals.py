@@ -13,7 +13,7 @@ Tested with Flower 1.41 and 1.42.
 """
 
 from collections.abc import Iterable
-from itertools import count
+from itertools import chain, count
 from uuid import uuid4
 
 from flwr.app import Error, Message, RecordDict
@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedavg_app.server.polling import send_and_receive
+from fedavg_app.server.polling import poll_replies, send
 
 __all__ = [
     "MESSAGE_UNAVAILABLE", "BaseGrid", "NodeInfo", "assign_message_id", "error_reply",
@@ -80,7 +80,7 @@ def content_from_bytes(data: bytes) -> RecordDict:
 class BaseGrid(Grid):
     """What our grids share: the methods that Flower requires and this project does not use."""
 
-    _run: Run | None = None
+    _run: Run
 
     def set_run(self, run: Run) -> None:
         """Set the run."""
@@ -88,13 +88,7 @@ class BaseGrid(Grid):
 
     @property
     def run(self) -> Run:
-        """The run that was set.
-
-        Raises:
-            RuntimeError: None was set.
-        """
-        if self._run is None:
-            raise RuntimeError("no run was set on this grid")
+        """The run that was set."""
         return self._run
 
     def create_message(
@@ -112,4 +106,5 @@ class BaseGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Send the messages; return the replies that come within ``timeout`` seconds."""
-        return send_and_receive(self, messages, timeout)
+        ids = send(self, list(messages))
+        return list(chain.from_iterable(poll_replies(self, ids, timeout)))

@@ -107,6 +107,7 @@ def run(
             strategy,
             model,
             nodes,
+            config,
             prepared.plan,
             client_config(config, data, initial.fingerprint, with_number=tell_clients_number),
             evaluation(task, data, config),
@@ -149,23 +150,22 @@ def client_config(
         fixed_arrays: The fingerprint of the model's fixed arrays, which do not travel.
         with_number: Whether to tell the number of clients, too.
     """
-    # Only where there is one: Flower 1.41 cannot count the bytes of an empty string.
-    directory = {"data-dir": data.options.directory} if data.options.directory else {}
-    number = {"num-clients": config.num_clients} if with_number else {}
-    # Not in the messages of runs without it, whose recorded bytes then stay as they are.
-    decay = {"weight-decay": config.weight_decay} if config.weight_decay else {}
-    fixed = {"fixed-arrays": fixed_arrays} if fixed_arrays else {}
+    optional: dict[str, float | str] = {
+        "weight-decay": config.weight_decay,
+        "data-dir": data.options.directory,
+        "num-clients": config.num_clients if with_number else 0,
+        "fixed-arrays": fixed_arrays,
+    }
     return ConfigRecord(
         {
             "local-epochs": config.local_epochs,
             "local-steps": config.local_steps,
             "batch-size": config.batch_size,
             "momentum": config.momentum,
-            **decay,
             "seed": config.seed,
             "data-source": data.options.source,
-            **directory,
-            **number,
-            **fixed,
+            # Only those that there are: recorded bytes of runs without them stay as they are, and
+            # Flower 1.41 cannot count the bytes of an empty string.
+            **{key: value for key, value in optional.items() if value},
         }
     )

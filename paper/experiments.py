@@ -1,32 +1,7 @@
 """A table of a paper as a file: which runs fill it, and what the paper printed there.
 
-A file in paper/experiments/ is TOML:
-
-- ``title``, ``source``: what the table shows, and where the paper shows it.
-- ``measure``: what a cell holds: "rounds-to-target"; "best-accuracy"; "upload-to-target", the
-  megabytes that one participant sends until the target (all bytes up / participants a round);
-  "traffic-to-target", those that it sends and is sent; or "minutes-to-target", the minutes that
-  these take over the column's ``link`` with the local steps on the task's reference core, or those
-  of the run's virtual clock where it has ``links``.
-- ``data``: the fingerprint of the data set (``data-fingerprint`` of a run's summary); runs on any
-  other are not taken, such as those on the part that comes without a download.
-- ``speedup = true``: a cell also says how many times better it is than the column's first.
-- ``[run]``, and ``run`` of each of the ``[[columns]]`` and ``[[rows]]``: keys of the run config.
-  Those of a column hold over the table's, those of a row over both, but for the arguments of
-  strategy and partition, which add up. A list of values is a grid: all its runs belong to the one
-  cell, which shows the best of them, and the mean over their seeds.
-- ``paper`` of a row: what the paper has, a number or a text for every column, "" for nothing;
-  ``others``: what earlier replications found, likewise; ``hours``: what one run takes, estimated,
-  0 where that is not known: the page says what a missing one would cost, and a sweep takes the
-  shortest first.
-- ``central = true`` in a row: its runs are those of `simulation.py central`; they take over from
-  the table and the columns what central training knows.
-- ``remarks``: what the reader should know of the results, such as why they miss the paper's.
-- ``target`` of a column: the accuracy that counts there, where its runs go on beyond it;
-  ``within``: the rounds that count there, likewise; ``link``: a name of
-  `fedavg_app.links.link.LINKS`.
-- ``rows_from``: a file beside this one, whose ``[run]`` and rows this table has, without ``paper``,
-  ``others`` and ``hours``.
+docs/experiments.md has the keys of a file in paper/experiments/, which is TOML. Of what the table
+and the columns say, a row of central training takes over what that knows.
 """
 
 import hashlib
@@ -42,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedavg_app.config import (
     CentralConfig,
+    RunConfig,
     TrainingConfig,
     kebab,
-    parse_central,
-    parse_config,
+    parse,
     with_clients,
 )
 from fedavg_app.errors import ConfigError
@@ -112,9 +87,6 @@ class Cell:
     """What belongs to one place of the table: all the runs of its grid.
 
     Attributes:
-        row: Its row.
-        column: Its column.
-        runs: The runs.
         hours: What one of them takes, estimated; 0 where that is not known.
     """
 
@@ -144,15 +116,11 @@ class Experiment(_Part):
     rows: list[Row] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _columns_have_links(self) -> "Experiment":
+    def _parts_fit(self) -> "Experiment":
         for column in self.columns:
             has_link = column.link is not None or "links" in self.run | column.run
             if self.measure == "minutes-to-target" and not has_link:
                 raise ValueError(f"column {column.name!r}: minutes need a link")
-        return self
-
-    @model_validator(mode="after")
-    def _rows_fit(self) -> "Experiment":
         for row in self.rows:
             for key in BY_COLUMN:
                 entries = getattr(row, key)
@@ -187,9 +155,8 @@ class Experiment(_Part):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
             values = {**keys, **chosen}
             try:
-                config: TrainingConfig = (
-                    parse_central(values) if row.central else with_clients(parse_config(values))
-                )
+                kind = CentralConfig if row.central else RunConfig
+                config: TrainingConfig = with_clients(parse(kind, values))
             except ConfigError as error:
                 cell = f"{row.name}, {column.name}"
                 raise ConfigError("experiment", self.name, f"{cell}: {error}") from error

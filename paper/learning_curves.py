@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
-from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
 from paper.experiments import Column, Experiment, Measure
-from paper.records import Record, parse
+from paper.records import Record
 from paper.tables import Result, cost, record_curve
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
@@ -162,7 +162,7 @@ def _places(record: Record, against: Against, kind: Measure, column: Column) -> 
     """Return where on the axis each test of the global model is."""
     if against in ("bytes", "minutes"):
         return cost(record, kind if kind != "rounds-to-target" else "upload-to-target", column)
-    steps = _local_steps(parse(record.config)) if against == "iterations" else 1
+    steps = _local_steps(parse_saved(record.config)) if against == "iterations" else 1
     return [steps * number for number in record.history.round]
 
 

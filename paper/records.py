@@ -10,14 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fedavg_app.config import (
-    Effect,
-    TrainingConfig,
-    fields_with,
-    parse_central,
-    parse_config,
-    with_clients,
-)
+from fedavg_app.config import Effect, TrainingConfig, fields_with, parse_saved
 from fedavg_app.errors import ConfigError
 from fedavg_app.sweep.identity import Identity, arguments, identity, settings
 from tasks.data.atomic_file import replacing
@@ -83,7 +76,7 @@ class Record(BaseModel):
     def identity(self) -> Identity:
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
-        return identity(parse({**self.config, "learning-rate": rate}))
+        return identity(parse_saved({**self.config, "learning-rate": rate}))
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ def read_run(folder: Path) -> Record:
     """Return the record of the run that left this folder and came to its end."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     status = summary.pop("status")
-    config = parse(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = parse_saved(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
     data = summary.pop("data")
@@ -199,17 +192,6 @@ def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored |
         ):
             return one
     return None
-
-
-def parse(values: Mapping[str, Any]) -> TrainingConfig:
-    """Return a record's config as it is checked today: new keys take their defaults.
-
-    Raises:
-        ConfigError: It is no longer a config.
-    """
-    if "strategy" not in values:
-        return parse_central(values)
-    return with_clients(parse_config(values))
 
 
 def _rounded(value: float | None) -> float | None:

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,7 +56,11 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
     loaded = sorted(map(load, files), key=lambda one: not any(row.paper for row in one.rows))
     sections = [_section(one, found, results) for one in loaded]
     tables = {one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections}
-    page = _template().render(
+    environment = Environment(
+        loader=PackageLoader("paper"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    page = environment.get_template("report.html").render(
         title=title,
         marks=MARKS,
         headlines=headlines(results / HEADLINES, tables),
@@ -71,17 +74,6 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
     with replacing(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return output
-
-
-def _template() -> Any:
-    environment = Environment(
-        loader=PackageLoader("paper"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html")
 
 
 def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> 
         "pictures": pictures,
         "runs": [
             show_run(experiment, result, run, done.get(config))
-            | {"link": _link(done[config].path, results) if config in done else ""}
+            | {"link": done[config].path.relative_to(results).as_posix() if config in done else ""}
             for config, (result, run) in runs.items()
         ],
         "done": len(done),
@@ -145,11 +137,6 @@ def _column(place: int, table: Sequence[Sequence[Result]]) -> dict[str, Any]:
     }
 
 
-def _link(path: Path, base: Path) -> str:
-    """Return the path from a folder, for a reference on the page."""
-    return Path(os.path.relpath(path, base)).as_posix()
-
-
 def _inline(path: Path) -> str:
     """Return a PNG file as a reference that holds the picture itself."""
     return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
@@ -165,7 +152,7 @@ def _figures(results: Path) -> Iterator[dict[str, Any]]:
         figure = json.loads(path.read_text(encoding="utf-8"))
         yield {
             "id": path.stem,
-            "link": _link(path, results),
+            "link": path.relative_to(results).as_posix(),
             "data": None,
             **figure,
             "pictures": [

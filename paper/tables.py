@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
 from fedavg_app.links.link import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.run_components import load_task
 from fedavg_app.sweep.identity import Identity
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
-from paper.records import Record, Stored, find, parse
+from paper.records import Record, Stored, find
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,7 @@ class Done:
     """A run that has a record.
 
     Attributes:
-        run: The run.
         path: The record's file.
-        record: The record.
         value: What the experiment measures: rounds, an accuracy in [0, 1] or megabytes; None where
             the target was not reached.
     """
@@ -46,7 +44,6 @@ class Result:
     """A cell with what was run of it.
 
     Attributes:
-        cell: The cell.
         done: All its runs that have a record.
         best: Of these, those with the best of its grid: they differ in the seed only.
         value: Their mean, of those that reached the target; None where none did.
@@ -96,12 +93,7 @@ def _result(
     first: Result | None,
 ) -> Result:
     done = tuple(
-        Done(
-            run,
-            found.path,
-            found.record,
-            measure(found.record, experiment.measure, cell.column),
-        )
+        Done(run, found.path, found.record, measure(found.record, experiment.measure, cell.column))
         for run in cell.runs
         if (found := find(records, run.config))
     )
@@ -160,7 +152,7 @@ def cost(record: Record, kind: Measure, column: Column) -> Sequence[float]:
     assert column.link is not None  # the experiment has checked it
     link, rounds = LINKS[column.link], record.history.round
     up, both = (megabytes(record, each) for each in ("upload-to-target", "traffic-to-target"))
-    computing = computing_seconds(parse(record.config))
+    computing = computing_seconds(parse_saved(record.config))
     return [
         (link.seconds(1e6 * sent, 1e6 * (all_ - sent), n) + computing * n) / 60
         for sent, all_, n in zip(up, both, rounds, strict=True)
@@ -187,7 +179,7 @@ def megabytes(record: Record, kind: Measure) -> list[float]:
     takes part in every round has sent. For "traffic-to-target" it includes what participants have
     been sent on average, which is more for those that have missed rounds.
     """
-    config, history = parse(record.config), record.history
+    config, history = parse_saved(record.config), record.history
     if not isinstance(config, RunConfig) or not history.bytes_up:
         return [0.0] * len(history.round)
     participants = cohort_size(config.fraction_train, config.num_clients)

@@ -1,11 +1,13 @@
 """What keeps tests apart from the user's files, and from each other in one process."""
 
 import os
+import sys
 
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.flower_internals import identify_server
+from tests.support.processes import Processes
 from tests.support.scripted_grid import Clock
 
 
@@ -20,6 +22,33 @@ def _cache(tmp_path_factory):
 def clock(monkeypatch):
     """Let those who wait for nodes and replies do so on a clock that moves at once."""
     return Clock().install(monkeypatch)
+
+
+@pytest.fixture
+def processes():
+    with Processes() as started:
+        yield started
+
+
+@pytest.fixture
+def configs(monkeypatch):
+    """Return what runs a command, and returns the config that it would have trained."""
+    from fedavg_app.cli.main import main
+
+    found = []
+    monkeypatch.setattr(
+        "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: found.append(config)
+    )
+    monkeypatch.setattr(
+        "fedavg_app.central_sgd.train_centrally", lambda config, *_: found.append(config)
+    )
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["fedavg", *words])
+        assert main() == 0
+        return found.pop()
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -14,19 +13,8 @@ from rich.table import Table
 PACKAGES = ("flwr", "torch", "torchvision", "numpy", "ray", "flwr-datasets", "matplotlib")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        ok: Whether it is there; None where it need not be.
-        text: What was found.
-        fix: What to do, if anything.
-    """
-
-    ok: bool | None
-    text: str
-    fix: str = ""
+# Whether a thing is there (None where it need not be), what was found, and what to do, if anything.
+Finding = tuple[bool | None, str, str]
 
 
 def doctor() -> None:
@@ -34,25 +22,25 @@ def doctor() -> None:
     console = Console(highlight=False, markup=False)
     failed = False
     for look in (_packages, _data, _ray, _gpu, _proxy):
-        for finding in look():
-            mark = {True: "ok     ", False: "missing", None: "-      "}[finding.ok]
+        for ok, text, fix in look():
+            mark = {True: "ok     ", False: "missing", None: "-      "}[ok]
             line = Table.grid(padding=(0, 1))
-            line.add_row(mark, f"{finding.text}{f'; {finding.fix}' if finding.fix else ''}")
+            line.add_row(mark, f"{text}; {fix}" if fix else text)
             console.print(line)
-            failed |= finding.ok is False
+            failed |= ok is False
     if failed:
         raise typer.Exit(1)
 
 
 def _packages() -> Iterator[Finding]:
-    yield Finding(True, f"Python {platform.python_version()}, {os.cpu_count()} cores")
+    yield True, f"Python {platform.python_version()}, {os.cpu_count()} cores", ""
     for name in PACKAGES:
         try:
-            yield Finding(True, f"{name} {version(name)}")
+            yield True, f"{name} {version(name)}", ""
         except PackageNotFoundError:
-            yield Finding(False, name, "run: pip install 'fedavg-app[simulation]'")
+            yield False, name, "run: pip install 'fedavg-app[simulation]'"
     if find_spec("tensorboard") is None:
-        yield Finding(None, "tensorboard", "for it run: pip install 'fedavg-app[tensorboard]'")
+        yield None, "tensorboard", "for it run: pip install 'fedavg-app[tensorboard]'"
 
 
 def _data() -> Iterator[Finding]:
@@ -60,15 +48,13 @@ def _data() -> Iterator[Finding]:
     from tasks.data.cache import cache_root
     from tasks.data.sources import Sources
 
-    yield Finding(True, f"data cache {cache_root()}")
+    yield True, f"data cache {cache_root()}", ""
     loaders = [getattr(tasks.load(name).dataset, "__self__", None) for name in tasks.names()]
     sources = {one.label: one for one in loaders if isinstance(one, Sources)}
     for one in sources.values():
         where = one.available()
         fix = "" if where else one.ways()
-        yield Finding(
-            True if where else None, f"{one.label}: {where or 'not on this machine'}", fix
-        )
+        yield True if where else None, f"{one.label}: {where or 'not on this machine'}", fix
 
 
 def _ray() -> Iterator[Finding]:
@@ -78,13 +64,13 @@ def _ray() -> Iterator[Finding]:
     from fedavg_app.ray_engine.ray_cluster import ray_cluster, usable_cpus
 
     workers = usable_cpus()
-    yield Finding(True, f"simulations run on {workers} workers, one per CPU that may be used")
+    yield True, f"simulations run on {workers} workers, one per CPU that may be used", ""
     try:
         with ray_cluster("", 1, 0, "cpu") as started:
             started()
-            yield Finding(True, "Ray starts")
+            yield True, "Ray starts", ""
     except USER_ERRORS as error:
-        yield Finding(False, f"Ray: {error}", "free memory and space in /tmp, then try again")
+        yield False, f"Ray: {error}", "free memory and space in /tmp, then try again"
 
 
 def _gpu() -> Iterator[Finding]:
@@ -92,9 +78,9 @@ def _gpu() -> Iterator[Finding]:
 
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
-            yield Finding(True, f"GPU {number}: {torch.cuda.get_device_name(number)}")
+            yield True, f"GPU {number}: {torch.cuda.get_device_name(number)}", ""
     else:
-        yield Finding(None, "no GPU that torch can use; models are trained on the CPU")
+        yield None, "no GPU that torch can use; models are trained on the CPU", ""
 
 
 def _proxy() -> Iterator[Finding]:
@@ -103,4 +89,4 @@ def _proxy() -> Iterator[Finding]:
     proxy = next((f"{k} {v}" for k, v in getproxies().items() if k in ("http", "https", "all")), "")
     if proxy and not (proxy_bypass("127.0.0.1") and proxy_bypass("localhost")):
         text = f"{proxy} is the proxy for this machine itself: flwr misses its own SuperLink"
-        yield Finding(False, text, "add localhost,127.0.0.1,::1 to NO_PROXY")
+        yield False, text, "add localhost,127.0.0.1,::1 to NO_PROXY"

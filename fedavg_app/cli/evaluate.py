@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedavg_app.config import TrainingConfig, parse_central, parse_config
+from fedavg_app.config import TrainingConfig, parse_saved
 from fedavg_app.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _config(folder: Path, data_dir: str) -> TrainingConfig:
     changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     values = {**read_config(folder), **changes}
     try:
-        return parse_config(values) if "strategy" in values else parse_central(values)
+        return parse_saved(values)
     except ConfigError as error:
         raise ConfigError("RUN", str(folder), f"its config cannot be used: {error}") from error
 

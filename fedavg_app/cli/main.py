@@ -86,9 +86,6 @@ def run_command_line(program: typer.Typer) -> int:
 
     Errors that a user can act on are one line on stderr, and so are those of a user's own code,
     with the file and the line that raised them.
-
-    Args:
-        program: The commands.
     """
     handler = _StderrHandler(logging.INFO)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

@@ -4,7 +4,7 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -18,8 +18,7 @@ from fedavg_app.config import (
     RunConfig,
     TrainingConfig,
     kebab,
-    parse_central,
-    parse_config,
+    parse,
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitions import PARTITIONERS
@@ -63,8 +62,6 @@ def with_config(
     Args:
         kind: `RunConfig` or `CentralConfig`.
     """
-    parse: Callable[[Mapping[str, Any]], TrainingConfig]
-    parse = parse_config if kind is RunConfig else parse_central
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -72,10 +69,10 @@ def with_config(
             keys = {name: given.pop(name) for name in kind.model_fields}
             file: Path | None = given.pop(CONFIG_OPTION)
             options = {kebab(name): value for name, value in keys.items() if value is not None}
-            command(parse({**(read_config(file, kind) if file else {}), **options}), **given)
+            command(parse(kind, (read_config(file, kind) if file else {}) | options), **given)
 
         own = list(inspect.signature(command).parameters.values())[1:]
-        parameters = [*_options(kind), _config_file(), *own]
+        parameters = [*_options(kind), *own]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         return run
@@ -108,12 +105,13 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
 
 
 def _options(kind: type[TrainingConfig]) -> list[inspect.Parameter]:
+    """Return the options of a config's fields, by group, and the one that names a file."""
     names = {kebab(name): name for name in kind.model_fields}
+    keys = [(group, key) for group, keys in GROUPS.items() for key in keys if key in names]
+    help_ = "take what no option says from this file: TOML keys, or a run's config.json"
     return [
-        _option(kind, names[key], group)
-        for group, keys in GROUPS.items()
-        for key in keys
-        if key in names
+        *(_option(kind, names[key], group) for group, key in keys),
+        _parameter(CONFIG_OPTION, Path | None, "--config", help_, "FILE", "Output"),
     ]
 
 
@@ -123,29 +121,17 @@ def _option(kind: type[TrainingConfig], name: str, group: str) -> inspect.Parame
     names = NAMES.get(key)
     known = f" ({', '.join(names())})" if names else ""
     default = "" if field.default == "" else f"; default {field.default}"
+    text, metavar = f"{field.description}{known}{default}", _metavar(field.annotation)
+    return _parameter(name, str | None, f"--{key}", text, metavar, group, names)
+
+
+def _parameter(
+    name: str, kind: Any, flag: str, text: str, metavar: str, group: str, complete: Any = None
+) -> inspect.Parameter:
     option = typer.Option(
-        f"--{key}",
-        help=f"{field.description}{known}{default}",
-        metavar=_metavar(field.annotation),
-        show_default=False,
-        rich_help_panel=group,
-        autocompletion=(lambda: names()) if names else None,
-    )
-    return _parameter(name, str | None, option)
-
-
-def _config_file() -> inspect.Parameter:
-    option = typer.Option(
-        "--config",
-        help="take what no option says from this file: TOML keys, or a run's config.json",
-        metavar="FILE",
-        show_default=False,
-        rich_help_panel="Output",
-    )
-    return _parameter(CONFIG_OPTION, Path | None, option)
-
-
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+        flag, help=text, metavar=metavar, show_default=False, rich_help_panel=group,
+        autocompletion=(lambda: complete()) if complete else None,
+    )  # fmt: skip
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
     )

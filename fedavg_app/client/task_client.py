@@ -23,9 +23,6 @@ from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
 
-# The key of a message's config with the fingerprint of the server's fixed arrays.
-FIXED_ARRAYS = "fixed-arrays"
-
 
 def task_client(
     node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
@@ -55,7 +52,7 @@ def task_client(
         DataOptions(directory=own, own=True) if own else options,
         shared=not own,
     )
-    told = str(config.get(FIXED_ARRAYS, ""))
+    told = str(config.get("fixed-arrays", ""))
     if told != runtime.fingerprint:
         raise ValueError(
             f"the fixed arrays of {runtime.task.name} here ({runtime.fingerprint or 'none'}) are "
@@ -81,12 +78,9 @@ class _Runtime:
     """What the clients of a run share in one process.
 
     Attributes:
-        task: The learning problem.
         model: The model that they train one after the other.
-        train: Their training examples.
         test: Their test examples; None where the run does not evaluate on clients.
-        arrays: The classes of the model's arrays.
-        fingerprint: Of the fixed ones.
+        fingerprint: Of the model's fixed arrays.
     """
 
     task: Task

@@ -15,11 +15,8 @@ from fedavg_app.flower_internals import FIRST_NODE_ID
 class Batch:
     """Messages that were pushed together.
 
-    Args:
-        messages: The messages.
-        deadline: When their clients must be done, on the monotonic clock; infinity for never.
-
     Attributes:
+        deadline: When their clients must be done, on the monotonic clock; infinity for never.
         shared: The records that several of them hold, each pickled.
     """
 

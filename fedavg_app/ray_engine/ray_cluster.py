@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 from fedavg_app.errors import ConfigError, RunError
@@ -20,12 +19,8 @@ CONNECT_SECONDS = 5
 PRELOADED = "fedavg_app.ray_engine.worker"
 
 
-@dataclass(frozen=True)
-class WorkerResources:
-    """How many workers there are, and the share of a GPU that each reserves."""
-
-    workers: int
-    gpus_per_worker: float
+# How many workers there are, and the share of a GPU that each reserves.
+WorkerResources = tuple[int, float]
 
 
 @contextmanager
@@ -134,7 +129,7 @@ def _worker_resources(
     if device == "cpu":
         gpus = 0
     if gpus_per_worker == "auto":
-        return WorkerResources(workers, 1 / math.ceil(workers / gpus) if gpus else 0.0)
+        return workers, 1 / math.ceil(workers / gpus) if gpus else 0.0
     if gpus_per_worker > 1 and gpus_per_worker % 1:
         raise ConfigError("gpus-per-worker", gpus_per_worker, "give a share up to 1, or whole GPUs")
     # A worker uses a part of one GPU, or several whole ones.
@@ -143,4 +138,4 @@ def _worker_resources(
     if workers > fitting:
         fix = f"{workers} workers need more than the cluster's {gpus} GPUs"
         raise ConfigError("gpus-per-worker", gpus_per_worker, fix)
-    return WorkerResources(workers, float(gpus_per_worker))
+    return workers, float(gpus_per_worker)

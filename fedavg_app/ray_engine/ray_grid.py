@@ -200,10 +200,10 @@ class RayGrid(BaseGrid):
             handled, seconds = call.answer
             each = seconds / len(handled)
             self._seconds = each if self._seconds == math.inf else (self._seconds + each) / 2
-            for pending, one in zip(call.pending, handled, strict=True):
-                if not one.has_state:
+            for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
+                if not has_state:
                     self._owner.pop(pending.partition, None)
-                self._keep_reply(pending, one.reply)
+                self._keep_reply(pending, reply)
 
     def _hand_out(self) -> None:
         """Give idle workers the clients whose state they have, or their shares of the others."""

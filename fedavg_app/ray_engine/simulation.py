@@ -48,12 +48,7 @@ def simulate(
         from fedavg_app.ray_engine.ray_grid import RayGrid
         from fedavg_app.server_app import client_config, run
 
-        resources = started()
-        with RayGrid(
-            run_config,
-            config.num_clients,
-            resources.workers,
-            resources.gpus_per_worker,
-            client_config(config, prepared.data),
-        ) as grid:
+        workers, gpu_share = started()
+        told = client_config(config, prepared.data)
+        with RayGrid(run_config, config.num_clients, workers, gpu_share, told) as grid:
             return run(grid, prepared, grid.evaluation, callbacks)

@@ -25,7 +25,7 @@ from fedavg_app.client.task_client import task_client
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
-from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
+from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
@@ -61,11 +61,8 @@ class WorkerError(NamedTuple):
     traceback: str
 
 
-class HandledClient(NamedTuple):
-    """A client's reply, and whether the client has a state now."""
-
-    reply: Message
-    has_state: bool
+# A client's reply, and whether the client has a state now.
+HandledClient = tuple[Message, bool]
 
 
 class DeadlineError(BaseException):
@@ -142,7 +139,7 @@ class Worker:
         context = Context(
             run_id=RUN_ID,
             node_id=message.metadata.dst_node_id,
-            node_config={PARTITION_ID: partition, NUM_PARTITIONS: run_config["num-clients"]},
+            node_config={PARTITION_ID: partition, "num-partitions": run_config["num-clients"]},
             state=deepcopy(before) if before else RecordDict(),  # bytes are not copied
             run_config=run_config,
         )
@@ -152,14 +149,14 @@ class Worker:
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
         except DeadlineError as error:  # the client keeps its state: it may have been changing it
-            return HandledClient(error_reply(message, str(error)), before is not None)
+            return error_reply(message, str(error)), before is not None
         except BaseException:  # sys.exit in a client's code is that client's error
             reply = error_reply(message, traceback.format_exc())
         # Where the client raised, too, as on a SuperNode.
         self._states.pop(partition, None)
         if context.state:
             self._states[partition] = context.state
-        return HandledClient(reply, bool(context.state))
+        return reply, bool(context.state)
 
     def evaluate(
         self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]

@@ -34,7 +34,6 @@ class RunState:
 
     Attributes:
         strategy: The strategy, with what it keeps from round to round.
-        model: The global model.
         history: The metrics of the rounds up to that one.
         data: The fingerprint of the data set.
         client_states: The clients' states, pickled, by partition.

@@ -15,12 +15,7 @@ from tasks.data.atomic_file import replacing
 
 
 def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the model's arrays under their names, atomically.
-
-    Args:
-        model: The model.
-        path: The file.
-        metadata: What else the file says.
+    """Write the model's arrays under their names, atomically, and what else the file is to say.
 
     Raises:
         RunError: It cannot be written.

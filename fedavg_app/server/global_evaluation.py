@@ -37,13 +37,7 @@ PREPARED_BYTES = 128 * 2**20
 
 
 class CentralEvaluation:
-    """Evaluates models on a data set's test examples, in this process.
-
-    Args:
-        task: The learning problem.
-        data: Its data set.
-        config: Names the device, and the seed of the initial model.
-    """
+    """Evaluates models on a data set's test examples, in this process."""
 
     def __init__(self, task: Task, data: Dataset, config: TrainingConfig) -> None:
         device = pick_device(config.device)
@@ -98,13 +92,7 @@ class CentralEvaluation:
 
 
 def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> list[Batch]:
-    """Return the batches in which a data set's test examples are evaluated.
-
-    Args:
-        task: The learning problem.
-        data: Its data set.
-        config: Names the device.
-    """
+    """Return the batches in which a data set's test examples are evaluated on its device."""
     first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
     size = efficient_batch_size(task.initial_model(0), first, pick_device(config.device))
     return [(start, start + size) for start in range(0, len(data.test), size)]

@@ -1,20 +1,19 @@
 """The messages of one round: sent to its cohort, and their replies in the clients' order."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from math import ceil, inf
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
-from fedavg_app.training_plan import TrainingPlan
 from strategies.reply_validation import error_reason
 
 # Messages expire this long after the round's deadline.
@@ -22,28 +21,8 @@ EXPIRY_SECONDS = 1.0
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class RoundClock:
-    """The virtual clock in one round.
-
-    Attributes:
-        clock: The run's clock.
-        server_round: The round's number.
-        clients: The client's number by node id.
-    """
-
-    clock: VirtualClock
-    server_round: int
-    clients: Mapping[int, int]
-
-    def client_time(
-        self, reply: Message, node: int, bytes_down: int, participants: int
-    ) -> ClientTime:
-        """Return the time of the client that was sent so many bytes and has replied."""
-        return self.clock.client_time(
-            self.server_round, self.clients[node], participants, bytes_down,
-            message_bytes(reply),
-        )  # fmt: skip
+# The virtual time of a round's client: node, participants, bytes down, bytes up -> time.
+ClientTimeOf = Callable[[int, int, int, int], ClientTime]
 
 
 class RoundMessenger:
@@ -52,14 +31,14 @@ class RoundMessenger:
     Args:
         grid: Carries the messages.
         nodes: The connected nodes.
-        plan: How many clients take part, and how long they are waited for.
+        config: How many clients take part, and how long they are waited for.
         clock: Counts the time of training; None for the wall clock.
     """
 
     def __init__(
-        self, grid: Grid, nodes: NodeRegistry, plan: TrainingPlan, clock: VirtualClock | None = None
+        self, grid: Grid, nodes: NodeRegistry, config: RunConfig, clock: VirtualClock | None = None
     ) -> None:
-        self._grid, self._nodes, self._plan, self._clock = grid, nodes, plan, clock
+        self._grid, self._nodes, self._config, self._clock = grid, nodes, config, clock
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
@@ -72,9 +51,9 @@ class RoundMessenger:
         size = self._num_wanted(purpose)
         if purpose == "train":
             # Less the rounding error of, for example, 50 * 0.14.
-            size += ceil(size * self._plan.over_selection - ROUNDING)
+            size += ceil(size * self._config.over_selection - ROUNDING)
         connected = self._nodes.clients
-        clients = sample_clients(self._plan.seed, server_round, purpose, size, connected)
+        clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
 
     def send(
@@ -82,23 +61,28 @@ class RoundMessenger:
     ) -> "SentMessages":
         """Send the messages of a round; return what their replies are read from."""
         self._drop_late_replies()
-        # With a virtual clock the timeout is of virtual seconds, and only for training.
-        timeout = self._plan.round_timeout if self._clock is None or purpose == "train" else None
-        clock = None
-        if self._clock is not None and purpose == "train":
-            clients = {node: client for client, node in self._nodes.by_client.items()}
-            clock = RoundClock(self._clock, server_round, clients)
-        if timeout is not None and clock is None:
+        timeout, time_of = self._config.round_timeout or None, None
+        if self._clock is not None:
+            # The timeout is of virtual seconds, and only for training.
+            if purpose == "train":
+                time_of = self._client_time(self._clock, server_round)
+            else:
+                timeout = None
+        elif timeout is not None:
             for message in messages:
                 # A slow node must not work off messages of rounds that are over, and be late with
                 # all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
-        return SentMessages(cohort, messages, ids, timeout, enough, self._late, clock)
+        return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of)
+
+    def _client_time(self, clock: VirtualClock, server_round: int) -> ClientTimeOf:
+        clients = {node: client for client, node in self._nodes.by_client.items()}
+        return lambda node, *sizes: clock.client_time(server_round, clients[node], *sizes)
 
     def _num_wanted(self, purpose: str) -> int:
-        plan = self._plan
-        fraction = plan.fraction_train if purpose == "train" else plan.fraction_evaluate
+        config = self._config
+        fraction = config.fraction_train if purpose == "train" else config.fraction_evaluate
         return cohort_size(fraction, self._nodes.num_clients)
 
     def _drop_late_replies(self) -> None:
@@ -126,7 +110,7 @@ class SentMessages:
         enough: Usable replies after which the others are no longer waited for.
         late: Gets the ids of the messages whose replies were no longer waited for, and when they
             expire, in seconds of the epoch.
-        clock: When replies arrive; None for the wall clock.
+        time_of: When replies arrive; None for the wall clock.
 
     Attributes:
         num_sent: How many messages were sent.
@@ -148,10 +132,10 @@ class SentMessages:
         timeout: float | None,
         enough: int,
         late: dict[str, float],
-        clock: RoundClock | None = None,
+        time_of: ClientTimeOf | None = None,
     ) -> None:
-        self._cohort, self._timeout, self._enough, self._late = cohort, timeout, enough, late
-        self._clock = clock
+        self._timeout, self._enough, self._late, self._time_of = timeout, enough, late, time_of
+        self._cohort = cohort
         self._rejected: set[int] = set()
         self.unanswered: dict[int, str] = {}
         self.virtual_seconds: dict[str, float] = {}
@@ -196,7 +180,7 @@ class SentMessages:
                     break
         yield from self._accept_all(arrived, pending)
         for message_id in pending:
-            if self._clock is None:
+            if self._time_of is None:
                 self._late[message_id] = self._expiry[message_id]
             if self._usable < self._enough:
                 self.unanswered[self._nodes[message_id]] = "no reply in time"
@@ -207,16 +191,17 @@ class SentMessages:
 
     def _arrivals(self) -> Iterator[list[Message]]:
         """Yield the replies in the order in which they arrive before the round's timeout."""
-        if self._clock is None:
+        if self._time_of is None:
             yield from poll_replies(self._cohort, self._nodes, self._timeout)
             return
         timed: list[tuple[float, int, ClientTime, Message]] = []
+        order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         for reply in chain.from_iterable(poll_replies(self._cohort, self._nodes)):
             message_id = reply.metadata.reply_to_message_id
             node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
-            time = self._clock.client_time(reply, node, bytes_down, self.num_sent)
+            time = self._time_of(node, self.num_sent, bytes_down, message_bytes(reply))
             if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
-                timed.append((time.total, self._clock.clients[node], time, reply))
+                timed.append((time.total, order[node], time, reply))
         for total, _, time, reply in sorted(timed, key=lambda one: one[:2]):
             self.virtual_seconds = {"round": total, **time.parts()}
             yield [reply]

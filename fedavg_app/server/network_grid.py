@@ -14,12 +14,7 @@ from typing import TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedavg_app.flower_internals import (
-    MESSAGE_UNAVAILABLE,
-    BaseGrid,
-    NodeInfo,
-    error_reply,
-)
+from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, NodeInfo, error_reply
 from fedavg_app.packed_content import pack_all, unpack
 
 logger = logging.getLogger("fedavg_app.network_grid")
@@ -41,11 +36,7 @@ def is_network_grid(grid: Grid) -> bool:
 
 
 class NetworkGrid(BaseGrid):
-    """A grid whose replies are fetched one by one, each on a thread.
-
-    Args:
-        grid: Flower's.
-    """
+    """Flower's grid, whose replies are fetched one by one, each on a thread."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid

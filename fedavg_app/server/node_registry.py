@@ -54,7 +54,6 @@ class NodeRegistry:
         num_clients: K; nodes with a partition beyond are not used.
 
     Attributes:
-        num_clients: K.
         by_client: The node id of every client that is connected.
         own_data: The clients that said that they have data of their own.
     """
@@ -142,14 +141,9 @@ class NodeRegistry:
         Raises:
             RunError: There is none after ``seconds``.
         """
-        self.update()
-        deadline = time.monotonic() + seconds
-        while not self.by_client:
-            if time.monotonic() >= deadline:
-                fix = "start SuperNodes, or give a longer node-timeout"
-                raise RunError(f"no SuperNode was connected for {seconds:g} s; {fix}")
-            time.sleep(POLL_SECONDS)
-            self.update()
+        if not self._wait_for_clients(1, seconds, seconds):
+            fix = "start SuperNodes, or give a longer node-timeout"
+            raise RunError(f"no SuperNode was connected for {seconds:g} s; {fix}")
 
     def _wait_for_clients(self, required: int, quiet: float, unanswered: float) -> bool:
         """Update until so many clients are connected; return whether they are.

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
@@ -54,13 +53,3 @@ def poll_replies(
         if missing:
             left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
             wait(min(pause, left))
-
-
-def send_and_receive(
-    grid: Grid, messages: Iterable[Message], timeout: float | None = None
-) -> list[Message]:
-    """Send the messages; return the replies once all have come or ``timeout`` seconds are over.
-
-    Error replies count as replies. The order is that of arrival.
-    """
-    return list(chain.from_iterable(poll_replies(grid, send(grid, list(messages)), timeout)))

@@ -11,7 +11,7 @@ from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.run_folder import check_writable
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.run_components import resolve
-from fedavg_app.training_plan import TrainingPlan, plan_for_data
+from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -24,11 +24,7 @@ class PreparedRun:
     """A run that can start.
 
     Attributes:
-        config: Its settings.
-        task: The task.
         strategy: The strategy, as it is before round 1.
-        plan: The schedule.
-        data: The data set.
         model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
         clock: The virtual clock of a simulation with links.
@@ -52,8 +48,7 @@ def prepare(config: RunConfig) -> PreparedRun:
             that cannot be written.
         DataError: The data set is not available.
     """
-    components = resolve(config)
-    task, strategy = components.task, components.strategy
+    task, model, strategy = resolve(config)
     state = load_checkpoint(config) if config.resume else None
     if state is not None and config.num_server_rounds < (done := state.history[-1].round):
         fix = f"the run has completed {done} rounds; give more"
@@ -66,12 +61,11 @@ def prepare(config: RunConfig) -> PreparedRun:
     if config.fraction_evaluate:
         partition(data, "test", config)
     sizes = [len(part) for part in partition(data, "train", config)]
-    plan = plan_for_data(components.plan, config, task, data)
-    model = components.model
+    plan = make_plan(config, task, data)
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
-    work_on_all = bool(strategy.local_work)
-    clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=work_on_all)
+    whole = bool(strategy.local_work)
+    clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state, clock)

@@ -1,7 +1,6 @@
-"""What a run is made of: the task, the strategy and the plan that a config names."""
+"""What a run is made of: the task, the model and the strategy that a config names."""
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import MessageType
@@ -16,7 +15,6 @@ from fedavg_app.partitioning.partitions import make_partitioner
 from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
 
@@ -24,18 +22,8 @@ if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
 
 
-@dataclass(frozen=True)
-class Components:
-    """The parts of one federated run."""
-
-    task: "Task"
-    model: GlobalModel
-    strategy: FederatedStrategy[Any]
-    plan: TrainingPlan
-
-
-def resolve(config: RunConfig) -> Components:
-    """Return the components that the config names, all of them checked.
+def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[Any]]":
+    """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
         ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
@@ -47,10 +35,10 @@ def resolve(config: RunConfig) -> Components:
     task = load_task(config)
     check_partition(config, task)
     model = GlobalModel.initial(task, config)
-    strategy = build_strategy(config, model)
+    strategy = _build_strategy(config, model)
     load_mods(config.client_mods)
-    check_local_arrays(config, model, strategy)
-    return Components(task, model, strategy, make_plan(config, task))
+    _check_local_arrays(config, model, strategy)
+    return task, model, strategy
 
 
 def check_names(config: RunConfig) -> None:
@@ -64,15 +52,9 @@ def check_names(config: RunConfig) -> None:
     make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
 
 
-def build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
-    """Return the strategy that the config names, for this model.
-
-    Raises:
-        ConfigError: It refuses its arguments or cannot train the model, or a round needs more
-            replies than it has clients.
-    """
+def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
     arguments = parse_arguments("strategy-args", config.strategy_args)
-    settings = run_settings(config, model)
+    settings = _run_settings(config, model)
     try:
         strategy = strategies.build(config.strategy, arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
@@ -99,12 +81,8 @@ def load_task(config: TrainingConfig) -> "Task":
     return task
 
 
-def run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
-    """Return what the strategy may know of the run.
-
-    Raises:
-        ConfigError: A round needs more replies than it has clients.
-    """
+def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
+    """Return what the strategy may know of the run."""
     clients = cohort_size(config.fraction_train, config.num_clients)
     if config.min_replies > clients:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
@@ -116,15 +94,10 @@ def run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
 
 
-def check_local_arrays(
+def _check_local_arrays(
     config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
 ) -> None:
-    """Check that the arrays that stay on the clients are some of those that travel otherwise.
-
-    Raises:
-        ConfigError: A pattern matches none, all trained arrays are matched, or the strategy's
-            clients send gradients: they train nothing that they could keep.
-    """
+    """Check that the arrays that stay on the clients are some of those that travel otherwise."""
     given = config.local_arrays
     if not given:
         return

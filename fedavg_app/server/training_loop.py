@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.results.metrics import RoundMetrics
@@ -25,40 +27,34 @@ logger = logging.getLogger("fedavg_app.training_loop")
 MAX_EMPTY_ROUNDS = 3
 
 
+@dataclass
 class TrainingLoop:
     """Runs federated training until its plan says that it ends.
 
-    Args:
-        grid: Carries the messages.
-        strategy: The strategy.
+    Attributes:
         model: The initial model, or that of the last completed round.
         nodes: The nodes, with those that the run begins with.
-        plan: The schedule.
         client_config: Goes to the clients, with the round's "learning-rate" added.
-        evaluate: Evaluates the global model.
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
             model) first.
         completed: The rounds of this run that are completed already; it continues after them.
         clock: The virtual clock of a simulation with links.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        strategy: FederatedStrategy[Any],
-        model: ArrayRecord,
-        nodes: NodeRegistry,
-        plan: TrainingPlan,
-        client_config: ConfigRecord,
-        evaluate: Evaluate,
-        on_round_end: Callable[[RoundMetrics, ArrayRecord], None],
-        completed: Sequence[RoundMetrics] = (),
-        clock: VirtualClock | None = None,
-    ) -> None:
-        self._strategy, self._model, self._nodes, self._plan = strategy, model, nodes, plan
-        self._messenger = RoundMessenger(grid, nodes, plan, clock)
-        self._client_config, self._evaluate = client_config, evaluate
-        self._on_round_end = on_round_end
+    grid: Grid
+    strategy: FederatedStrategy[Any]
+    model: ArrayRecord
+    nodes: NodeRegistry
+    config: RunConfig
+    plan: TrainingPlan
+    client_config: ConfigRecord
+    evaluate: Evaluate
+    on_round_end: Callable[[RoundMetrics, ArrayRecord], None]
+    completed: InitVar[Sequence[RoundMetrics]] = ()
+    clock: VirtualClock | None = None
+
+    def __post_init__(self, completed: Sequence[RoundMetrics]) -> None:
+        self._messenger = RoundMessenger(self.grid, self.nodes, self.config, self.clock)
         self._history = list(completed)
         self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 
@@ -76,7 +72,7 @@ class TrainingLoop:
         if not self._history:
             self._end_round(self._evaluate_initial_model())
         first, empty_rounds, poor_rounds = self._history[-1].round, 0, 0
-        while not self._plan.ends_after(self._history):
+        while not self.plan.ends_after(self._history):
             metrics, outcome, lost_most = self._run_round(self._history[-1].round + 1)
             self._end_round(metrics)
             if not outcome.num_resyncing:
@@ -94,38 +90,39 @@ class TrainingLoop:
 
     def _evaluate_initial_model(self) -> RoundMetrics:
         started = time.monotonic()
-        loss, accuracy = self._evaluate(self._model)
+        loss, accuracy = self.evaluate(self.model)
         seconds = time.monotonic() - started
         return RoundMetrics(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
 
     def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
         """Run one round; return its metrics, outcome, and whether it lost most of its clients."""
         started = time.monotonic()
-        self._nodes.wait_for_any(self._plan.node_timeout)
-        learning_rate = self._plan.rate(server_round)
-        config = ConfigRecord({**self._client_config, "learning-rate": learning_rate})
+        self.nodes.wait_for_any(self.config.node_timeout)
+        learning_rate = self.plan.rate(server_round)
+        config = ConfigRecord({**self.client_config, "learning-rate": learning_rate})
 
         cohort = self._messenger.cohort(server_round, "train")
-        for node in self._nodes.take_replaced():
-            self._strategy.forget_client(node)
-        messages = list(self._strategy.configure_train(server_round, self._model, config, cohort))
-        formula_bits_down = self._strategy.round_bits(messages)
+        for node in self.nodes.take_replaced():
+            self.strategy.forget_client(node)
+        messages = list(self.strategy.configure_train(server_round, self.model, config, cohort))
+        formula_bits_down = self.strategy.round_bits(messages)
         sent = self._messenger.send(cohort, messages, server_round, "train")
-        outcome = self._strategy.finish_round(server_round, sent.replies(), sent.reject)
+        outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
         self._train_errors = outcome.rejected
         lost_most = 2 * len(outcome.rejected.keys() | sent.unanswered.keys()) > len(messages)
-        rejected = self._nodes.take_refusals() | sent.unanswered | reasons(outcome)
+        rejected = self.nodes.take_refusals() | sent.unanswered | reasons(outcome)
         if outcome.model is not None:
-            self._model = outcome.model
+            self.model = outcome.model
 
-        due = server_round % self._plan.evaluate_every == 0 or server_round == self._plan.num_rounds
+        due = server_round % self.config.evaluate_every == 0
+        due = due or server_round == self.plan.num_rounds
         client_metrics: dict[str, float] = {}
-        if self._plan.fraction_evaluate > 0 and due:
+        if self.config.fraction_evaluate > 0 and due:
             client_metrics, not_evaluated = self._evaluate_on_clients(server_round, config)
             for node, reason in not_evaluated.items():
                 both = f"{rejected.get(node)}; evaluation: {reason}"
                 rejected[node] = both if node in rejected else reason
-        test_loss, accuracy = self._evaluate(self._model) if due else (None, None)
+        test_loss, accuracy = self.evaluate(self.model) if due else (None, None)
         round_metrics = RoundMetrics(
             round=server_round,
             participants=sent.num_sent,
@@ -151,15 +148,15 @@ class TrainingLoop:
     ) -> tuple[dict[str, float], dict[int, str]]:
         """Return the clients' evaluation metrics, and the reasons for replies without."""
         cohort = self._messenger.cohort(server_round, "evaluate")
-        messages = self._strategy.configure_evaluate(server_round, self._model, config, cohort)
+        messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
         sent = self._messenger.send(cohort, list(messages), server_round, "evaluate")
-        outcome = self._strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
+        outcome = self.strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
         return _scalars(outcome.metrics), sent.unanswered | reasons(outcome)
 
     def _end_round(self, metrics: RoundMetrics) -> None:
         before = self._history[-1] if self._history else None
         self._history.append(metrics.with_totals(before))
-        self._on_round_end(self._history[-1], self._model)
+        self.on_round_end(self._history[-1], self.model)
 
     def _no_replies(
         self, rounds: int, what: str = "no usable reply"

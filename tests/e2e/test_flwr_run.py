@@ -13,32 +13,31 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink, run_app
+from tests.support.run_folders import only_folder, read_history, read_summary
 
 pytestmark = pytest.mark.slow
 
 # 100 clients, but few rounds and small work: the engine's own costs dominate.
 KEYS = {"data-source": "embedded", "num-server-rounds": 3, "evaluate-every": 3, "seed": 7}
 PACKAGES = ("fedavg_app", "strategies", "tasks")
-# What only simulation.py uses, and what only tests use.
-NOT_BUNDLED = (
-    "fedavg_app/cli/",
-    "fedavg_app/ray_engine/",
-    "fedavg_app/callbacks/comparison.py",
-    "fedavg_app/results/finished_run.py",
-    "fedavg_app/callbacks/plots.py",
-    "fedavg_app/callbacks/trackers.py",
-    "fedavg_app/partitioning/data_distribution.py",
-    "fedavg_app/central_sgd.py",
-    "strategies/compression/testing.py",
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NOT_BUNDLED = tuple(
+    pattern.removesuffix("**") for pattern in PROJECT["tool"]["flwr"]["app"]["fab-exclude"]
 )
+FLOWER = "flwr.serverapp.strategy"
+FOUR_CLIENTS = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
+    "num-server-rounds": 2,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield environment
+        yield environment | {"PYTHONPATH": str(ROOT)}  # for the mods of tests
 
 
 @pytest.mark.long
@@ -122,3 +121,50 @@ def test_bundle_declares_what_flower_hub_shows_and_checks(bundle):
     readme = (unpacked / "README.md").read_text()
     assert "num-supernodes=100" in readme
     assert "flwr-datasets create ylecun/mnist --num-partitions 3" in readme
+
+
+def with_flowers(name, arguments, runs):
+    own = {"strategy": f"{FLOWER}:{name}", "strategy-args": arguments, "run-dir": str(runs)}
+    return {**FOUR_CLIENTS, **own}
+
+
+def test_flowers_strategy_trains(environment, tmp_path):
+    """tests/integration and tests/unit/strategies have the others, in one process."""
+    keys = with_flowers("FedAdam", "eta = 0.01, tau = 0.001", tmp_path / "runs")
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:completed", shown
+    history = read_history(only_folder(tmp_path / "runs"))
+    assert [record["round"] for record in history] == [0, 1, 2]
+    assert not any(record["rejected"] for record in history)
+    assert history[2]["test_loss"] < history[0]["test_loss"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mod", "reason"),
+    [
+        ("dying", "no usable reply in round 2: "),
+        (
+            "reading",
+            r"no usable reply in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line",
+        ),
+    ],
+)
+def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_path):
+    """Flower replaces no process of its simulation that died."""
+    runs = tmp_path / "runs"
+    keys = {**FOUR_CLIENTS, "client-mods": f"{client_mods.HERE}:{mod}", "run-dir": str(runs)}
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:failed"
+    assert re.search(reason, shown)
+    folder = only_folder(runs)
+    assert read_summary(folder)["status"] == "no-replies"
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_failure_of_a_strategy_is_one_line(environment, tmp_path):
+    keys = with_flowers("QFedAvg", "client-learning-rate = 0", tmp_path / "runs")
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:failed"
+    line = "strategy-args = 'client-learning-rate = 0': QFedAvg failed in round 1: ZeroDivisionErr"
+    assert line in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documents import ROOT
-from tests.support.processes import Processes, until
+from tests.support.processes import until
 from tests.support.run_folders import assert_model, read_history
 
 pytestmark = pytest.mark.long
@@ -22,12 +22,6 @@ JOB = [
     "--evaluate-every", "100", "--target-accuracy", "0", "--num-server-rounds", "600",
     "--checkpoint-every", "3",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def processes():
-    with Processes() as started:
-        yield started
 
 
 @pytest.fixture

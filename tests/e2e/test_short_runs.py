@@ -49,11 +49,6 @@ def test_simulation_trains_and_writes_its_results(simulated):
     assert "Traceback" not in done.stderr
     assert "embedded MNIST subset" in done.stdout
     assert f"results: {folder}" in done.stdout
-    assert {path.name for path in folder.iterdir()} == {
-        "best.safetensors", "run.log",
-        "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
-        "accuracy-bits.png", "loss.png",
-    }  # fmt: skip
     summary = read_summary(folder)
     assert (summary["status"], summary["rounds"], summary["rejected-replies"]) == ("finished", 2, 0)
     records = read_history(folder)

@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import Array
 
 import tasks
+from fedavg_app.client.task_client import task_client
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
+from fedavg_app.server_app import client_config, run
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import only_folder, read_history
 
@@ -57,8 +60,6 @@ class Logistic:
     def __init__(self, config):
         task = tasks.load(config.task)
         data = task.dataset(config.data_options)
-        import torch
-
         inputs = task.prepare(torch.from_numpy(np.array(data.train.inputs))).flatten(1).numpy()
         self.rows = partition(data, "train", config)
         self.inputs, self.targets = inputs.astype(np.float64), np.array(data.train.targets)
@@ -139,32 +140,26 @@ def test_fednova_is_the_papers_update(tmp_path):
     assert len({-(-n // 100) for n in sizes}) > 2
     # The clients' batches are those of FedAvg's client; its one-client rounds give their models.
     x = data.start
-    recorder = Recorder()
     for server_round, chosen in cohorts(config).items():
         total = sum(sizes[k] for k in chosen)
         steps = {k: 2 * -(-sizes[k] // 100) for k in chosen}
         tau = sum(sizes[k] / total * steps[k] for k in chosen)
         move = [np.zeros_like(w) for w in x]
         for k in chosen:
-            y = recorder.train(config, k, x, server_round)
+            y = trained_by(config, k, x, server_round)
             move = plus(move, plus(y, x, -1), sizes[k] / total / steps[k])
         x = plus(x, move, tau)
     for ours, theirs in zip(model.values(), x, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
-class Recorder:
-    """Trains a client from a model."""
-
-    def train(self, config, client, weights, server_round):
-        from fedavg_app.client.task_client import task_client
-        from fedavg_app.server_app import client_config
-
-        data = tasks.load(config.task).dataset(config.data_options)
-        told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
-        one = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
-        trained, _, _ = one.fit([w.astype(np.float32) for w in weights], told)
-        return [array.astype(np.float64) for array in trained]
+def trained_by(config, client, weights, server_round):
+    """Return what a client makes of the model in a round."""
+    data = tasks.load(config.task).dataset(config.data_options)
+    told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
+    one = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
+    trained, _, _ = one.fit([w.astype(np.float32) for w in weights], told)
+    return [array.astype(np.float64) for array in trained]
 
 
 def test_fednova_is_fedavg_where_all_take_equally_many_steps(tmp_path):
@@ -186,8 +181,6 @@ def test_momentum_is_refused(tmp_path, strategy):
 @pytest.mark.parametrize("strategy", ["scaffold", "fednova"])
 def test_update_of_nan_is_rejected_and_the_model_stays_finite(tmp_path, strategy):
     def poison(reply):
-        from flwr.app import Array
-
         arrays = reply.content["arrays"]
         arrays["1.bias"] = Array(np.full(10, np.nan, np.float32))
         return reply

@@ -127,8 +127,8 @@ def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
     theirs = GlobalModel.initial(dataclasses.replace(models.ADAPTER, model=others), config)
     mine = GlobalModel.initial(models.ADAPTER, config)
     assert theirs.fingerprint != mine.fingerprint
-    monkeypatch.setattr("tests.support.in_process.resolve", lambda config: dataclasses.replace(
-        resolve(config), model=theirs))  # fmt: skip
+    task, _, strategy = resolve(config)
+    monkeypatch.setattr("tests.support.in_process.resolve", lambda _: (task, theirs, strategy))
     reasons = []
     with pytest.raises(Exception, match="no usable reply") as error:
         train(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import Processes, until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +20,6 @@ SMALL = [
     "--data-source", "embedded", "--num-clients", "20", "--fraction-train", "0.5",
     "--target-accuracy", "0",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def processes():
-    with Processes() as started:
-        yield started
 
 
 def simulate(

@@ -200,20 +200,22 @@ def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monk
     assert all(len(metrics.rejected) == 5 for metrics in history[1:])
 
 
-@pytest.mark.parametrize("tamper", [fail, reshape, stating(0)], ids=["error", "shape", "examples"])
-def test_run_whose_replies_are_all_invalid_ends_without_replies(tamper):
-    error, _ = train_in_vain(everyone(tamper), NoRepliesError)
-    assert "learning-rate" not in error
-
-
-def test_run_that_nobody_answers_ends_without_replies(clock):
-    error, _ = train_in_vain(everyone(no_reply), NoRepliesError, round_timeout=5.0)
-    assert error.endswith(": no reply in time; run.log has all reasons and tracebacks")
-
-
-def test_one_reply_that_is_invalid_otherwise_makes_it_no_divergence():
-    diverging = everyone(fill(np.nan))
-    train_in_vain(diverging | {cohort(3)[0]: fail}, NoRepliesError)
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (everyone(fail), "KeyError: 'x'"),
+        (everyone(reshape), "expected float32"),
+        (everyone(stating(0)), "at least 1"),
+        (everyone(no_reply), ": no reply in time"),
+        # One that is invalid otherwise makes it no divergence.
+        (everyone(fill(np.nan)) | {cohort(3)[0]: fail}, "NaN"),
+    ],
+    ids=["error", "shape", "examples", "none", "one of another kind"],
+)
+def test_run_without_a_valid_reply_ends_without_replies(tamper, reason, clock):
+    error, _ = train_in_vain(tamper, NoRepliesError, round_timeout=5.0)
+    assert reason in error
+    assert error.endswith("; run.log has all reasons and tracebacks")
 
 
 def losing(numbers):
@@ -376,6 +378,6 @@ def test_strategy_forgets_the_node_that_a_client_was_before():
     components = resolve(config)
     result = run_loop(grid, config, components)
     assert [metrics.participants for metrics in result.history[1:]] == [20, 20, 20, 20]
-    estimates = components.strategy.update_sum
+    estimates = components[2].update_sum
     assert grid.SECOND in estimates
     assert grid.FIRST not in estimates

@@ -8,9 +8,10 @@ from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare
-from fedavg_app.server.run_components import Components, resolve
+from fedavg_app.server.run_components import resolve
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server_app import client_config, run
+from fedavg_app.training_plan import make_plan
 from tests.support.local_grid import LocalGrid
 
 DEFAULTS = {
@@ -68,10 +69,10 @@ def model_without(clients, folder, **keys) -> ArrayRecord:
 
 
 def run_loop(
-    grid: LocalGrid, config: RunConfig, components: Components, on_round_end=lambda *_: None
+    grid: LocalGrid, config: RunConfig, components, on_round_end=lambda *_: None
 ) -> TrainingResult:
-    """Run the training loop, with nothing around it."""
-    task = components.task
+    """Run the training loop with what `resolve` returned, and nothing around it."""
+    task, model, strategy = components
     data = task.dataset(config.data_options)
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start()
@@ -84,11 +85,12 @@ def run_loop(
 
     TrainingLoop(
         grid,
-        components.strategy,
-        components.model.sent,
+        strategy,
+        model.sent,
         nodes,
-        components.plan,
-        client_config(config, data, components.model.fingerprint),
+        config,
+        make_plan(config, task),
+        client_config(config, data, model.fingerprint),
         CentralEvaluation(task, data, config),
         record,
     ).run()

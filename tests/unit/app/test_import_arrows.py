@@ -24,7 +24,7 @@ LAYERS = (
      "plugins", "training_plan"},
     {"links"},
     {"results"},
-    {"config", "node_config", "device"},
+    {"config", "device", "node_config"},
     {"errors", "own_packages"},
 )  # fmt: skip
 

@@ -1,33 +1,12 @@
 """Options of commands, and config files."""
 
 import json
-import sys
 
 import pytest
 
-from fedavg_app.cli.main import main
 from fedavg_app.cli.options import read_config
 from fedavg_app.config import CentralConfig, RunConfig, parse_arguments
 from fedavg_app.errors import ConfigError
-
-
-@pytest.fixture
-def configs(monkeypatch):
-    """Collect the configs that commands would train, instead of training them."""
-    found = []
-    monkeypatch.setattr(
-        "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: found.append(config)
-    )
-    monkeypatch.setattr(
-        "fedavg_app.central_sgd.train_centrally", lambda config, *_: found.append(config)
-    )
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["fedavg", *words])
-        assert main() == 0
-        return found.pop()
-
-    return run
 
 
 def test_option_goes_before_the_file_and_the_file_before_the_default(configs, tmp_path):

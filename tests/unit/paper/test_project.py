@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fedavg_app.config import parse_saved
 from paper.cell_text import TIMES
 from paper.experiments import in_order, load
 from paper.headlines import HEADLINES, headlines
-from paper.records import RECORDS, by_run, parse, read_all
+from paper.records import RECORDS, by_run, read_all
 from paper.tables import fill
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +38,7 @@ def test_each_experiment_is_valid(path):
 def test_each_record_has_a_valid_config_and_is_in_a_table(stored, tables):
     assert len(stored) >= 128
     for one in stored:
-        assert parse(one.record.config).task == one.record.config["task"]
+        assert parse_saved(one.record.config).task == one.record.config["task"]
         assert len(one.record.history.round) == len(one.record.history.accuracy) > 1
     results = (result for _, table in tables.values() for row in table for result in row)
     assert {one.path for one in stored} == {done.path for result in results for done in result.done}

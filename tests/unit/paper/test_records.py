@@ -1,9 +1,7 @@
 import shlex
-import sys
 
 import pytest
 
-from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError, RunError
 from fedavg_app.results.finished_run import STATUSES
@@ -95,15 +93,5 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
         CentralConfig(task="cifar10-cnn", num_threads=2, learning_rate=0.1),
     ],
 )
-def test_command_of_a_record_parses_to_the_same_config(monkeypatch, config):
-    parsed = []
-    monkeypatch.setattr(
-        "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: parsed.append(config)
-    )
-    monkeypatch.setattr(
-        "fedavg_app.central_sgd.train_centrally", lambda config, *_: parsed.append(config)
-    )
-    monkeypatch.setattr(sys, "argv", shlex.split(command_line(config))[1:])
-    assert main() == 0
-    values = {name: getattr(parsed[0], name) for name in type(config).model_fields}
-    assert type(config)(**values) == config
+def test_command_of_a_record_parses_to_the_same_config(configs, config):
+    assert configs(*shlex.split(command_line(config))[2:]) == config

@@ -4,6 +4,7 @@ import struct
 from html.parser import HTMLParser
 
 from paper.report import write_report
+from tests.support.made_up_results import MadeUpResults
 
 PNG = b"\x89PNG" + bytes(12) + struct.pack(">II", 400, 301)
 
@@ -45,7 +46,8 @@ def figure(folder):
     (folder / "figures" / "one.json").write_text(json.dumps(content))
 
 
-def test_page_is_well_formed_self_contained_and_links_to_records(results, tmp_path):
+def test_page_is_well_formed_self_contained_and_links_to_records(tmp_path):
+    results = MadeUpResults(tmp_path)
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
     results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1)
     figure(tmp_path)

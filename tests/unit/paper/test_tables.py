@@ -6,6 +6,11 @@ from paper.cell_text import spread
 from tests.support.made_up_results import MadeUpResults
 
 
+@pytest.fixture
+def results(tmp_path):
+    return MadeUpResults(tmp_path)
+
+
 def test_rounds_speedup_and_difference_match_values_computed_by_hand(results):
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})  # 0.9 is half-way: 50 rounds
     results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1)

@@ -5,7 +5,6 @@ import ray
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.ray_engine import ray_cluster
-from fedavg_app.ray_engine.ray_cluster import WorkerResources
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def divide(monkeypatch):
     ],
 )
 def test_resources_are_divided_evenly_unless_given(divide, given, expected):
-    assert divide(**given) == WorkerResources(*expected)
+    assert divide(**given) == expected
 
 
 @pytest.mark.parametrize(

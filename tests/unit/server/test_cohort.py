@@ -3,8 +3,6 @@ import pytest
 
 from fedavg_app.server.cohort import cohort_size, sample_clients
 
-pytestmark = pytest.mark.usefixtures("server_identity")
-
 
 @pytest.mark.parametrize(
     ("fraction", "clients", "expected"),

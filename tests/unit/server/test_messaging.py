@@ -1,18 +1,20 @@
 """A round's messages: what is sent, waited for, counted and dropped."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedavg_app.config import RunConfig
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
-from fedavg_app.server.message_size import message_bytes
-from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages
+from fedavg_app.server.messaging import (
+    EXPIRY_SECONDS,
+    RoundMessenger,
+    SentMessages,
+    message_bytes,
+)
 from fedavg_app.server.node_registry import NodeRegistry
-from fedavg_app.server.polling import poll_replies, send, send_and_receive
-from fedavg_app.training_plan import TrainingPlan
+from fedavg_app.server.polling import poll_replies, send
 from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -79,16 +81,11 @@ def test_reply_of_another_node_is_not_used(clock):
     assert sent.bytes_up == 2 * (1 + 128) + 4 * (10 + 12)
 
 
-PLAN = TrainingPlan(
-    num_rounds=1, learning_rate=0.1, learning_rate_decay=1.0, evaluate_every=1,
-    target_accuracy=None, seed=3, fraction_train=0.3, fraction_evaluate=0.2,
-)  # fmt: skip
-
-
-def messenger(grid, plan=PLAN, num_clients=10):
+def messenger(grid, num_clients=10, **keys):
+    config = RunConfig(**{"seed": 3, "fraction_train": 0.3, "fraction_evaluate": 0.2, **keys})
     nodes = NodeRegistry(grid, num_clients)
     nodes.by_client = {client: 10 + client for client in range(num_clients)}
-    return RoundMessenger(grid, nodes, plan)
+    return RoundMessenger(grid, nodes, config)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +93,14 @@ def messenger(grid, plan=PLAN, num_clients=10):
 )
 def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share, expected):
     """50 * 0.14, 25 * 0.28 and 50 * (1 + 0.1) are 7, 7 and 55 and a little more in floats."""
-    plan = replace(PLAN, fraction_train=fraction, over_selection=share)
-    sent = messenger(None, plan, num_clients=100).cohort(1, "train")
+    sender = messenger(None, num_clients=100, fraction_train=fraction, over_selection=share)
+    sent = sender.cohort(1, "train")
     assert len(sent.get_node_ids()) == expected
 
 
 def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
-    sender = messenger(grid, replace(PLAN, round_timeout=1.0))
+    sender = messenger(grid, round_timeout=1.0)
     cohort = CohortGrid(grid, NODES)
     assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
     assert len(grid.pending) == 1
@@ -115,7 +112,7 @@ def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
 
 def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch):
     grid = AnsweringGrid(clock, [0.0, None, 0.0])
-    sender = messenger(grid, replace(PLAN, round_timeout=1.0))
+    sender = messenger(grid, round_timeout=1.0)
     cohort = CohortGrid(grid, NODES)
     messages = training_messages(NODES)
     list(sender.send(cohort, messages, 1, "train").replies())
@@ -146,7 +143,7 @@ def test_bytes_of_values_and_names_are_counted_by_hand():
 
 def test_pauses_grow_while_no_reply_comes(clock):
     grid = ScriptedGrid(clock, [1.0])
-    send_and_receive(grid, training_messages([10]))
+    grid.send_and_receive(training_messages([10]))
     # At the shortest pause it would be 500 polls; growing by half each time it is about 15.
     assert 10 < grid.num_polls < 20
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig
-from fedavg_app.training_plan import make_plan, plan_for_data
+from fedavg_app.training_plan import make_plan
 from tasks.data.dataset import DataOptions
 from tasks.mnist import MNIST_2NN
 from tests.support.labels import labelled_dataset
@@ -60,7 +60,7 @@ def test_training_ends_after_patience_rounds_without_a_better_accuracy(accuracie
 def test_open_target_is_one_that_the_data_can_reach(given, source, expected):
     config = RunConfig(target_accuracy=given)
     data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
-    plan = plan_for_data(make_plan(config, MNIST_2NN), config, MNIST_2NN, data)
+    plan = make_plan(config, MNIST_2NN, data)
     assert plan.target_accuracy == expected
     own = replace(MNIST_2NN, embedded_target_accuracy=None)  # a task that has one kind of data
-    assert plan_for_data(make_plan(config, own), config, own, data).target_accuracy in (0.97, 0.95)
+    assert make_plan(config, own, data).target_accuracy in (0.97, 0.95)

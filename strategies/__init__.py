@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.flower_adapter import FlowerAdapter
 from strategies.metric_keys import wrapped
+from strategies.privacy import with_accountant
 from strategies.registry import Registry, make
 
 STRATEGIES = Registry[Strategy](
@@ -83,14 +84,15 @@ def build(
         ValueError, ImportError, AttributeError: As for `load`, or the class does not take the
             arguments or refuses them.
     """
-    made = _instance(load(name), arguments)
+    cls, settings = load(name), settings or RunSettings()
+    made = _instance(cls, with_accountant(cls, arguments, settings.num_clients))
     for part in wrapped(made):
         # A subclass may have fixed its own: one that wants more nodes than a cohort has would wait
         # for ever.
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
-    strategy.settings = settings or RunSettings()
+    strategy.settings = settings
     inside = getattr(made, "strategy", None)
     if isinstance(inside, FederatedStrategy):  # it validates, too, and is given no buffers
         inside.settings = replace(strategy.settings, buffers=())

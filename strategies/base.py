@@ -94,12 +94,14 @@ class RoundOutcome:
         metrics: The clients' metrics, aggregated; None without a usable reply.
         rejected: The reason, by node id, for every reply that was rejected.
         formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
+        privacy: The "epsilon" at a "delta" that the run has spent so far; empty if not counted.
     """
 
     model: ArrayRecord | None = None
     metrics: MetricRecord | None = None
     rejected: Mapping[int, ReplyError] = field(default_factory=dict)
     formula_bits_up: float = 0.0
+    privacy: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_resyncing(self) -> int:

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,9 +23,15 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
+from strategies.base import (
+    FederatedStrategy,
+    RoundOutcome,
+    StrategyError,
+    accuracy_spread,
+)
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.metric_keys import check_keys, in_spelling_of, wrapped
+from strategies.privacy import privacy_spent
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -143,6 +150,16 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )
         return {**model, **new, **self._buffer_mean.result()}
+
+    def finish_round(
+        self,
+        server_round: int,
+        replies: Iterable[Message],
+        on_rejected: Callable[[int], None] | None = None,
+    ) -> RoundOutcome:
+        """Finish the round, and say how much privacy the inner strategy has spent."""
+        outcome = super().finish_round(server_round, replies, on_rejected)
+        return replace(outcome, privacy=privacy_spent(self.inner))
 
     def reset(self) -> None:
         """Drop the replies."""

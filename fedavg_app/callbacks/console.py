@@ -98,6 +98,8 @@ class Console(Callback):
             reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
         if rounds < plan.num_rounds and plan.out_of_patience(result.history):
             reached += f"; stopped after {rounds - best_round} rounds without a better one"
+        if privacy := result.history[-1].privacy:
+            reached += f"; epsilon {privacy['epsilon']:.3g} at delta {privacy['delta']:g}"
         self._console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
         self._console.print(f"results: {self._run.folder}")
 

@@ -40,6 +40,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         "rejected-replies": sum(len(metrics.rejected) for metrics in history),
         "seconds": round(seconds, 3),
         **_virtual(run, history),
+        **(history[-1].privacy if history else {}),
         "data": run.data.description,
         "data-fingerprint": run.data.fingerprint,
         "versions": {"python": platform.python_version(), **_versions()},

@@ -38,6 +38,7 @@ class RoundMetrics:
         seconds: Wall-clock time of the round.
         virtual_seconds: With links, what the round would take over them ("round"), and what the
             last client that counted spends on "download", "computing" and "upload".
+        privacy: The "epsilon" at a "delta" that the run has spent by then, where it is counted.
     """
 
     round: int
@@ -57,6 +58,7 @@ class RoundMetrics:
     total: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     virtual_seconds: dict[str, float] = field(default_factory=dict)
+    privacy: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""

@@ -139,6 +139,7 @@ class TrainingLoop:
             theory_bits_down=formula_bits_down,
             theory_bits_up=outcome.formula_bits_up,
             virtual_seconds=sent.virtual_seconds,
+            privacy=dict(outcome.privacy),
             seconds=time.monotonic() - started,
         )
         return round_metrics, outcome, lost_most

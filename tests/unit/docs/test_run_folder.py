@@ -24,7 +24,10 @@ def test_page_has_the_fields_of_the_history():
 
 
 def test_page_has_the_fields_of_the_summary():
-    rounds = [replace(one, virtual_seconds={"round": 1.0}) for one in history([0.1, 0.5])]
+    rounds = [
+        replace(one, virtual_seconds={"round": 1.0}, privacy={"epsilon": 1.0, "delta": 0.1})
+        for one in history([0.1, 0.5])
+    ]
     result = TrainingResult(rounds, error=DivergedError("all NaN"))
     found = summarize(training_run(), result, 1.0)
     assert sorted(fields_in("summary.json")) == sorted(found)

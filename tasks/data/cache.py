@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,6 +53,20 @@ def load_cached(
             _write(path, *splits, private=options.own)
     with reading(f"the data cache {path}", "delete it and run again"):
         return _read(path, options, description)
+
+
+def files_key(paths: Iterable[Path]) -> str:
+    """Return a key of the files as they are now, for a name in the cache.
+
+    It changes whenever a file is added, removed or written. On a SuperNode every message asks for
+    it in a new process, so contents are not read.
+    """
+    total = hashlib.sha256()
+    for path in paths:
+        status = path.stat()
+        state = (str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        total.update(repr(state).encode())
+    return total.hexdigest()[:16]
 
 
 @contextmanager

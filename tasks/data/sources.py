@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.data import own_examples
-from tasks.data.cache import cache_root, cached_file, load_cached, reporting_write_errors
+from tasks.data.cache import cache_root, cached_file, files_key, load_cached, reporting_write_errors
 from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
 from tasks.data.images import read_torchvision
 
@@ -138,7 +138,7 @@ class Sources:
         place = "local-"
         if options.own:
             place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}/"
-        name = self._cache_name(place + _files_key(paths))
+        name = self._cache_name(place + files_key(paths))
         return load_cached(name, parse, options, f"{self.label} in {folder}")
 
     def _find(self, folder: Path) -> list[Path]:
@@ -174,17 +174,3 @@ class Sources:
 
         assert self.read_hub is not None
         return self.read_hub(datasets.load_dataset(self.hub))
-
-
-def _files_key(paths: Sequence[Path]) -> str:
-    """Return a key of the files as they are now, for a name in the cache.
-
-    It changes whenever a file is added, removed or written. On a SuperNode every message asks for
-    it in a new process, so contents are not read.
-    """
-    total = hashlib.sha256()
-    for path in paths:
-        status = path.stat()
-        state = (str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        total.update(repr(state).encode())
-    return total.hexdigest()[:16]

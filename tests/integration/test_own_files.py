@@ -1,0 +1,80 @@
+"""The tasks of docs/writing-a-task.md on pictures and tables."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedavg_app.config import parse_config
+from fedavg_app.server.preparation import prepare
+from fedavg_app.server_app import run
+from tasks.data.dataset import DataOptions
+from tests.support.documents import ROOT, examples
+from tests.support.local_grid import LocalGrid
+
+EXAMPLES = examples(ROOT / "docs" / "writing-a-task.md")
+
+
+@pytest.fixture
+def tasks_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("pictures_task", "table_task"):
+        (tmp_path / f"{name}.py").write_text(EXAMPLES[f"{name}.py"])
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module
+
+
+def write_pictures(folder):
+    """Write cats that are bright on the left, and dogs that are bright on the right."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 6)):
+        for name, bright in (("cat", slice(0, 16)), ("dog", slice(16, 32))):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 60, (32, 32, 3)).astype(np.uint8)
+                pixels[:, bright] += 100
+                Image.fromarray(pixels).save(folder / split / name / f"{number}.png")
+
+
+def write_table(folder):
+    """Write rows whose class is that of the largest of their first three numbers."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 200), ("test", 60)):
+        rows = rng.normal(size=(count, 4))
+        table = np.column_stack([rows, rows[:, :3].argmax(axis=1)])
+        np.savetxt(
+            folder / f"{split}.csv", table, delimiter=",", header="a,b,c,d,class", comments=""
+        )
+
+
+def accuracy(task, rounds):
+    config = parse_config(
+        {"task": task, "num-clients": 4, "fraction-train": 1.0, "local-epochs": 5,
+         "num-server-rounds": rounds, "target-accuracy": 0.0}
+    )  # fmt: skip
+    result = run(LocalGrid(config.model_dump(by_alias=True), 4), prepare(config))
+    return result.history[-1].accuracy
+
+
+def test_pictures_are_told_apart(tasks_of_the_page, tmp_path):
+    write_pictures(tmp_path / "pictures")
+    assert accuracy("pictures_task:TASK", 3) == 1.0
+
+
+def test_rows_are_told_apart(tasks_of_the_page, tmp_path):
+    write_table(tmp_path / "table")
+    assert accuracy("table_task:TASK", 10) > 0.8
+
+
+def test_deleted_picture_is_not_taken_from_the_cache(tasks_of_the_page, tmp_path):
+    write_pictures(tmp_path / "pictures")
+    task = tasks_of_the_page("pictures_task").TASK
+    data = task.dataset(DataOptions())
+    assert data.train.inputs.shape == (40, 28, 28)
+    assert data.train.targets.tolist() == [0] * 20 + [1] * 20
+    (tmp_path / "pictures/train/dog/3.png").unlink()
+    assert len(task.dataset(DataOptions()).train.inputs) == 39

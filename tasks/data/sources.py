@@ -172,5 +172,7 @@ class Sources:
     def _load_hub(self) -> Splits:
         import datasets
 
+        # Without a network it logs two lines for each of its tries; the last error says it all.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         assert self.read_hub is not None
         return self.read_hub(datasets.load_dataset(self.hub))

@@ -14,7 +14,7 @@ def sweep(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option("--run-dir", help="the runs go here; by default runs/NAME for NAME.toml"),
+        typer.Option("--run-dir", help="the runs go here; by default sweeps/NAME for NAME.toml"),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="a directory with the data set's canonical files")
@@ -41,7 +41,7 @@ def sweep(
     if plot is not None:
         check_plot_path(plot)
     planned = read_grid(grid)
-    folder = folder or Path("runs") / grid.stem
+    folder = folder or Path("sweeps") / grid.stem
 
     def keep(job: RunProcess) -> tuple[bool, str]:
         left = job.result()

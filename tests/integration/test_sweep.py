@@ -142,7 +142,7 @@ def test_grid_is_run_once_and_compared(tmp_path):
     assert "4/4  seed 2, stc" in first
     assert re.search("fedavg +│ +3 │", first)
     assert (tmp_path / "methods.png").stat().st_size
-    folders = sorted((tmp_path / "runs/methods").glob("*/*/summary.json"))
+    folders = sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json"))
     assert len(folders) == 4
     assert "methods: 4 of 4 runs are done" in sweep_grid()
-    assert sorted((tmp_path / "runs/methods").glob("*/*/summary.json")) == folders
+    assert sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json")) == folders

@@ -4,8 +4,9 @@ S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: SC
 Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algorithm 1, option II.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -13,9 +14,15 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, BufferMean, WeightedMean, cast_like, split
+from strategies.aggregation import Arrays, BufferMean, WeightedMean, cast_like, l2_norm, split
 from strategies.base import FederatedStrategy, broadcast, model_bits
-from strategies.flower_arrays import find_record, from_record, get_record, to_record
+from strategies.flower_arrays import (
+    array_record,
+    find_record,
+    from_record,
+    get_record,
+    to_record,
+)
 from strategies.local_steps import check_plain_sgd, local_steps
 from strategies.reply_validation import (
     ARRAYS,
@@ -24,6 +31,7 @@ from strategies.reply_validation import (
     METRICS,
     NUM_EXAMPLES,
     ClientUpdate,
+    check_norm,
     read_arrays,
     validate_arrays,
 )
@@ -33,7 +41,6 @@ from strategies.reply_validation import (
 VARIATE, ACCEPTED = "control-variate", "accepted-round"
 # Records of a client's state: its variate, the one that it sent last, and the round of that.
 OWN, PENDING, SENT = "scaffold-own", "scaffold-pending", "scaffold-sent"
-
 
 Vectors = dict[str, NDArray[np.float64]]
 
@@ -94,10 +101,16 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         return messages
 
     def validate(self, reply: Message) -> ClientUpdate[ScaffoldUpdate]:
-        """Return the client's model and the change of its control variate."""
+        """Return the client's model and the change of its control variate.
+
+        The change plus c is (x - y) / (K eta), so that the bound on the update bounds it, too.
+        """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        trained, _ = split(dict(self.model), self.settings.buffers)
-        change = read_arrays(reply, ArrayRecord(trained), VARIATE)
+        change = read_arrays(reply, self._trained(), VARIATE)
+        if self.settings.bounds.max_update_norm < np.inf:
+            explained = {name: one + self.variate[name] for name, one in wide(change).items()}
+            scale = step_length(self.config, update.report.num_examples)
+            check_norm(scale * l2_norm(explained), self.settings.bounds)
         return ClientUpdate(update.report, ScaffoldUpdate(update.content, change))
 
     def accumulate(self, update: ClientUpdate[ScaffoldUpdate]) -> None:
@@ -128,8 +141,7 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
 
     def reply_bits(self) -> float:
         """Return 32 bits for each entry of the model and of the variate."""
-        trained, _ = split(dict(self.model), self.settings.buffers)
-        return model_bits(self.model) + model_bits(ArrayRecord(trained))
+        return model_bits(self.model) + model_bits(self._trained())
 
     def round_bits(self, messages: Iterable[Message]) -> float:
         """Return the same for each message."""
@@ -142,6 +154,10 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
     def forget_client(self, node_id: int) -> None:
         """Expect nothing of the client's earlier variate."""
         self._accepted.pop(node_id, None)
+
+    def _trained(self) -> ArrayRecord:
+        """Return the model's trained arrays, which have a control variate."""
+        return array_record(split(self.model, self.settings.buffers)[0])
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -163,7 +179,7 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         if trained is None:
             return reply
         examples = get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES]
-        scale = local_steps(config, float(str(examples))) * float(str(config["learning-rate"]))
+        scale = step_length(config, float(str(examples)))
         x, y = wide(from_record(model)), wide(from_record(trained))
         change = {name: (x[name] - y[name]) / scale - c for name, c in server.items()}
         rounded = {name: one.astype(sent[name].dtype) for name, one in change.items()}
@@ -187,6 +203,11 @@ def own_variate(state: RecordDict, like: Vectors, accepted: int) -> Vectors:
     if accepted > last or sent is None:
         return {name: np.zeros_like(array) for name, array in like.items()}
     return wide(from_record(get_record(state, PENDING if accepted == last else OWN, ArrayRecord)))
+
+
+def step_length(config: Mapping[str, Any], num_examples: float) -> float:
+    """Return K eta of a client that has so many examples."""
+    return local_steps(config, num_examples) * float(config["learning-rate"])
 
 
 def wide(arrays: Arrays) -> Vectors:

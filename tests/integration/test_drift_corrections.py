@@ -178,6 +178,28 @@ def test_momentum_is_refused(tmp_path, strategy):
         train(tmp_path, strategy=strategy, momentum=0.9)
 
 
+def test_bound_on_updates_holds_for_control_variates_too(tmp_path):
+    """A huge finite one would be added to the gradients of all clients."""
+
+    def huge(reply):
+        reply.content["control-variate"]["1.bias"] = Array(np.full(10, 1e6, np.float32))
+        return reply
+
+    def final(folder, tamper, **changes):
+        config = parse_config({**CONFIG, "run-dir": str(folder), "strategy": "scaffold", **changes})
+        return run(LocalGrid(config.model_dump(by_alias=True), CLIENTS, tamper), prepare(config))
+
+    bound = {"max-update-norm": 2.0}
+    result = final(tmp_path / "a", {2: huge}, **bound)
+    rejected = {why for metrics in result.history for why in metrics.rejected.values()}
+    assert len(rejected) == 1
+    assert "max-update-norm is 2" in rejected.pop()
+    bounded, free = (final(tmp_path / name, {}, **keys) for name, keys in (("b", bound), ("c", {})))
+    assert not any(metrics.rejected for metrics in bounded.history)
+    for ours, theirs in zip(bounded.model.values(), free.model.values(), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
 @pytest.mark.parametrize("strategy", ["scaffold", "fednova"])
 def test_update_of_nan_is_rejected_and_the_model_stays_finite(tmp_path, strategy):
     def poison(reply):

@@ -28,7 +28,7 @@ from tasks.model_arrays import read_arrays
 from tasks.training.examples import Examples
 from tasks.training.local_training import MomentumBuffers, TaskClient
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
-from tasks.training.sgd_update import LocalTraining
+from tasks.training.settings import LocalTraining
 
 
 def train_centrally(

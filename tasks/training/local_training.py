@@ -16,7 +16,8 @@ from tasks.training.autograd_step import make_step, mean_gradients, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
 from tasks.training.random_streams import local_seed, seeded, torch_generator
-from tasks.training.sgd_update import LocalTraining, WeightUpdate
+from tasks.training.settings import LocalTraining
+from tasks.training.sgd_update import WeightUpdate
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]

@@ -6,7 +6,8 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
 from tasks.training.autograd_step import AutogradStep, make_step
-from tasks.training.sgd_update import LocalTraining, WeightUpdate
+from tasks.training.settings import LocalTraining
+from tasks.training.sgd_update import WeightUpdate
 
 PLAIN = LocalTraining(0.0)
 

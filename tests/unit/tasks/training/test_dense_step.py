@@ -9,7 +9,8 @@ import tasks
 from tasks.base import on_device
 from tasks.training.autograd_step import AutogradStep
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.sgd_update import LocalTraining, WeightUpdate
+from tasks.training.settings import LocalTraining
+from tasks.training.sgd_update import WeightUpdate
 
 SHAPES = {
     "mnist-logistic": (1, 28, 28),

@@ -1,6 +1,5 @@
 """The command line of the papers' tables: see `python -m paper --help`."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,13 +37,14 @@ def sweep(
     ] = 0,
 ) -> None:  # fmt: skip
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
+    from fedavg_app.ray_engine.ray_cluster import usable_cpus
     from fedavg_app.sweep.run_process import launcher
     from fedavg_app.sweep.shared_ray import shared_ray
     from paper.experiments import load
     from paper.sweep import sweep as run_missing
 
     loaded = load(experiment)
-    cores = os.cpu_count() or 1
+    cores = usable_cpus()
     jobs = jobs or cores
     workers = max(cores // jobs, 1)
     with shared_ray(jobs * workers) as ray_address:

@@ -11,9 +11,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
+from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
 from paper.experiments import Column, Experiment, Measure
 from paper.records import Record
@@ -27,8 +26,6 @@ PANELS_IN_A_ROW = 2
 TARGET = "target"
 PAPER = "the paper's rounds to the target"
 PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
-# An axis that spans more than this factor is labelled at the powers of ten only.
-MANY_TICKS = 300
 Against = Literal["rounds", "iterations", "bytes", "minutes"]
 # Strategies whose clients send as many values as the model has, every round.
 DENSE = ("fedavg", "fedsgd")
@@ -144,11 +141,7 @@ def _draw_panel(
             )  # fmt: skip
     for target in set(filter(None, map(_target, results))):
         axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
-    axes.set_xscale("log")
-    first, last = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    use_log_scale(axes)
     sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
     labels = {
         "rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant",

@@ -224,9 +224,11 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.reset()
         _log_rejected(server_round, rejected)
         bits = len(reports) * self.reply_bits()
+        privacy = self.privacy_spent()
         if model is None:
-            return RoundOutcome(rejected=rejected, formula_bits_up=bits)
-        return RoundOutcome(to_record(model), self.train_metrics(reports), rejected, bits)
+            return RoundOutcome(rejected=rejected, formula_bits_up=bits, privacy=privacy)
+        metrics = self.train_metrics(reports)
+        return RoundOutcome(to_record(model), metrics, rejected, bits, privacy)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -282,6 +284,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the round's training metrics: means weighted by n_k."""
         return mean_metrics(reports)
+
+    def privacy_spent(self) -> dict[str, float]:
+        """Return the "epsilon" at a "delta" spent so far; by default nothing is counted."""
+        return {}
 
     def round_bits(self, messages: Sequence[Message]) -> float:
         """Return what a round's training messages cost by the papers' formulas, in bits."""

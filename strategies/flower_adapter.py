@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -25,7 +24,6 @@ from flwr.serverapp.strategy import (
 from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
 from strategies.base import (
     FederatedStrategy,
-    RoundOutcome,
     StrategyError,
     accuracy_spread,
 )
@@ -151,15 +149,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
             )
         return {**model, **new, **self._buffer_mean.result()}
 
-    def finish_round(
-        self,
-        server_round: int,
-        replies: Iterable[Message],
-        on_rejected: Callable[[int], None] | None = None,
-    ) -> RoundOutcome:
-        """Finish the round, and say how much privacy the inner strategy has spent."""
-        outcome = super().finish_round(server_round, replies, on_rejected)
-        return replace(outcome, privacy=privacy_spent(self.inner))
+    def privacy_spent(self) -> dict[str, float]:
+        """Return what the inner strategy's accountant has counted; empty if it has none."""
+        return privacy_spent(self.inner)
 
     def reset(self) -> None:
         """Drop the replies."""

@@ -5,12 +5,10 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from fedavg_app.callbacks.plots import COLORS, GREY, save_figure
+from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.results.comparison import Clock, Group
 
 STYLES = ("-", "--", "-.", ":")
@@ -59,7 +57,7 @@ def draw_comparison(
     axes[0].set(xlabel="round", ylabel="test accuracy")
     axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
     if any(curve[1].any() for curve in curves.values()):
-        _use_log_scale(axes[1])
+        use_log_scale(axes[1])
     what = {"link": " on the link", "virtual": " of virtual time"}.get(time_name, "")
     axes[2].set(xlabel=f"{time[1] or 'seconds'}{what}")
     for panel in axes:
@@ -98,12 +96,3 @@ def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, st
 def _legend_columns(names: Sequence[str]) -> int:
     longest = max(map(len, names), default=1) + 6  # the line beside it
     return min(len(names), MAX_LEGEND_COLUMNS, max(LEGEND_WIDTH // longest, 1))
-
-
-def _use_log_scale(axes: Axes) -> None:
-    # The initial model, before anything was sent, has no place on this axis.
-    axes.set_xscale("log", nonpositive="mask")
-    first, last = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if last > 300 * first else (1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -12,8 +12,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.config import RunConfig
+from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 # Without a terminal, one line at most this often, and for the first and the last round.
@@ -98,6 +99,8 @@ class Console(Callback):
             reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
         if rounds < plan.num_rounds and plan.out_of_patience(result.history):
             reached += f"; stopped after {rounds - best_round} rounds without a better one"
+        if passed := virtual_times(result.history)[-1]:
+            reached += f"; {duration(passed)} on the virtual clock"
         if privacy := result.history[-1].privacy:
             reached += f"; epsilon {privacy['epsilon']:.3g} at delta {privacy['delta']:g}"
         self._console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")

@@ -9,7 +9,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import (
+    EngFormatter,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+)
 from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
@@ -24,6 +30,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 BLUE, ORANGE = COLORS[:2]
 GREY = "#666666"
 TITLE_WIDTH = 95  # characters
+# An axis that spans more than this factor is labelled at the powers of ten only.
+MANY_TICKS = 300
 FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -139,6 +147,15 @@ def _figure(title: str, y_label: str) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     return figure
+
+
+def use_log_scale(axes: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers at its ticks; 0 has no place on it."""
+    axes.set_xscale("log", nonpositive="mask")
+    first, last = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 
 PACKAGES = ("flwr", "torch", "numpy", "ray")
@@ -53,11 +53,10 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
 
 def _virtual(run: TrainingRun, history: Sequence[RoundMetrics]) -> dict[str, float]:
     """Return what the virtual clock has counted; nothing without one."""
-    rounds = [one.virtual_seconds["round"] for one in history if one.virtual_seconds]
-    if not rounds:
+    if not history or not (passed := virtual_times(history)[-1]):
         return {}
     return {
-        "virtual-seconds": round(sum(rounds), 3),
+        "virtual-seconds": round(passed, 3),
         "seconds-per-example": run.plan.seconds_per_example,
     }
 

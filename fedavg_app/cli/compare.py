@@ -108,13 +108,14 @@ def _write(key: str, path: Path, text: str) -> None:
 
 def _clocks(runs: "Sequence[FinishedRun]", link: Link | None) -> "dict[str, Clock]":
     """Return the clocks that all runs have, by the name of their column."""
-    from fedavg_app.results.comparison import virtual_clock, wall_clock
+    from fedavg_app.results.comparison import wall_clock
+    from fedavg_app.results.metrics import virtual_times
 
     clocks: dict[str, Clock] = {"seconds": wall_clock}
     if link is not None:
         clocks["link"] = partial(link_times, link=link)
-    elif all(any(one.virtual_seconds for one in run.history) for run in runs):
-        clocks["virtual"] = virtual_clock
+    elif all(virtual_times(run.history)[-1] for run in runs):
+        clocks["virtual"] = virtual_times
     return clocks
 
 

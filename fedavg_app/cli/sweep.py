@@ -1,6 +1,5 @@
 """The command `sweep`: the runs of a grid, and their comparison."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +32,7 @@ def sweep(
     others go on from their last checkpoint.
     """
     from fedavg_app.callbacks.plots import check_plot_path
+    from fedavg_app.ray_engine.ray_cluster import usable_cpus
     from fedavg_app.sweep.grid import read_grid
     from fedavg_app.sweep.run_all import run_all
     from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
@@ -48,7 +48,7 @@ def sweep(
         return left is not None, "done" if left else f"failed: {job.last_line()}"
 
     missing = [one for one in planned if finished_folder(folder / one.slug) is None]
-    workers = max((os.cpu_count() or 1) // jobs, 1)
+    workers = max(usable_cpus() // jobs, 1)
     with shared_ray(jobs * workers) as ray_address:
         launch = launcher(data_dir, workers, ray_address)
         run_all(grid.stem, missing, len(planned), folder, launch, keep, jobs)

@@ -5,7 +5,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedavg_app.config import kebab
 from fedavg_app.results.metrics import RoundMetrics
 
 LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
@@ -20,9 +19,7 @@ class Link(BaseModel):
         latency: Milliseconds from one end to the other and back.
     """
 
-    model_config = ConfigDict(
-        alias_generator=kebab, extra="forbid", frozen=True, populate_by_name=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     up: float = Field(gt=0)
     down: float = Field(gt=0)
@@ -33,8 +30,13 @@ class Link(BaseModel):
 
         In each round it gets a message and answers it, a round trip each; computing is not counted.
         """
-        transfer = 8e-6 * (bytes_up / self.up + bytes_down / self.down)
+        transfer = transfer_seconds(bytes_up, self.up) + transfer_seconds(bytes_down, self.down)
         return transfer + 2e-3 * self.latency * rounds
+
+
+def transfer_seconds(size: float, rate: float) -> float:
+    """Return the seconds that so many bytes take at a rate in Mbit/s."""
+    return 8e-6 * size / rate
 
 
 # Fibre and cable: common tariffs. 5G: medians of Ookla's Q3 2021. 4G: US carriers in 2019, the

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.fleet import Fleet, draw_devices, load_fleet
+from fedavg_app.links.link import transfer_seconds
 from tasks.training.random_streams import numpy_generator
 
 logger = logging.getLogger("fedavg_app.links")
@@ -82,9 +83,9 @@ class VirtualClock:
         up = min(device.link.up, self._fleet.server_down / participants)
         round_trip = 1e-3 * device.link.latency
         return ClientTime(
-            download=8e-6 * bytes_down / down + round_trip,
+            download=transfer_seconds(bytes_down, down) + round_trip,
             computing=self._work[client] * device.computing,
-            upload=8e-6 * bytes_up / up + round_trip,
+            upload=transfer_seconds(bytes_up, up) + round_trip,
             lost=bool(self._luck(server_round)[client] < device.loss),
         )
 

@@ -16,7 +16,7 @@ SEED, STRATEGY = "seed", "strategy"
 # Keys of when a training is tested and ends.
 LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "patience")
 # Keys whose values need no name beside them.
-SAY_IT_ALL = ("strategy-args", "task", "partition", "partition-args", "links")
+SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
 
 # Returns the seconds that have passed by the end of every round.
 Clock = Callable[[Sequence[RoundMetrics]], list[float]]
@@ -86,14 +86,15 @@ def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> lis
 def _name(config: Mapping[str, Any], keys: Sequence[str]) -> str:
     method = config.get(STRATEGY, "central")
     parts = [
-        method if key == STRATEGY else _setting(key, config[key])
+        setting_text(key, method if key == STRATEGY else config[key])
         for key in keys
         if key == STRATEGY or config.get(key, "") != ""
     ]
     return ", ".join(parts) or str(method)
 
 
-def _setting(key: str, value: object) -> str:
+def setting_text(key: str, value: object) -> str:
+    """Return a setting as a part of a run's name."""
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
@@ -109,11 +110,6 @@ def _told_apart(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
 def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
     """Return the seconds that the run took by the end of every round."""
     return list(accumulate(one.seconds for one in history))
-
-
-def virtual_clock(history: Sequence[RoundMetrics]) -> list[float]:
-    """Return the virtual seconds by the end of every round."""
-    return list(accumulate(one.virtual_seconds.get("round", 0.0) for one in history))
 
 
 @dataclass(frozen=True)

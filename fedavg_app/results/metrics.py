@@ -2,7 +2,9 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,11 @@ class TrainingResult:
         if isinstance(self.error, RunError):
             return self.error.status
         return "failed" if isinstance(self.error, Exception) else "interrupted"
+
+
+def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:
+    """Return the virtual seconds that have passed by the end of every round; 0 without links."""
+    return list(accumulate(one.virtual_seconds.get("round", 0.0) for one in history))
 
 
 def read_history(path: Path, last_round: int | None = None) -> list[RoundMetrics]:

@@ -136,6 +136,7 @@ class SentMessages:
     ) -> None:
         self._timeout, self._enough, self._late, self._time_of = timeout, enough, late, time_of
         self._cohort = cohort
+        self._order = {node: number for number, node in enumerate(cohort.get_node_ids())}
         self._rejected: set[int] = set()
         self.unanswered: dict[int, str] = {}
         self.virtual_seconds: dict[str, float] = {}
@@ -165,7 +166,7 @@ class SentMessages:
         Where fewer than all are enough, those that are there are yielded once they could be, and
         others are waited for in place of rejected ones.
         """
-        order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
+        order = self._order
         pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))
         arrived: dict[str, Message] = {}
         for replies in self._arrivals():
@@ -195,13 +196,12 @@ class SentMessages:
             yield from poll_replies(self._cohort, self._nodes, self._timeout)
             return
         timed: list[tuple[float, int, ClientTime, Message]] = []
-        order = {node: number for number, node in enumerate(self._cohort.get_node_ids())}
         for reply in chain.from_iterable(poll_replies(self._cohort, self._nodes)):
             message_id = reply.metadata.reply_to_message_id
             node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
             time = self._time_of(node, self.num_sent, bytes_down, message_bytes(reply))
             if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
-                timed.append((time.total, order[node], time, reply))
+                timed.append((time.total, self._order[node], time, reply))
         for total, _, time, reply in sorted(timed, key=lambda one: one[:2]):
             self.virtual_seconds = {"round": total, **time.parts()}
             yield [reply]

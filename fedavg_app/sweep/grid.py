@@ -13,6 +13,7 @@ from typing import Any
 
 from fedavg_app.config import parse_config, with_clients
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.comparison import setting_text
 from fedavg_app.sweep.identity import identity
 from fedavg_app.sweep.run_process import PlannedRun
 
@@ -50,10 +51,6 @@ def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _plan(values: Mapping[str, Any], varying: list[str]) -> PlannedRun:
     config = with_clients(parse_config(values))
-    name = ", ".join(
-        str(values[key]) if key in ("strategy", "task", "partition") else f"{key} {values[key]}"
-        for key in varying
-        if key in values
-    )
+    name = ", ".join(setting_text(key, values[key]) for key in varying if key in values)
     digest = sha256(repr(sorted(identity(config))).encode()).hexdigest()[:12]
     return PlannedRun(name or config.method, f"{config.method}-{digest}", config)

@@ -32,10 +32,10 @@ class ClientTime:
         lost: Whether the reply is lost on its way.
     """
 
-    download: float = 0.0
-    computing: float = 0.0
-    upload: float = 0.0
-    lost: bool = False
+    download: float
+    computing: float
+    upload: float
+    lost: bool
 
     @property
     def total(self) -> float:

@@ -25,7 +25,7 @@ from fedavg_app.client.task_client import task_client
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
-from fedavg_app.node_config import PARTITION_ID
+from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
@@ -139,7 +139,7 @@ class Worker:
         context = Context(
             run_id=RUN_ID,
             node_id=message.metadata.dst_node_id,
-            node_config={PARTITION_ID: partition, "num-partitions": run_config["num-clients"]},
+            node_config={PARTITION_ID: partition, NUM_PARTITIONS: run_config["num-clients"]},
             state=deepcopy(before) if before else RecordDict(),  # bytes are not copied
             run_config=run_config,
         )

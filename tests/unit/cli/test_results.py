@@ -172,6 +172,17 @@ def test_lines_are_named_and_grouped_as_wished(monkeypatch, capsys, tmp_path):
     assert [row[0] for row in shown if row[0]] == ["seed 1", "seed 2", "seed 3"]
 
 
+def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(
+    monkeypatch, capsys, folders, tmp_path
+):
+    config = RunConfig(task="mnist-logistic", learning_rate=0.04, num_server_rounds=7)
+    run = fake_runs.write(tmp_path / "run", config, fake_runs.HISTORY)
+    shown = cells(command_line(monkeypatch, capsys, "compare", run, folders[0]))
+    assert [row[0] for row in shown if row[0]] == [
+        "fedavg, data-source auto", "central, data-source embedded",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

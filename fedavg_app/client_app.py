@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
-from fedavg_app.node_config import OWN_DATA, PARTITION_ID, own_data
+from fedavg_app.node_config import OWN_DATA, OWN_EXAMPLES, PARTITION_ID, own_data
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
 from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
@@ -30,11 +30,21 @@ MOMENTUM = "momentum"
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Reply with the node's partition, and whether it has data of its own."""
+    """Reply with the node's partition and, where it has data of its own, what these are.
+
+    Raises:
+        ValueError: The node config names no partition, or its data cannot be loaded.
+    """
     number = context.node_config.get(PARTITION_ID)
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
-    node = ConfigRecord({PARTITION_ID: number, OWN_DATA: bool(own_data(context.node_config))})
+    node = ConfigRecord({PARTITION_ID: number})
+    if directory := own_data(context.node_config):
+        # Not at the top: it imports torch.
+        from fedavg_app.client.task_client import own_dataset
+
+        data = own_dataset(directory, context.run_config)
+        node[OWN_DATA], node[OWN_EXAMPLES] = data.fingerprint, len(data.train)
     return Message(RecordDict({"node": node}), reply_to=message)
 
 

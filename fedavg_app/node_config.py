@@ -10,8 +10,9 @@ NUM_PARTITIONS = "num-partitions"
 # The directory of data of the node's own, used instead of its part of a shared data set; the second
 # is its name in Flower's own apps.
 DATA_DIRS = ("data-dir", "data-path")
-# In a node's answer to the server's query: whether it has such a directory.
-OWN_DATA = "own-data"
+# In a node's answer to the server's query: the fingerprint of such data, and how many examples they
+# have for training; neither where there are none.
+OWN_DATA, OWN_EXAMPLES = "own-data", "own-examples"
 # CPU threads that training may use.
 THREADS = "threads"
 

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -90,16 +91,12 @@ def run(
     training_run = TrainingRun(
         config, task, prepared.plan, data, completed,
         local_work=work, model=state.model if state else None,
-        best_model=state.best_model if state else None,
+        best_model=state.best_model if state else None, own_data=nodes.own_data,
     )  # fmt: skip
     make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
     with TrainingCallbacks(training_run, make_callbacks) as training:
         strategy.summary()
-        if nodes.own_data:
-            text = (
-                "%d of %d clients train on data of their own; the partition is that of the others"
-            )
-            logger.info(text, len(nodes.own_data), config.num_clients)
+        _log_own_data(nodes.own_data, config.num_clients)
         if strategy.local_work:
             _warn_of_ignored(config, work)
         loop = TrainingLoop(
@@ -128,6 +125,21 @@ def _strategy_failed(config: RunConfig, error: StrategyError) -> ConfigError:
     if config.strategy_args:
         return ConfigError("strategy-args", config.strategy_args, reason)
     return ConfigError("strategy", config.strategy, reason)
+
+
+def _log_own_data(own_data: Mapping[int, tuple[str, int]], num_clients: int) -> None:
+    """Log how many clients have data of their own, and which of them have the same."""
+    if not own_data:
+        return
+    text = "%d of %d clients train on data of their own; the partition is that of the others"
+    logger.info(text, len(own_data), num_clients)
+    same = defaultdict[str, list[int]](list)
+    for client, (fingerprint, _) in sorted(own_data.items()):
+        same[fingerprint].append(client)
+    for clients in same.values():
+        if len(clients) > 1:
+            text = "clients %s have the same data; give each device a data-dir with its own"
+            logger.warning(text, ", ".join(map(str, clients)))
 
 
 def _warn_of_ignored(config: RunConfig, work: str) -> None:

@@ -1,7 +1,7 @@
 """The interface of callbacks."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,6 +30,8 @@ class TrainingRun:
         local_work: Human-readable description of the local work.
         model: The global model after the completed rounds.
         best_model: The best model of these.
+        own_data: Of the clients that have data of their own, the fingerprint of these and how many
+            examples there are for training.
     """
 
     config: TrainingConfig
@@ -41,6 +43,7 @@ class TrainingRun:
     local_work: str = ""
     model: ArrayRecord | None = None
     best_model: ArrayRecord | None = None
+    own_data: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

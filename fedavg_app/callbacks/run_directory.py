@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.summary import summarize
+from fedavg_app.callbacks.summary import communication, summarize
 from fedavg_app.config import RunConfig
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.model_file import reporting_write_errors, save_model
@@ -29,8 +29,9 @@ class RunDirectory(Callback):
 
     ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
     ``model.safetensors``, the last global model, and ``best.safetensors``, that of the first round
-    with the best test accuracy; its metadata have the round and the accuracy. The history of a
-    resumed training is cut back to the rounds that are completed.
+    with the best test accuracy; its metadata have the round and the accuracy. A federated training
+    also leaves its bytes in the form of Flower's benchmark apps. The history of a resumed training
+    is cut back to the rounds that are completed.
 
     Args:
         run: The training.
@@ -78,6 +79,9 @@ class RunDirectory(Callback):
                 about = {"round": str(best[0]), "accuracy": repr(best[1])}
                 save_model(result.best_model, self._run.folder / BEST_MODEL_FILE, about)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
+            if isinstance(self._run.config, RunConfig):
+                name = f"result_{self._run.folder.name}_communication.json"
+                self._write_json(name, communication(result.history))
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:

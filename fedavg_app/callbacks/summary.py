@@ -1,4 +1,4 @@
-"""The content of ``summary.json``."""
+"""The content of ``summary.json``, and of the file of bytes that Flower's benchmark apps write."""
 
 import platform
 from collections.abc import Sequence
@@ -43,12 +43,27 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         **(history[-1].privacy if history else {}),
         "data": run.data.description,
         "data-fingerprint": run.data.fingerprint,
+        **_own_data(run),
         "versions": {"python": platform.python_version(), **_versions()},
     }
     if result.error is not None:
         known = isinstance(result.error, Exception)
         summary["reason"] = str(result.error) if known else "interrupted"
     return summary
+
+
+def communication(history: Sequence[RoundMetrics]) -> dict[str, Any]:
+    """Return the bytes of every round of training, in the form of Flower's benchmark apps."""
+    rounds = {
+        str(metrics.round): {
+            "comm_bytes_total": metrics.bytes_down + metrics.bytes_up,
+            "round_wall_clock_sec": metrics.seconds,
+        }
+        for metrics in history
+        if metrics.round
+    }
+    total = sum(one["comm_bytes_total"] for one in rounds.values())
+    return {"totals": {"total_comm_bytes": total}, "train_rounds": rounds}
 
 
 def _virtual(run: TrainingRun, history: Sequence[RoundMetrics]) -> dict[str, float]:
@@ -59,6 +74,15 @@ def _virtual(run: TrainingRun, history: Sequence[RoundMetrics]) -> dict[str, flo
         "virtual-seconds": round(passed, 3),
         "seconds-per-example": run.plan.seconds_per_example,
     }
+
+
+def _own_data(run: TrainingRun) -> dict[str, Any]:
+    """Return what the clients that have data of their own said of these; nothing without any."""
+    own = {
+        str(client): {"fingerprint": fingerprint, "examples": examples}
+        for client, (fingerprint, examples) in sorted(run.own_data.items())
+    }
+    return {"own-data": own} if own else {}
 
 
 def _versions() -> dict[str, str]:

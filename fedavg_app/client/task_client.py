@@ -18,7 +18,7 @@ from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitions import partition
 from tasks.base import Task, on_device
-from tasks.data.dataset import DataOptions
+from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
@@ -59,6 +59,16 @@ def task_client(
             f"not the server's ({told or 'none'}): give both the same pretrained weights"
         )
     return runtime.client(int(node_config[PARTITION_ID]))
+
+
+def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
+    """Return the data of a node that has a directory of its own.
+
+    Raises:
+        DataError: They are not there, or are not those of the run's task.
+    """
+    task = tasks.load(_run_config(tuple(run_config.items())).task)
+    return task.dataset(DataOptions(directory=directory, own=True))
 
 
 @dataclass(frozen=True)

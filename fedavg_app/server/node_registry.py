@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import OWN_DATA, PARTITION_ID
+from fedavg_app.node_config import OWN_DATA, OWN_EXAMPLES, PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
 from strategies.reply_validation import error_reason
@@ -55,12 +55,13 @@ class NodeRegistry:
 
     Attributes:
         by_client: The node id of every client that is connected.
-        own_data: The clients that said that they have data of their own.
+        own_data: Of the clients that have data of their own, the fingerprint of these and how many
+            examples there are for training.
     """
 
     def __init__(self, grid: Grid, num_clients: int) -> None:
         self.by_client: dict[int, int] = {}
-        self.own_data: set[int] = set()
+        self.own_data: dict[int, tuple[str, int]] = {}
         self._grid, self.num_clients = grid, num_clients
         self._connected: list[int] = []
         self._queried: dict[str, int] = {}  # node by the id of its unanswered query
@@ -199,14 +200,16 @@ class NodeRegistry:
         node = self._queried.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
             self._query_errors.append(f"node {node}: {error_reason(reply.error)}")
+            logger.warning("node %d takes no part: %s", node, error_reason(reply.error))
             return
         record = reply.content.config_records.get("node", ConfigRecord())
         client = record.get(PARTITION_ID)
         if isinstance(client, bool) or not isinstance(client, int):
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
         elif 0 <= client < self.num_clients:
-            if record.get(OWN_DATA):
-                self.own_data.add(client)
+            fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
+            if isinstance(fingerprint, str) and isinstance(examples, int):
+                self.own_data[client] = fingerprint, examples
             holder = self.by_client.get(client, node)
             if holder == node:
                 self._assign(client, node)

@@ -1,5 +1,6 @@
 """docs/deployment.md with real processes: a SuperLink, SuperNodes, TLS and authentication."""
 
+import json
 from contextlib import nullcontext
 
 import numpy as np
@@ -52,6 +53,8 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     folder = deployment.train(tmp_path / "runs", seed=5)
     trained = load_file(folder / "model.safetensors")
     assert "2 of 3 clients train on data of their own" in (folder / "run.log").read_text()
+    own_data = json.loads((folder / "summary.json").read_text())["own-data"]
+    assert {client: one["examples"] for client, one in own_data.items()} == {"0": 120, "1": 70}
     # FedAvg by hand: each trains on its own data, and its weight is their number.
     task, cpu = tasks.load("mnist-logistic"), torch.device("cpu")
     shared = MNIST.load(DataOptions("embedded"))

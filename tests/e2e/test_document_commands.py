@@ -60,8 +60,11 @@ NOT_RUN = {
         "flwr app publish .",
         "flwr app publish",
     ],
-    "It needs the Hugging Face hub.": [
-        "flwr-datasets create ylecun/mnist --num-partitions 3 --out-dir demo_data"
+    "It needs the Hugging Face hub; test_own_files.py trains on a folder as it makes them.": [
+        "flwr-datasets create ylecun/mnist --num-partitions 3 --out-dir demo_data",
+        "hf download flwrlabs/femnist --repo-type dataset --local-dir femnist",
+        "python simulation.py run --task femnist_task:TASK --partition natural --num-clients 500 "
+        "--fraction-train 0.02 --local-epochs 1 --num-server-rounds 200",
     ],
     "A server, devices and a network: test_literal_deployment.py runs it there.": [
         "deployment/superlink.sh certificates",

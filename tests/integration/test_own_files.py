@@ -1,8 +1,9 @@
-"""The tasks of docs/writing-a-task.md on pictures and tables."""
+"""The tasks of docs/writing-a-task.md on pictures, tables and a data set of the hub."""
 
 import importlib
 import sys
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,7 +22,7 @@ EXAMPLES = examples(ROOT / "docs" / "writing-a-task.md")
 def tasks_of_the_page(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for name in ("pictures_task", "table_task"):
+    for name in ("pictures_task", "table_task", "femnist_task"):
         (tmp_path / f"{name}.py").write_text(EXAMPLES[f"{name}.py"])
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module
@@ -51,10 +52,10 @@ def write_table(folder):
         )
 
 
-def accuracy(task, rounds):
+def accuracy(task, rounds, **keys):
     config = parse_config(
         {"task": task, "num-clients": 4, "fraction-train": 1.0, "local-epochs": 5,
-         "num-server-rounds": rounds, "target-accuracy": 0.0}
+         "num-server-rounds": rounds, "target-accuracy": 0.0, **keys}
     )  # fmt: skip
     result = run(LocalGrid(config.model_dump(by_alias=True), 4), prepare(config))
     return result.history[-1].accuracy
@@ -68,6 +69,45 @@ def test_pictures_are_told_apart(tasks_of_the_page, tmp_path):
 def test_rows_are_told_apart(tasks_of_the_page, tmp_path):
     write_table(tmp_path / "table")
     assert accuracy("table_task:TASK", 10) > 0.8
+
+
+def write_characters(folder):
+    """Write a folder as that of flwrlabs/femnist: the 62 kinds are bars, in each writer's grey."""
+    rows, rng = [], np.random.default_rng(0)
+    for number in range(160):
+        writer, kind = number % 4, int(rng.integers(62))
+        pixels = np.full((28, 28), 60 * writer, np.uint8)
+        pixels[:, kind % 28] = pixels[kind // 28] = 255
+        rows.append({
+            "image": Image.fromarray(pixels), "writer_id": f"f{writer:04}_00", "hsf_id": 0,
+            "character": kind,
+        })  # fmt: skip
+    features = datasets.Features({
+        "image": datasets.Image(), "writer_id": datasets.Value("string"),
+        "hsf_id": datasets.Value("int64"),
+        "character": datasets.ClassLabel(names=[str(kind) for kind in range(62)]),
+    })  # fmt: skip
+    table = datasets.Dataset.from_list(rows, features=features)
+    table.to_parquet(folder / "data" / "train-00000-of-00001.parquet")
+    return rows
+
+
+def test_characters_of_a_writer_are_one_client_and_a_tenth_of_them_is_for_testing(
+    tasks_of_the_page, tmp_path
+):
+    rows = write_characters(tmp_path / "femnist")
+    data = tasks_of_the_page("femnist_task").TASK.dataset(
+        DataOptions(directory=str(tmp_path / "femnist"))
+    )
+    trained = [number for number in range(160) if number // 4 % 10 != 9]
+    np.testing.assert_array_equal(
+        data.train.inputs, [np.asarray(rows[number]["image"]) for number in trained]
+    )
+    assert data.train.targets.tolist() == [rows[number]["character"] for number in trained]
+    assert data.train.owners.tolist() == [number % 4 for number in trained]
+    assert data.test.owners.tolist() == [0, 1, 2, 3] * 4
+    keys = {"data-dir": str(tmp_path / "femnist"), "partition": "natural"}
+    assert 0 <= accuracy("femnist_task:TASK", 1, **keys) <= 1
 
 
 def test_deleted_picture_is_not_taken_from_the_cache(tasks_of_the_page, tmp_path):

@@ -14,6 +14,7 @@ from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
+from tasks.data.dataset import DataOptions
 from tests.support import data_slices
 from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
@@ -43,7 +44,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     assert {path.name for path in folder.iterdir()} == {
         "best.safetensors", "run.log",
         "config.json", "history.jsonl", "summary.json", "model.safetensors", "accuracy.png",
-        "accuracy-bits.png", "loss.png",
+        "accuracy-bits.png", "loss.png", f"result_{folder.name}_communication.json",
     }  # fmt: skip
     assert all(path.stat().st_mode & 0o044 for path in folder.iterdir())
 
@@ -73,6 +74,33 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     assert f"{result.rounds_to_target:.1f} rounds to 0.3" in shown
 
 
+def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkeypatch):
+    """By Flower's own count of the records' bytes, which those apps sum up."""
+    counted, push, pull = [], LocalGrid.push_messages, LocalGrid.pull_messages
+
+    def count(messages):
+        counted.extend(
+            sum(record.count_bytes() for record in message.content.values())
+            for message in messages
+            if "arrays" in message.content
+        )
+        return messages
+
+    monkeypatch.setattr(
+        LocalGrid, "push_messages", lambda self, messages: push(self, count(list(messages)))
+    )
+    monkeypatch.setattr(LocalGrid, "pull_messages", lambda self, ids: count(list(pull(self, ids))))
+    run_here(tmp_path, **{"num-server-rounds": 2})
+    folder = only_folder(tmp_path / "runs")
+    written = json.loads((folder / f"result_{folder.name}_communication.json").read_text())
+    assert written["totals"] == {"total_comm_bytes": sum(counted)}
+    by_round = [written["train_rounds"][number] for number in ("1", "2")]
+    assert [one["comm_bytes_total"] for one in by_round] == [sum(counted) // 2] * 2
+    assert [one["round_wall_clock_sec"] for one in by_round] == [
+        line["seconds"] for line in read_history(folder)[1:]
+    ]
+
+
 def test_devices_train_on_data_of_their_own(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
@@ -83,6 +111,13 @@ def test_devices_train_on_data_of_their_own(tmp_path):
         context.node_config["data-dir"] = str(own)
     history = run(grid, prepare(config)).history
     assert [(record.participants, record.rejected) for record in history[1:]] == [(5, {})] * 3
+    folder = only_folder(tmp_path / "runs")
+    data = prepare(config).task.dataset(DataOptions(directory=str(own)))
+    told = {"fingerprint": data.fingerprint, "examples": 120}
+    assert read_summary(folder)["own-data"] == {str(client): told for client in range(10)}
+    log = (folder / "run.log").read_text()
+    assert "10 of 10 clients train on data of their own" in log
+    assert "clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 have the same data; give each device" in log
 
 
 @pytest.mark.parametrize(

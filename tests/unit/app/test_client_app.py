@@ -14,8 +14,10 @@ from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import assign_message_id
 from fedavg_app.partitioning.partitions import partition
+from tasks.data.dataset import DataError, DataOptions
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
+from tests.support import data_slices
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -100,7 +102,7 @@ def test_momentum_buffer_that_is_not_finite_is_dropped(kind):
 def query(**node_config):
     message = Message(RecordDict(), dst_node_id=1000, message_type="query")
     assign_message_id(message)
-    return app(message, Context(1, 1000, node_config, RecordDict(), {}))
+    return app(message, Context(1, 1000, node_config, RecordDict(), {"task": TASK.name}))
 
 
 @pytest.mark.parametrize("number", [None, "5", True])
@@ -110,9 +112,17 @@ def test_query_of_a_node_without_a_partition_fails_with_what_to_do(number):
         query(**node_config)
 
 
-@pytest.mark.parametrize(
-    ("config", "has_own"), [({}, False), ({"data-dir": "/d"}, True), ({"data-path": "/d"}, True)]
-)
-def test_query_says_whether_the_node_has_data_of_its_own(config, has_own):
-    reply = query(**{"partition-id": 2}, **config)
-    assert dict(reply.content["node"]) == {"partition-id": 2, "own-data": has_own}
+@pytest.mark.parametrize("key", ["data-dir", "data-path"])
+def test_query_says_what_data_of_its_own_a_node_has(tmp_path, key):
+    assert dict(query(**{"partition-id": 2}).content["node"]) == {"partition-id": 2}
+    data_slices.mnist(tmp_path)  # 120 images
+    fingerprint = TASK.dataset(DataOptions(directory=str(tmp_path))).fingerprint
+    reply = query(**{"partition-id": 2, key: str(tmp_path)})
+    assert dict(reply.content["node"]) == {
+        "partition-id": 2, "own-data": fingerprint, "own-examples": 120,
+    }  # fmt: skip
+
+
+def test_query_of_a_node_whose_data_are_not_there_fails_with_what_to_do(tmp_path):
+    with pytest.raises(DataError, match="is not a directory; give the folder that holds the four"):
+        query(**{"partition-id": 2, "data-dir": str(tmp_path / "none")})

@@ -149,6 +149,13 @@ def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
 
 def test_clients_with_data_of_their_own_are_known():
     answers = partitions(1, 0)
-    answers[0]["own-data"] = True
-    answers[1]["own-data"] = False
-    assert started(QueryGrid(answers), 2).own_data == {1}
+    answers[0] |= {"own-data": "a8", "own-examples": 70}
+    assert started(QueryGrid(answers), 2).own_data == {1: ("a8", 70)}
+
+
+@pytest.mark.parametrize("own", [{}, {"own-examples": "70"}, {"own-examples": [7]}])
+def test_malformed_answer_about_data_of_its_own_counts_as_none(own):
+    answers = partitions(0)
+    answers[0] |= {"own-data": "a8", **own}
+    nodes = started(QueryGrid(answers), 1)
+    assert (nodes.clients, nodes.own_data) == ([0], {})

@@ -32,6 +32,7 @@ from tests.support.replies import reasons, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
+RANDOM = {"name": "strategies.compression.random_entries:RandomEntries", "sparsity": 0.1}
 ARGUMENTS = {
     "stc": {"sparsity_up": 0.05, "sparsity_down": 0.05},
     "topk": {"sparsity_up": 0.05, "sparsity_down": 0.02},
@@ -40,6 +41,8 @@ ARGUMENTS = {
         "uplink": {"name": "sparse", "sparsity": 0.05},
         "downlink": {"name": "ternary", "sparsity": 0.05, "scope": "model"},
     },
+    # Neither end draws the other's random numbers.
+    "stochastic": {"uplink": RANDOM, "downlink": RANDOM},
 }
 zeros = np.zeros(SIZE, np.float32)
 
@@ -65,7 +68,13 @@ def head_of(message):
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_clients_train_on_the_servers_model_to_the_last_bit(name):
-    network = Network(name, clients=6, **ARGUMENTS[name])
+    arguments = ARGUMENTS[name]
+    network = Network(
+        "compressed" if "uplink" in arguments else name,
+        6,
+        settings=RunSettings(seed=5),
+        **arguments,
+    )
     for _ in range(30):
         before = flatten(network.model)
         chosen = network.rng.choice(6, size=2, replace=False)

@@ -170,22 +170,6 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
 
 
-def test_round_with_too_few_replies_does_not_reach_the_inner_strategy():
-    settings = RunSettings(min_replies=3)
-    adapter = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.05}, settings)
-    bare = flower.FedAdam(eta=0.05, **MINIMUM)
-    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
-    dropped = [valid_reply(1, node) for node in VALID[:2]]
-    assert adapter.aggregate_train(1, dropped) == (None, None)
-    # Neither FedAdam's moments nor the next round's replies have anything of them.
-    for one in (adapter, bare):
-        one.configure_train(2, record(model(0)), ConfigRecord(), cohort(*VALID))
-    ours, _ = adapter.aggregate_train(2, [valid_reply(2, node) for node in VALID])
-    theirs, _ = bare.aggregate_train(2, [valid_reply(2, node) for node in VALID])
-    for key, array in as_numpy(ours).items():
-        np.testing.assert_array_equal(array, theirs[key].numpy().astype(np.float32))
-
-
 class TakesPositive(flower.FedAvg):
     """A strategy that cannot handle negative weights."""
 

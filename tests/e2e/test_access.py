@@ -149,6 +149,15 @@ def test_outsider_cannot_take_over_a_run(deployment, outsider, tmp_path):
         )
         assert [status for status, _ in answers] == [403] * 3
     assert now == "finished:completed"
+    metrics = deployment.run(deployment.command("curl", "localhost:8000/metrics")).stdout
+    assert "fedavg_nodes_online 1\n" in metrics
+    assert f'fedavg_run{{run_id="{deployment.newest_run()["run-id"]}"}} 2\n' in metrics
+
+
+def test_health_is_shown_to_this_machine_only(deployment):
+    deployment.run(deployment.command("curl", "https://localhost:8000/health"))
+    words = [*deployment.network.inside(OUTSIDER), *deployment.command("curl", "http_code")]
+    assert deployment.run(words).stdout.strip() == "403"
 
 
 def test_clock_that_is_wrong_by_seconds_is_tolerated_and_by_more_is_refused(deployment, outsider):

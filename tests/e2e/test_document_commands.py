@@ -8,7 +8,6 @@ steps one unless the command says how many, and placeholders name what they stan
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.support import data_slices
 from tests.support.documents import DOCUMENTS, ROOT, blocks, examples, shell_commands
 from tests.support.flwr_run import flwr, local_superlink
 from tests.support.machines import working_tree
-from tests.support.processes import until
+from tests.support.processes import succeed, until
 from tests.support.run_folders import read_history, read_summary
 
 PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
@@ -63,7 +62,7 @@ NOT_RUN = {
     "It needs the Hugging Face hub.": [
         "flwr-datasets create ylecun/mnist --num-partitions 3 --out-dir demo_data"
     ],
-    "A server, devices and a network: test_literal_deployment.py runs it there.": [
+    "A server and devices: test_deployment.py and test_access.py do the same.": [
         "deployment/superlink.sh certificates",
         "flwr supernode register device-0.pub deployment",
         "deployment/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
@@ -75,8 +74,6 @@ NOT_RUN = {
         "https://superlink.example.org:8000/health",
         "curl --cacert certificates/ca.crt --fail https://localhost:8000/health",
         "curl --cacert certificates/ca.crt --fail https://localhost:8000/metrics",
-    ],
-    "A server and devices: test_deployment.py and test_access.py do the same.": [
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flower-superlink --insecure",
         "flower-supernode --superlink 127.0.0.1:8000 --insecure --port 9094 --node-config "
         "'partition-id=0 data-dir=\"/absolute/path/to/demo_data/partition_0\"'",
@@ -164,11 +161,8 @@ class Project:
 
     def run(self, command, cwd=None):
         """Run the command to its end; it must succeed. Return what it printed."""
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=cwd or self.work, env=self.environment,
-            capture_output=True, text=True, timeout=500,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        words = ["bash", "-c", command]
+        done = succeed(words, 500, cwd=cwd or self.work, env=self.environment)
         return done.stdout + done.stderr
 
     def runs(self):

@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture
 def network():
-    with Network("192.0.2", "127.0.0.1 localhost\n") as made:
+    with Network("192.0.2") as made:
         yield made
 
 

@@ -137,6 +137,7 @@ class Deployment:
         words = self.command("deployment/supernode.sh", "num-partitions")
         words = [word.replace("device-0", key) for word in words]
         words[4] = config or words[4].replace("partition-id=0", f"partition-id={number}")
+        assert words[1] == f"{self.host}:{self.port}", "the document's address is another"
         words[1] = f"{self.host}:{self.fleet_port}"
         words[2] = authority or words[2]
         if self.network:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.support.documents import ROOT
-from tests.support.processes import end
+from tests.support.processes import end, succeed
 
 
 def working_tree(folder):
@@ -51,12 +51,8 @@ class Machine:
 
     def run(self, line, seconds=120):
         """Run a line to its end; return what it printed. It must succeed."""
-        done = subprocess.run(
-            [*self._words, "bash", "-c", line], cwd=self.work, env=self.environment,
-            capture_output=True, text=True, timeout=seconds,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}\n{self.logs()}"
-        return done.stdout
+        words = [*self._words, "bash", "-c", line]
+        return succeed(words, seconds, cwd=self.work, env=self.environment).stdout
 
     def start(self, line):
         """Start a line; its output goes to a file."""

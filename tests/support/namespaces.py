@@ -5,9 +5,7 @@ import os
 import random
 import shutil
 import subprocess
-from pathlib import Path
 
-_FILES = Path("/etc/netns")
 _NUMBERS = itertools.count()
 
 
@@ -24,16 +22,15 @@ class Network:
     Args:
         subnet: The first three bytes of all addresses. This machine then has none among them, so
             that it need not be a subnet that nobody uses.
-        hosts: What /etc/hosts says inside the namespaces; None leaves this machine's.
 
     Attributes:
         address: This machine's address on the bridge, where a server listens; None with a `subnet`.
     """
 
-    def __init__(self, subnet=None, hosts=None):
+    def __init__(self, subnet=None):
         self._name = f"fa{os.getpid()}x{next(_NUMBERS)}"[-11:]
         self._subnet = subnet or f"10.{random.randrange(64, 256)}.{random.randrange(256)}"
-        self._namespaces, self._hosts = {}, hosts
+        self._namespaces = {}
         self.address = None if subnet else f"{self._subnet}.1"
 
     @staticmethod
@@ -62,7 +59,6 @@ class Network:
     def __exit__(self, *_):
         for namespace in self._namespaces.values():
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
-            shutil.rmtree(_FILES / namespace, ignore_errors=True)
         subprocess.run(["ip", "link", "delete", self._name], capture_output=True)
 
     def address_of(self, number):
@@ -75,10 +71,6 @@ class Network:
             namespace, cable = f"{self._name}-{number}", f"{self._name}n{number}"
             self._namespaces[number] = namespace
             ip("netns", "add", namespace)
-            if self._hosts is not None:
-                # `ip netns exec` shows what is in this folder in place of the files in /etc.
-                (_FILES / namespace).mkdir(parents=True)
-                (_FILES / namespace / "hosts").write_text(self._hosts)
             ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
             ip("link", "set", cable, "master", self._name, "up")
             within = ("-n", namespace)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 
 from strategies.base import RunSettings
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
@@ -28,7 +27,7 @@ from tests.support.compressed_network import (
 from tests.support.compression_reference import (
     generator,
 )
-from tests.support.replies import reasons, reply_with
+from tests.support.replies import reasons
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -131,41 +130,6 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
     np.testing.assert_allclose(network.residual(0), twin.residual(0), atol=1e-6)
 
 
-# What a client is sent.
-
-
-def test_model_that_differs_by_one_bit_is_sent_in_full():
-    network = stc(clients=2)
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    before, other = head_of(network.configure(0)[0]), flatten(network.model)
-    other.view(np.int32)[50] ^= 1
-    network.model = model_record(other)
-    for message in network.configure(0, 1):
-        assert carries_full_model(message)
-        assert head_of(message)[1:] != before[1:]
-    assert network.bits_down == 2 * 32 * SIZE
-    network.run_round({0: network.random_change()})
-    assert np.array_equal(network.trained_from[0], other)
-    assert not carries_full_model(network.configure(0)[0])
-
-
-# Clients that lost their state do not make a round a failing one.
-
-
-def test_client_that_was_sent_the_model_and_still_needs_it_does_not_count_as_resyncing():
-    """Its next round would be no different, for ever."""
-    network = stc()
-    for _ in range(3):
-        (message,) = network.configure(0)
-        assert carries_full_model(message)
-        data = network.reply_with(ReplyStatus.NEEDS_MODEL)
-        network.aggregate([reply_with(10, RecordDict({"update": ConfigRecord({"payload": data})}))])
-        assert reasons(network.outcome) == {
-            10: "the client asks for the model, which it was just sent"
-        }
-        assert network.outcome.num_resyncing == 0
-
-
 # Replies that are rejected.
 
 
@@ -227,6 +191,7 @@ def test_invalid_reply_is_rejected_and_the_others_are_used(spoil, reason):
     network.aggregate(replies)
     assert list(network.outcome.rejected) == [10]
     assert reason in reasons(network.outcome)[10]
+    assert network.outcome.num_resyncing == 0, "its next round would be no different, for ever"
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
 

@@ -1,8 +1,6 @@
 import hashlib
 import logging
-import os
 import re
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -21,7 +19,6 @@ from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
 from tasks.data.sources import PARSERS
 from tests.support import idx_files
-from tests.support.documents import ROOT
 from tests.support.idx_files import NAMES
 
 UNREACHABLE = "http://127.0.0.1:9/"
@@ -146,17 +143,6 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
     after = MNIST.load(DataOptions(directory=str(folder)))
     assert before.fingerprint != after.fingerprint
     assert np.array_equal(after.train.targets, labels)
-
-
-@pytest.mark.slow
-def test_hub_that_cannot_be_reached_is_one_line(cache):
-    words = ["simulation.py", "partition", "--data-source", "hub"]
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"},
-    )  # fmt: skip
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: data-source = 'hub': MNIST cannot be loaded (ConnectionError")
 
 
 @pytest.mark.parametrize(

@@ -61,15 +61,14 @@ def test_compose_file_keeps_to_the_specification():
 
 
 def test_every_container_is_unprivileged_bounded_and_restarts(compose):
+    expected = {
+        "restart": "always", "read_only": True, "cap_drop": ["ALL"], "pids_limit": 1024,
+        "security_opt": ["no-new-privileges:true"], "mem_limit": "${FEDAVG_MEMORY:-8g}",
+    }  # fmt: skip
     assert len(compose["services"]) == 4
     for name, service in compose["services"].items():
-        assert service["restart"] == "always", name
+        assert {key: service[key] for key in expected} == expected, name
         assert service["user"].startswith("${FEDAVG_USER:?"), name
-        assert service["read_only"] is True, name
-        assert service["cap_drop"] == ["ALL"], name
-        assert service["security_opt"] == ["no-new-privileges:true"], name
-        assert service["mem_limit"] == "${FEDAVG_MEMORY:-8g}", name
-        assert service["pids_limit"] == 1024, name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
         assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
 

@@ -8,7 +8,6 @@ steps one unless the command says how many, and placeholders name what they stan
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.support import data_slices
 from tests.support.documents import DOCUMENTS, ROOT, blocks, examples, shell_commands
 from tests.support.flwr_run import flwr, local_superlink
 from tests.support.machines import working_tree
-from tests.support.processes import until
+from tests.support.processes import succeed, until
 from tests.support.run_folders import read_history, read_summary
 
 PAGES = [path for path in DOCUMENTS if path.parent in (ROOT, ROOT / "docs")]
@@ -167,11 +166,8 @@ class Project:
 
     def run(self, command, cwd=None):
         """Run the command to its end; it must succeed. Return what it printed."""
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=cwd or self.work, env=self.environment,
-            capture_output=True, text=True, timeout=500,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        words = ["bash", "-c", command]
+        done = succeed(words, 500, cwd=cwd or self.work, env=self.environment)
         return done.stdout + done.stderr
 
     def runs(self):

@@ -1,7 +1,6 @@
 """The examples of the documents, built and run as an installed package."""
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documents import ROOT, commands, examples
+from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
@@ -33,8 +33,7 @@ def installed(package, tmp_path_factory):
     """A folder for PYTHONPATH, outside the repository, with the package of both installed."""
     wheels, target = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("installed")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    built = subprocess.run(build, cwd=package, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    succeed(build, cwd=package)
     # To install a pure Python wheel is to unpack it; pip need not be there.
     (wheel,) = wheels.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
@@ -57,12 +56,10 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
         if program == "simulation.py" and "digits_task:TASK" in words
     ]
     words += ["--strategy", "float16_fedavg:Float16FedAvg", "--num-workers", "1"]
-    done = subprocess.run(
+    succeed(
         [sys.executable, "simulation.py", "run", *words, "--run-dir", str(tmp_path)],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
     history, summary = read_run(tmp_path)
     assert summary["target-accuracy"] == 0.95
     assert summary["rounds-to-target"] == pytest.approx(10, abs=4)  # "after about 10 rounds"
@@ -78,7 +75,6 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
         str(Path(sys.executable).parent / "fedavg"), "run", "--strategy", "fedavgm:FedAvgM",
         "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "2",
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    succeed(command, cwd=tmp_path)
     history, summary = read_run(tmp_path / "runs")
     assert (len(history), summary["rejected-replies"]) == (3, 0)

@@ -1,10 +1,7 @@
-"""Every task and every strategy trains on RayGrid as with what Flower's simulation does.
+"""Every task and every strategy trains on RayGrid, where messages are pickled, as in one process.
 
-That is: messages and clients' states are pickled on either way. test_short_runs.py has a whole
-`flwr run`, and a deployment.
+test_short_runs.py has a whole `flwr run`, and a deployment.
 """
-
-import pickle
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.preparation import prepare
 from tests.support import data_slices
 from tests.support.in_process import run_here, same_model
-from tests.support.local_grid import LocalGrid
 
 COMBINATIONS = [
     *((task, "fedavg") for task in tasks.names()),
@@ -28,19 +24,6 @@ COMBINATIONS = [
 WITHOUT_MOMENTUM = ("fednova", "scaffold")
 
 pytestmark = pytest.mark.slow
-
-
-class PicklingGrid(LocalGrid):
-    """Pickles what clients get, reply and keep."""
-
-    def push_messages(self, messages):
-        ids = super().push_messages(map(pickle.loads, map(pickle.dumps, messages)))
-        for context in self.contexts.values():
-            context.state = pickle.loads(pickle.dumps(context.state))
-        return ids
-
-    def pull_messages(self, message_ids):
-        return pickle.loads(pickle.dumps(super().pull_messages(message_ids)))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +50,7 @@ def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, st
         partition="natural" if task.startswith("shakespeare") else "iid",
     )  # fmt: skip
     values = config.model_dump(by_alias=True)
-    expected = run_here(config, grid_type=PicklingGrid)
+    expected = run_here(config)
     with RayGrid(values, 4, 1) as grid:
         result = server_app.run(grid, prepare(config), grid.evaluation)
 

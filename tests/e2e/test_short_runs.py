@@ -3,7 +3,6 @@
 These are the only real runs of `make test`; what is marked slow covers each of them in full.
 """
 
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.flwr_run import local_superlink, run_app
+from tests.support.processes import succeed
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 NUM_CLIENTS = 2
@@ -26,11 +26,8 @@ def simulated(tmp_path_factory):
     """The folder of the run under simulation.py, and what it printed."""
     runs = tmp_path_factory.mktemp("simulated")
     flags = [f"--{key}={value}" for key, value in KEYS.items()]
-    done = subprocess.run(
-        [sys.executable, "simulation.py", "run", *flags, f"--run-dir={runs}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = [sys.executable, "simulation.py", "run", *flags, f"--run-dir={runs}"]
+    done = succeed(words, cwd=ROOT)
     return only_folder(runs), done
 
 

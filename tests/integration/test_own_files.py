@@ -9,11 +9,9 @@ import pytest
 from PIL import Image
 
 from fedavg_app.config import parse_config
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
 from tasks.data.dataset import DataOptions
 from tests.support.documents import ROOT, examples
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 
 EXAMPLES = examples(ROOT / "docs" / "writing-a-task.md")
 
@@ -57,8 +55,7 @@ def accuracy(task, rounds, **keys):
         {"task": task, "num-clients": 4, "fraction-train": 1.0, "local-epochs": 5,
          "num-server-rounds": rounds, "target-accuracy": 0.0, **keys}
     )  # fmt: skip
-    result = run(LocalGrid(config.model_dump(by_alias=True), 4), prepare(config))
-    return result.history[-1].accuracy
+    return run_here(config).history[-1].accuracy
 
 
 def test_pictures_are_told_apart(tasks_of_the_page, tmp_path):

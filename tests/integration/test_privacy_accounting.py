@@ -7,9 +7,7 @@ import pytest
 
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import run_here
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 FLOWERS = "flwr.serverapp.strategy"
@@ -30,7 +28,7 @@ def arguments(inside=f"{FLOWERS}:FedAvg", more=f", target-delta = {DELTA}"):
 
 def train(folder, text, **changes):
     config = parse_config({**CONFIG, "run-dir": str(folder), "strategy-args": text, **changes})
-    run(LocalGrid(config.model_dump(by_alias=True), config.num_clients), prepare(config))
+    run_here(config)
     return only_folder(folder)
 
 

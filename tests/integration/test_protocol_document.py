@@ -121,6 +121,8 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             assert readers[i].read(message.content) == accepted_in[i]
             np.testing.assert_array_equal(readers[i].model, before)  # to the last bit
             settings = message.content["config"]
+            for key in ("sparsity-up", "scope"):
+                assert settings.get(key) == arguments.get(key.replace("-", "_"))
             change = rng.normal(size=SIZE).astype(np.float32)
             change[rng.integers(SIZE, size=9)] = 0
             reply = mod(message, contexts[i], training(change))
@@ -138,25 +140,3 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])
             np.testing.assert_array_equal(vector_of(model), expected)
     assert chains > ROUNDS / 2
-
-
-def test_client_that_lost_its_model_asks_for_it():
-    identify_server(1)
-    strategy, mod = strategies.build("stc", {}), strategies.client_mod("stc", {})
-    model = ArrayRecord({key: Array(np.ones(shape, np.float32)) for key, shape in SHAPES.items()})
-    context = Context(1, 10, {}, RecordDict(), {})
-    for server_round in (1, 2, 3):
-        grid = CohortGrid(None, [10])
-        (message,) = strategy.configure_train(server_round, model, ConfigRecord(), grid)
-        assert ("arrays" in message.content) == (server_round != 2)
-        if server_round == 2:
-            context = Context(1, 10, {}, RecordDict(), {})  # restarted
-        change = np.linspace(1, 2, SIZE, dtype=np.float32)
-        reply = mod(message, context, training(change))
-        if server_round == 2:
-            assert set(reply.content) == {"update"}
-            assert bytes([5, 1]) == reply.content["update"]["payload"][:2]
-            assert reply.content["update"]["payload"][6:] == bytes([2, 0, 0, 0])
-        outcome = strategy.finish_round(server_round, [reply])
-        model = outcome.model or model
-    assert not outcome.rejected

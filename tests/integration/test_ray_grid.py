@@ -67,12 +67,10 @@ def all_ended(pids):
     "changes",
     [
         {},
-        pytest.param({"strategy": "fedsgd", "momentum": 0.5}, marks=pytest.mark.long),
-        pytest.param({"task": "mnist-2nn", "num-server-rounds": 2}, marks=pytest.mark.long),
         {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
         {"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2},
     ],
-    ids=["fedavg", "fedsgd", "2nn", "stc", "virtual-clock"],
+    ids=["fedavg", "stc", "virtual-clock"],
 )
 def test_result_is_bit_identical_on_1_2_and_4_workers_and_in_process(make_config, changes):
     config = make_config(**changes)

@@ -39,16 +39,6 @@ def nodes(tmp_path_factory):
 
 
 @pytest.fixture
-def processes(nodes):
-    return nodes[0]
-
-
-@pytest.fixture
-def flag(nodes):
-    return nodes[1]
-
-
-@pytest.fixture
 def make_config(tmp_path):
     return lambda **changes: in_process.make_config(**{**CONFIG, **changes}, run_dir=str(tmp_path))
 
@@ -72,8 +62,8 @@ def remote_worker(grid, processes):
     ],
     ids=["2nn", "stc"],
 )
-def test_two_nodes_train_the_same_model_as_one_process(make_config, processes, changes):
-    config = make_config(**changes)
+def test_two_nodes_train_the_same_model_as_one_process(make_config, nodes, changes):
+    config, (processes, _) = make_config(**changes), nodes
     with ray_grid(config) as grid:
         assert remote_worker(grid, processes)
         result = server_app.run(grid, prepare(config), grid.evaluation)
@@ -83,8 +73,8 @@ def test_two_nodes_train_the_same_model_as_one_process(make_config, processes, c
     assert [m.test_loss for m in expected.history] == [m.test_loss for m in result.history]
 
 
-def test_killed_worker_of_the_second_node_is_replaced(make_config, processes, flag):
-    config = make_config()
+def test_killed_worker_of_the_second_node_is_replaced(make_config, nodes):
+    config, (processes, flag) = make_config(), nodes
     with ray_grid(config) as grid:
         before, remote = grid.worker_process_ids(), remote_worker(grid, processes)
         flag.write_text("kill")

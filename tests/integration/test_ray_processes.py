@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import until
+from tests.support.processes import succeed, until
 
 pytestmark = pytest.mark.slow
 
@@ -140,9 +140,6 @@ assert not any(metrics.rejected for metrics in result.history)
 
 def test_full_object_store_does_not_stop_a_run(processes, tmp_path):
     """80 MB of replies a round, and a store of 80 MB that is full."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_FULL_STORE, str(tmp_path)],
-        cwd=ROOT, env=processes.environment, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = [sys.executable, "-c", WITH_FULL_STORE, str(tmp_path)]
+    succeed(words, cwd=ROOT, env=processes.environment)
     assert processes.gone(120), processes.commands()

@@ -15,7 +15,7 @@ from paper.__main__ import app
 from paper.records import Record, by_run, read_all
 from paper.sweep import sweep
 from tests.support.fake_runs import FakeRuns, experiment
-from tests.support.processes import Processes, until
+from tests.support.processes import Processes, succeed, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,11 +131,7 @@ def test_grid_is_run_once_and_compared(tmp_path):
     command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "methods.toml"]
 
     def sweep_grid():
-        done = subprocess.run(
-            [*command, "--plot", "methods.png"], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return succeed([*command, "--plot", "methods.png"], cwd=tmp_path).stdout
 
     first = sweep_grid()
     assert "methods: 0 of 4 runs are done" in first

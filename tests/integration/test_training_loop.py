@@ -144,7 +144,9 @@ BAD_REPLIES = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam"])
+@pytest.mark.parametrize(
+    "strategy", ["fedavg", "fedsgd", "scaffold", "fednova", "flwr.serverapp.strategy:FedAdam"]
+)
 @pytest.mark.parametrize("kind", BAD_REPLIES)
 def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
     kind, strategy, caplog, clock

@@ -6,8 +6,7 @@ import pytest
 
 from fedavg_app.config import parse_config
 from fedavg_app.links.virtual_clock import make_clock
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import run
+from tests.support.in_process import run_here
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
@@ -22,7 +21,7 @@ SPREAD = "[[class]]\nup = 5\ndown = 5\nlatency = 50\nspread = 1.5\n"
 
 def start(folder, grid=LocalGrid, **changes):
     config = parse_config({**CONFIG, "run-dir": str(folder), **changes})
-    run(grid(config.model_dump(by_alias=True), config.num_clients), prepare(config))
+    run_here(config, grid_type=grid)
     return only_folder(folder)
 
 

@@ -12,11 +12,9 @@ from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
 FLOWERS = "flwr.clientapp.mod"
-CLIPPING_NORM = 0.01
 
-# Without noise, so that what the clipping does can be compared; and with.
-clipping = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.0, epsilon=1.0, delta=0.1)
-noisy = LocalDpMod(clipping_norm=CLIPPING_NORM, sensitivity=0.1, epsilon=1.0, delta=0.1)
+# Without noise, so that what the clipping does can be compared.
+clipping = LocalDpMod(clipping_norm=0.01, sensitivity=0.0, epsilon=1.0, delta=0.1)
 # What the mods below have seen, in the order of their calls.
 calls: list = []
 

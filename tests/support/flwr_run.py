@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.documents import ROOT
-from tests.support.processes import free_port
+from tests.support.processes import free_port, succeed
 
 BIN = Path(sys.executable).parent
 # `flwr`, but it gives its SuperLink 180 seconds to start, not 15: the machine may be busy.
@@ -47,12 +46,7 @@ def local_superlink(home):
 
 
 def flwr(environment, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", FLWR, *arguments],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+    return succeed([sys.executable, "-P", "-c", FLWR, *arguments], cwd=ROOT, env=environment)
 
 
 def run_app(environment, keys, supernodes):

@@ -82,6 +82,13 @@ class Processes:
         return until(lambda: not self.living(but_not=but_for), seconds)
 
 
+def succeed(words, seconds=400, **options):
+    """Run a command to its end, which must be a success; return what `subprocess.run` does."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, **options)
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done
+
+
 def end(processes, seconds=30):
     """End process groups; kill those that do not end in time."""
     for process in processes:

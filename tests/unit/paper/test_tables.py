@@ -6,12 +6,8 @@ from paper.cell_text import spread
 from tests.support.made_up_results import MadeUpResults
 
 
-@pytest.fixture
-def results(tmp_path):
-    return MadeUpResults(tmp_path)
-
-
-def test_rounds_speedup_and_difference_match_values_computed_by_hand(results):
+def test_rounds_speedup_and_difference_match_values_computed_by_hand(tmp_path):
+    results = MadeUpResults(tmp_path)
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})  # 0.9 is half-way: 50 rounds
     results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1)
     slow, fast = (row[0] for row in results.table())
@@ -20,7 +16,8 @@ def test_rounds_speedup_and_difference_match_values_computed_by_hand(results):
     assert (fast.paper_speedup, fast.others) == (5, 25)
 
 
-def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(results):
+def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(tmp_path):
+    results = MadeUpResults(tmp_path)
     for seed, rounds in ((1, 30), (2, 40), (3, 38)):
         results.add(1, 0, {0: 0.1, rounds: 0.9}, seed, 0.1)
     results.add(1, 0, {0: 0.1, 50: 0.9}, 1, 0.2)
@@ -30,7 +27,8 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(results):
     assert (len(result.best), len(result.done)) == (3, 4)
 
 
-def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(results):
+def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(tmp_path):
+    results = MadeUpResults(tmp_path)
     results.add(0, 0, {0: 0.1, 100: 0.8})
     results.add(1, 0, {0: 0.1, 16: 0.9}, rate=0.1)
     fast = results.table()[1][0]
@@ -47,25 +45,21 @@ def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path, measu
     assert results.table()[0][0].value == pytest.approx(value)
 
 
-def test_minutes_are_the_transfers_and_two_round_trips_of_each_round_until_the_target(tmp_path):
+@pytest.mark.parametrize(
+    ("work", "computing"),
+    [("local-epochs = 1", 0), ("local-steps = 7, batch-size = 20", 7 * 20 * 6.8e-6)],
+)
+def test_minutes_are_transfers_and_known_steps_and_the_virtual_clocks_where_runs_have_one(
+    tmp_path, work, computing
+):
     results = MadeUpResults(tmp_path)
     for name in ("IID", "shards"):
         results.edit(f'{{ name = "{name}"', f'{{ link = "4g", name = "{name}"')
     results.edit("rounds-to-target", "minutes-to-target")
+    results.edit("{ local-epochs = 1 }", f"{{ {work} }}")
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
     # 50 rounds of 1 MB up at 5 Mbit/s, 2 MB down at 18, and two times 64 ms.
-    seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064)
-    assert results.table()[0][0].value == pytest.approx(seconds / 60)
-
-
-def test_minutes_include_the_local_steps_and_are_the_virtual_clocks_where_runs_have_one(tmp_path):
-    results = MadeUpResults(tmp_path)
-    for name in ("IID", "shards"):
-        results.edit(f'{{ name = "{name}"', f'{{ link = "4g", name = "{name}"')
-    results.edit("rounds-to-target", "minutes-to-target")
-    results.edit("{ local-epochs = 1 }", "{ local-steps = 7, batch-size = 20 }")
-    results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})
-    seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064 + 7 * 20 * 6.8e-6)
+    seconds = 50 * (8 / 5 + 16 / 18 + 2 * 0.064 + computing)
     assert results.table()[0][0].value == pytest.approx(seconds / 60)
     (path,) = results.records.iterdir()
     record = json.loads(path.read_text())

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import strategies
-from strategies.base import RunSettings
 from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
-from tests.support.compressed_network import SHAPES, SIZE, Network, flatten
+from tests.support.compressed_network import SHAPES, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -91,26 +90,6 @@ def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, nam
             network.run_round(changes)
     assert np.array_equal(flatten(ours.model), flatten(theirs.model))
     assert ours.outcome.formula_bits_up == theirs.outcome.formula_bits_up
-
-
-def test_stochastic_compressor_keeps_both_ends_equal():
-    """Both ends decode the same bytes; neither draws the other's random numbers."""
-    other = {"name": "strategies.compression.random_entries:RandomEntries", "sparsity": 0.1}
-    network = Network(
-        "compressed", clients=4, settings=RunSettings(seed=5), uplink=other, downlink=other
-    )
-    done, start = np.zeros(SIZE), flatten(network.model).astype(np.float64)
-    for _ in range(20):
-        before = flatten(network.model)
-        changes = {client: network.random_change() for client in range(4)}
-        done += np.mean(list(changes.values()), axis=0)
-        network.run_round(changes)
-        assert not network.outcome.rejected
-        for client in range(4):
-            assert np.array_equal(network.trained_from[client], before)
-    kept = np.mean([network.residual(client) for client in range(4)], axis=0)
-    moved = flatten(network.model) - start
-    np.testing.assert_allclose(moved + network.strategy.residual + kept, done, atol=1e-3)
 
 
 def test_shares_of_a_warm_up_are_those_of_the_paper():

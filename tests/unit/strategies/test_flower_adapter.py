@@ -8,9 +8,9 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base import RunSettings, StrategyError
-from strategies.flower_adapter import REPLY_CHECKS, FlowerAdapter
-from strategies.reply_validation import ReplyBounds, ReplyError
+from strategies.base import RunSettings
+from strategies.flower_adapter import FlowerAdapter
+from strategies.reply_validation import ReplyBounds
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -168,61 +168,6 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     assert "adaptiveclipping_mod" in str(outcome.rejected[2])
     # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
-
-
-def test_round_with_too_few_replies_does_not_reach_the_inner_strategy():
-    settings = RunSettings(min_replies=3)
-    adapter = strategies.build("flwr.serverapp.strategy:FedAdam", {"eta": 0.05}, settings)
-    bare = flower.FedAdam(eta=0.05, **MINIMUM)
-    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
-    dropped = [valid_reply(1, node) for node in VALID[:2]]
-    assert adapter.aggregate_train(1, dropped) == (None, None)
-    # Neither FedAdam's moments nor the next round's replies have anything of them.
-    for one in (adapter, bare):
-        one.configure_train(2, record(model(0)), ConfigRecord(), cohort(*VALID))
-    ours, _ = adapter.aggregate_train(2, [valid_reply(2, node) for node in VALID])
-    theirs, _ = bare.aggregate_train(2, [valid_reply(2, node) for node in VALID])
-    for key, array in as_numpy(ours).items():
-        np.testing.assert_array_equal(array, theirs[key].numpy().astype(np.float32))
-
-
-class TakesPositive(flower.FedAvg):
-    """A strategy that cannot handle negative weights."""
-
-    def aggregate_train(self, server_round, replies):
-        replies = list(replies)
-        for one in replies:
-            if (one.content["arrays"]["weight"].numpy() < 0).any():
-                raise RuntimeError("a negative weight")
-        return super().aggregate_train(server_round, replies)
-
-
-def check_positive(update, sent):
-    """Reject what `TakesPositive` cannot handle; the second argument is the model sent."""
-    assert list(sent) == ["weight", "bias"]
-    np.testing.assert_array_equal(sent["weight"], np.zeros((4, 3)))
-    if (update.content["weight"] < 0).any():
-        raise ReplyError(f"node {update.report.node_id} sent a negative weight")
-
-
-def test_reply_check_of_another_package_rejects_what_its_strategy_cannot_handle(monkeypatch):
-    sent = {"weight": np.zeros((4, 3), np.float32), "bias": np.zeros(4, np.float32)}
-    positive = {"weight": np.full((4, 3), 2, np.float32), "bias": np.zeros(4, np.float32)}
-    negative = {"weight": np.full((4, 3), -2, np.float32), "bias": np.zeros(4, np.float32)}
-    replies = [reply(1, positive), reply(2, negative), reply(3, positive)]
-
-    def aggregated():
-        adapter = strategies.build(f"{__name__}:TakesPositive", {})
-        adapter.configure_train(1, record(sent), ConfigRecord(), cohort(1, 2, 3))
-        return adapter.finish_round(1, replies)
-
-    with pytest.raises(StrategyError, match="TakesPositive failed in round 1") as caught:
-        aggregated()
-    assert str(caught.value.__cause__) == "a negative weight"
-    monkeypatch.setitem(REPLY_CHECKS, TakesPositive, check_positive)
-    outcome = aggregated()
-    assert reasons(outcome) == {2: "node 2 sent a negative weight"}
-    np.testing.assert_array_equal(outcome.model["weight"].numpy(), positive["weight"])
 
 
 class Overflows(flower.FedAvg):

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import yaml
 
 from deployment.superlink.fleet_only import FLEET_PATHS, MAX_BODY_BYTES
 from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
 FOLDER = ROOT / "deployment"
 UNITS = sorted(FOLDER.glob("*.service"))
@@ -32,10 +32,7 @@ def settings(unit):
 def test_unit_is_valid(unit, tmp_path):
     copy = tmp_path / unit.name.replace("@", "@device-0")
     copy.write_text(unit.read_text().replace("/opt/fedavg", str(ROOT)))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed(["systemd-analyze", "verify", "--man=no", str(copy)])
     assert unit.name.split(".")[0] not in done.stderr
 
 
@@ -60,23 +57,18 @@ def test_units_start_the_scripts_that_the_document_shows():
 
 def test_compose_file_keeps_to_the_specification():
     schema = ["--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", *schema, str(COMPOSE)],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed([sys.executable, "-m", "check_jsonschema", *schema, str(COMPOSE)])
 
 
 def test_every_container_is_unprivileged_bounded_and_restarts(compose):
+    expected = {
+        "restart": "always", "read_only": True, "cap_drop": ["ALL"], "pids_limit": 1024,
+        "security_opt": ["no-new-privileges:true"], "mem_limit": "${FEDAVG_MEMORY:-8g}",
+    }  # fmt: skip
     assert len(compose["services"]) == 4
     for name, service in compose["services"].items():
-        assert service["restart"] == "always", name
+        assert {key: service[key] for key in expected} == expected, name
         assert service["user"].startswith("${FEDAVG_USER:?"), name
-        assert service["read_only"] is True, name
-        assert service["cap_drop"] == ["ALL"], name
-        assert service["security_opt"] == ["no-new-privileges:true"], name
-        assert service["mem_limit"] == "${FEDAVG_MEMORY:-8g}", name
-        assert service["pids_limit"] == 1024, name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
         assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
 
@@ -102,6 +94,7 @@ def test_only_the_superlink_is_published_and_devices_have_partitions_of_their_ow
     devices = dict(compose["services"])
     superlink = devices.pop("superlink")
     assert superlink["ports"] == ["8000:8000"]
+    assert "--port 8000" in (FOLDER / "superlink.sh").read_text()
     compile(superlink["healthcheck"]["test"][-1], "healthcheck", "exec")
     assert not [service for service in devices.values() if "ports" in service]
     configs = [service["command"][-1] for service in devices.values()]

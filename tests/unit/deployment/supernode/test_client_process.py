@@ -1,16 +1,15 @@
 """What a client tells its executor, and that it is like a new Python but for its imports."""
 
 import json
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from deployment.supernode.executor import deadline
+from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
-ROOT = Path(__file__).parents[4]
 # Two clients of a fork server, and what they draw and find.
 TWO_CLIENTS = """
 import json, multiprocessing, random, sys
@@ -56,11 +55,7 @@ def test_message_that_was_old_when_its_client_started_expires_earlier():
 def clients(tmp_path_factory):
     program = tmp_path_factory.mktemp("clients") / "two_clients.py"
     program.write_text(TWO_CLIENTS)
-    done = subprocess.run(
-        [sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(succeed([sys.executable, program], cwd=ROOT).stdout)
 
 
 def test_client_has_no_module_that_a_run_may_bring(clients):
@@ -85,14 +80,9 @@ def test_libraries_are_all_that_a_training_client_imports():
     modules = "import deployment.supernode.preload, sys\nprint(*sys.modules)"
     programs = [modules, CLIENT, CLIENT]  # the first client fills the cache
     found = [
-        set(
-            subprocess.run(
-                [sys.executable, "-c", program, "train"],
-                cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
-            ).stdout.split()
-        )
+        set(succeed([sys.executable, "-c", program, "train"], cwd=ROOT).stdout.split())
         for program in programs
-    ]  # fmt: skip
+    ]
     ours = {"deployment", "fedavg_app", "strategies", "tasks"}
     missing = {name for name in found[-1] - found[0] if name.partition(".")[0] not in ours}
     # Small modules that several libraries bring are not worth an entry; whole libraries are.

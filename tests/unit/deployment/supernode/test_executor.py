@@ -1,6 +1,5 @@
 """The executor: its fork server, and how often it looks for tasks."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,14 +7,13 @@ import pytest
 from deployment.supernode import executor, internals
 from deployment.supernode.executor import ForkingExecutor
 from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
 
 @pytest.mark.slow
 def test_fork_server_has_the_libraries():
     program = "from deployment.supernode import executor; executor.ForkingExecutor().warm_up()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = succeed([sys.executable, "-c", program], cwd=ROOT)
     assert "Clients start warm, after " in done.stdout + done.stderr
 
 

@@ -5,9 +5,6 @@ import pytest
 from strategies import compression
 from strategies.compression.compressor import Compressor
 from strategies.compression.float32 import Float32
-from strategies.compression.sign import Sign
-from strategies.compression.sparse import Sparse
-from strategies.compression.ternary import Ternary
 
 
 class Abstract(Compressor):
@@ -15,30 +12,6 @@ class Abstract(Compressor):
 
 
 not_a_class = Float32()
-
-
-def test_names_of_the_built_in_compressors():
-    assert compression.names() == [
-        "float16", "float32", "low-rank", "quantized", "random", "rotated", "sign", "sparse",
-        "ternary", "zstd",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("float32", None, Float32()),
-        ("sign", {"step": 0.25}, Sign(0.25)),
-        ("sparse", {"sparsity": 0.5, "scope": "model"}, Sparse(0.5, "model")),
-        ("sparse", {}, Sparse(0.01, "tensor")),
-        ("ternary", {"sparsity": 0.04}, Ternary(0.04, "tensor")),
-        ("strategies.compression.sign:Sign", None, Sign(1.0)),
-    ],
-)
-def test_build_makes_the_named_compressor_with_its_arguments(name, arguments, expected):
-    made = compression.build(name, arguments)
-    assert type(made) is type(expected)
-    assert made == expected
 
 
 @pytest.mark.parametrize(

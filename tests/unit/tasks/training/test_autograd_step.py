@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from tasks.mnist import MNIST_CNN
@@ -64,21 +63,3 @@ def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkey
         # A part's share of the predictions is a float32.
         atol = 2**-24 * whole.abs().max().item()
         torch.testing.assert_close(whole, parts, rtol=1e-6, atol=atol, check_dtype=False)
-
-
-def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
-    def model():
-        torch.manual_seed(2)
-        return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 10))
-
-    inputs, targets = images(12, 6)
-    expected = model()
-    functional.cross_entropy(expected(inputs), targets).backward()
-    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
-    trained = model()
-    weights = list(trained.parameters())
-    make_step(trained, functional.cross_entropy, weights, WeightUpdate(weights, PLAIN))(
-        inputs, targets, 0.5
-    )
-    for ours, theirs in zip(weights, expected.parameters(), strict=True):
-        torch.testing.assert_close(ours.detach(), theirs.detach() - 0.5 * theirs.grad)

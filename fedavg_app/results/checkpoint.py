@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
 from flwr.app import Array, ArrayRecord
 
@@ -26,6 +26,17 @@ from strategies.base import FederatedStrategy
 from tasks.data.atomic_file import flush, replacing
 
 CHECKPOINT_FILE = "checkpoint"
+
+
+@runtime_checkable
+class ClientStateGrid(Protocol):
+    """A grid that can save and restore its clients' states."""
+
+    def client_states(self) -> dict[int, bytes]:
+        """Return the clients' states, pickled, by partition."""
+
+    def restore_states(self, states: Mapping[int, bytes]) -> None:
+        """Give clients the states that `client_states` returned."""
 
 
 @dataclass(frozen=True)

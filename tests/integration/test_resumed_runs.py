@@ -7,9 +7,9 @@ import pickle
 import pytest
 from safetensors.numpy import load_file
 
-from fedavg_app.callbacks.checkpointer import ClientStateGrid
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid

@@ -14,7 +14,7 @@ from rich.table import Table
 from fedavg_app.callbacks.plots import BLUE, ORANGE, check_plot_path, save_figure
 from fedavg_app.config import RunConfig
 from fedavg_app.partitioning.partitions import partition
-from fedavg_app.server.run_components import check_partition, load_task
+from fedavg_app.server.preparation import check_partition, load_task
 
 # Clients that the table shows; the picture shows all.
 TABLE_ROWS = 20

@@ -33,7 +33,7 @@ def evaluate(
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
-    from fedavg_app.server.run_components import load_task
+    from fedavg_app.server.preparation import load_task
 
     config = _config(folder, data_dir)
     path = folder / (BEST_MODEL_FILE if best else MODEL_FILE)

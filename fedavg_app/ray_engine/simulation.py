@@ -8,8 +8,7 @@ from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server.run_components import check_names
+from fedavg_app.server.preparation import check_names, prepare
 
 logger = logging.getLogger("fedavg_app.simulation")
 

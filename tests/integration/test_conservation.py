@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, RecordDict
 
 import tasks
 from fedavg_app.flower_internals import error_reply
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from strategies.client_state import FEEDBACK, VERSION
 from strategies.compression.error_feedback import Residual
 from strategies.compression.update_sum import EstimateSum

@@ -14,7 +14,7 @@ from rich.table import Table
 from fedavg_app.callbacks.plots import BLUE, ORANGE, check_plot_path, save_figure
 from fedavg_app.config import RunConfig
 from fedavg_app.partitioning.partitions import partition
-from fedavg_app.server.preparation import check_partition, load_task
+from fedavg_app.server.preparation import load_task
 
 # Clients that the table shows; the picture shows all.
 TABLE_ROWS = 20
@@ -36,7 +36,6 @@ def show(config: RunConfig, picture: Path | None) -> None:
     if picture is not None:
         check_plot_path(picture)
     task = load_task(config)
-    check_partition(config, task)
     data = task.dataset(config.data_options)
     parts, targets = partition(data, "train", config), data.train.targets
     sizes, classes = np.array([len(part) for part in parts]), None

@@ -94,7 +94,6 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[An
     """
     check_names(config)
     task = load_task(config)
-    check_partition(config, task)
     model = GlobalModel.initial(task, config)
     strategy = _build_strategy(config, model)
     load_mods(config.client_mods)
@@ -131,9 +130,14 @@ def load_task(config: TrainingConfig) -> "Task":
     """Return the task that the config names.
 
     Raises:
-        ConfigError: It is unknown, or the device is not available.
+        ConfigError: It is unknown, its data cannot be split as the config says, or the device is
+            not available.
     """
     task = load_component("task", config.task, tasks.load)
+    if isinstance(config, RunConfig):
+        name, known = config.partition, task.partitions
+        if ":" not in name and name not in known:
+            raise ConfigError("partition", name, f"{task.name} can be split by: {', '.join(known)}")
     if config.device == "cuda":
         import torch
 
@@ -172,14 +176,3 @@ def _check_local_arrays(
     if strategy.train_type != MessageType.TRAIN:
         fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
         raise ConfigError("local-arrays", given, fix)
-
-
-def check_partition(config: RunConfig, task: "Task") -> None:
-    """Check that the task's data can be split in that way.
-
-    Raises:
-        ConfigError: They cannot.
-    """
-    if ":" not in config.partition and config.partition not in task.partitions:
-        known = ", ".join(task.partitions)
-        raise ConfigError("partition", config.partition, f"{task.name} can be split by: {known}")

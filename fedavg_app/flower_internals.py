@@ -2,7 +2,7 @@
 
 The rest of the app builds on public API. From here come:
 
-* `Run` and `NodeInfo`, which the abstract methods of the public class `Grid` mention.
+* `Run`, which the abstract methods of the public class `Grid` mention.
 * The identity of the process, without which no `Message` can be made outside Flower's own engines.
 * The id of a message, which the sending grid must set; `Metadata` has no public setter for it.
 * The error codes of a ClientApp that raised and of a message that is unavailable.
@@ -19,18 +19,12 @@ from uuid import uuid4
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.server.polling import poll_replies, send
-
-__all__ = [
-    "MESSAGE_UNAVAILABLE", "BaseGrid", "NodeInfo", "assign_message_id", "error_reply",
-    "identify_server",
-]  # fmt: skip
 
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
 MESSAGE_UNAVAILABLE = ErrorCode.MESSAGE_UNAVAILABLE

@@ -4,8 +4,6 @@ Names of the form "package.module:attribute" are resolved by `pkgutil.resolve_na
 """
 
 import difflib
-import inspect
-import pkgutil
 import traceback
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,14 +12,19 @@ from typing import TypeVar
 from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.own_packages import OWN, own_folder
+from strategies.registry import Registry
 
 Component = TypeVar("Component")
 
-CALLBACKS = {
-    "mlflow": "fedavg_app.callbacks.trackers:MLflow",
-    "tensorboard": "fedavg_app.callbacks.trackers:TensorBoard",
-    "wandb": "fedavg_app.callbacks.trackers:WandB",
-}
+CALLBACKS = Registry[Callback](
+    Callback,
+    "callback",
+    {
+        "mlflow": "fedavg_app.callbacks.trackers:MLflow",
+        "tensorboard": "fedavg_app.callbacks.trackers:TensorBoard",
+        "wandb": "fedavg_app.callbacks.trackers:WandB",
+    },
+)
 
 
 def load_component(key: str, name: str, load: Callable[[str], Component]) -> Component:
@@ -48,22 +51,13 @@ def load_callback(name: str) -> MakeCallback:
     Raises:
         ConfigError: There is none, it is not a `Callback`, or the package it needs is missing.
     """
-    found = load_component("callback", name, _callback_class)
+    found = load_component("callback", name, CALLBACKS.load)
     if found.requires and find_spec(found.requires) is None:
-        extra = found.requires if name in CALLBACKS else ""
-        package = f"'fedavg-app[{extra}]'" if extra else found.requires
+        package = found.requires
+        if name in CALLBACKS.built_in:
+            package = f"'fedavg-app[{package}]'"
         fix = f"needs the package {found.requires}; run: pip install {package}"
         raise ConfigError("callback", name, fix)
-    return found
-
-
-def _callback_class(name: str) -> type[Callback]:
-    path = CALLBACKS.get(name, name)
-    if ":" not in path:
-        raise ValueError(f"known are {', '.join(CALLBACKS)}; or package.module:Class")
-    found = pkgutil.resolve_name(path)
-    if not (inspect.isclass(found) and issubclass(found, Callback)):
-        raise ValueError("it is not a subclass of fedavg_app.callbacks.base.Callback")
     return found
 
 

@@ -5,14 +5,14 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from flwr.app import ConfigRecord, Context
+from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
-from fedavg_app.callbacks.checkpointer import Checkpointer, ClientStateGrid
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
+from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
@@ -60,7 +60,7 @@ def run(
         grid: Reaches the clients.
         prepared: The run, as `prepare` returns it.
         evaluation: Returns what evaluates the global model.
-        callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
+        callbacks: Make the callbacks beside the run directory and the console.
         tell_clients_number: Whether messages say how many clients there are, which the run config
             that clients see does not.
 
@@ -84,8 +84,14 @@ def run(
             # Flower keeps a client's state for one series of runs; `flwr run` begins a new one.
             strategy.forget_clients()
 
-    def checkpointer(run: TrainingRun) -> Checkpointer:
-        return Checkpointer(run, strategy, grid, lambda: training.result.best_model)
+    def on_round_end(metrics: RoundMetrics, sent: ArrayRecord) -> None:
+        whole = initial.complete(sent)
+        training.on_round_end(metrics, whole)
+        if config.checkpoint_every and metrics.round % config.checkpoint_every == 0:
+            states = grid.client_states() if isinstance(grid, ClientStateGrid) else {}
+            best = training.result.best_model
+            reached = RunState(strategy, whole, [metrics], data.fingerprint, states, best)
+            save_checkpoint(training.run.folder, config, reached)
 
     work = strategy.local_work or config.local_work
     training_run = TrainingRun(
@@ -93,8 +99,7 @@ def run(
         local_work=work, model=state.model if state else None,
         best_model=state.best_model if state else None, own_data=nodes.own_data,
     )  # fmt: skip
-    make_callbacks = [*([checkpointer] if config.checkpoint_every else []), *callbacks]
-    with TrainingCallbacks(training_run, make_callbacks) as training:
+    with TrainingCallbacks(training_run, callbacks) as training:
         strategy.summary()
         _log_own_data(nodes.own_data, config.num_clients)
         if strategy.local_work:
@@ -108,7 +113,7 @@ def run(
             prepared.plan,
             client_config(config, data, initial.fingerprint, with_number=tell_clients_number),
             evaluation(task, data, config),
-            lambda metrics, sent: training.on_round_end(metrics, initial.complete(sent)),
+            on_round_end,
             completed,
             prepared.clock,
         )

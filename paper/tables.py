@@ -12,7 +12,7 @@ from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
 from fedavg_app.links.link import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
-from fedavg_app.server.run_components import load_task
+from fedavg_app.server.preparation import load_task
 from fedavg_app.sweep.identity import Identity
 from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
 from paper.records import Record, Stored, find

@@ -30,7 +30,7 @@ def draw_comparison(
     Args:
         groups: The runs.
         target: An accuracy to draw as a line; None for none.
-        time_name: The name of the clock: "seconds", "link" or "virtual".
+        time_name: The name of the clock: "seconds", "seconds_link" or "seconds_virtual".
         clock: Says how much time has passed.
         path: The file, .png, .pdf or .svg.
 
@@ -58,7 +58,9 @@ def draw_comparison(
     axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
     if any(curve[1].any() for curve in curves.values()):
         use_log_scale(axes[1])
-    what = {"link": " on the link", "virtual": " of virtual time"}.get(time_name, "")
+    what = {"seconds_link": " on the link", "seconds_virtual": " of virtual time"}.get(
+        time_name, ""
+    )
     axes[2].set(xlabel=f"{time[1] or 'seconds'}{what}")
     for panel in axes:
         panel.grid(alpha=0.3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import rich.console
 from flwr.app import ArrayRecord
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.config import RunConfig
@@ -39,39 +39,48 @@ class Console(Callback):
         self._num_rounds = run.plan.num_rounds
         self._bytes = self._rejected = 0
         self._best = 0.0
-        self._first_round = 0
         for metrics in run.completed:
             self._count(metrics)
-            self._first_round = metrics.round
         self._evaluation = ""
-        self._started = time.monotonic()
-        self._last_line = float("-inf")
-        self._bar: Progress | None = None
-        self._bar_task = TaskID(0)
+        self._last_line = -math.inf
+        # Elsewhere than on a terminal it is not shown, and says only how much time is left.
+        self._bar = Progress(
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}"),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=self._console,
+            expand=True,
+            speed_estimate_period=math.inf,
+            disable=not self._console.is_terminal,
+        )
+        first = run.completed[-1].round if run.completed else 0
+        self._bar.add_task("", total=self._num_rounds, completed=first)
         self._print_setting()
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Show a round."""
         del model
         self._count(metrics)
+        (task,) = self._bar.tasks
         if self._console.is_terminal:
-            bar = self._bar or self._start_bar()
+            self._bar.start()
             wide = self._console.width >= WIDE_COLUMNS
             text = self._describe(metrics) if wide else self._brief(metrics)
-            bar.update(self._bar_task, completed=metrics.round, description=text)
+            self._bar.update(task.id, completed=metrics.round, description=text)
             return
+        self._bar.update(task.id, completed=metrics.round)
         now = time.monotonic()
         if now - self._last_line >= PLAIN_SECONDS or metrics.round == self._num_rounds:
             self._last_line = now
             place = f"round {metrics.round:>{len(str(self._num_rounds))}}/{self._num_rounds}"
-            self._console.print(
-                f"{place}  {self._describe(metrics)}  ETA {self._time_left(metrics)}"
-            )
+            left = TimeRemainingColumn().render(task)
+            self._console.print(f"{place}  {self._describe(metrics)}  ETA {left}")
 
     def on_train_end(self, result: TrainingResult) -> None:
         """Leave the last round on the screen; say how the training ended, if it did not fail."""
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
         if result.error is None:
             self._print_result(result)
         elif result.status == "interrupted":
@@ -120,20 +129,6 @@ class Console(Callback):
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")
 
-    def _start_bar(self) -> Progress:
-        self._bar = Progress(
-            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.description}"),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=self._console,
-            expand=True,
-        )
-        self._bar_task = self._bar.add_task("", total=self._num_rounds)
-        self._bar.start()
-        return self._bar
-
     def _count(self, metrics: RoundMetrics) -> None:
         self._bytes += metrics.bytes_down + metrics.bytes_up
         self._rejected += len(metrics.rejected)
@@ -162,11 +157,3 @@ class Console(Callback):
     def _traffic(self) -> list[str]:
         moved = [f"traffic {decimal(self._bytes)}"] if self._bytes else []
         return [*moved, f"rejected {self._rejected}"] if self._rejected else moved
-
-    def _time_left(self, metrics: RoundMetrics) -> str:
-        rounds = metrics.round - self._first_round
-        if not rounds:
-            return "?"
-        elapsed = time.monotonic() - self._started
-        seconds = round(elapsed / rounds * (self._num_rounds - metrics.round))
-        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,16 +1,17 @@
 """The files that a training leaves: config, history, summary and model."""
 
 import json
+import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.summary import communication, summarize
 from fedavg_app.config import RunConfig
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
 from fedavg_app.results.model_file import reporting_write_errors, save_model
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 from fedavg_app.results.run_folder import (
@@ -22,6 +23,9 @@ from fedavg_app.results.run_folder import (
     reporting_unwritable,
 )
 from tasks.data.atomic_file import replacing
+
+# Those whose versions the summary gives.
+PACKAGES = ("flwr", "torch", "numpy", "ray")
 
 
 class RunDirectory(Callback):
@@ -90,3 +94,76 @@ class RunDirectory(Callback):
 
 def _line(metrics: RoundMetrics) -> str:
     return json.dumps(metrics.as_json()) + "\n"
+
+
+def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[str, Any]:
+    """Return the content of ``summary.json``, a training's result in a few numbers.
+
+    Args:
+        run: The training.
+        result: How it ended.
+        seconds: How long it took.
+    """
+    history = result.history
+    curve = accuracy_curve(history)
+    traffic = history[-1].total if history else {}
+    best_round, best = best_point(curve) or (None, None)
+    passed = virtual_times(history)[-1] if history else 0.0
+    counted = {
+        "virtual-seconds": round(passed, 3),
+        "seconds-per-example": run.plan.seconds_per_example,
+    }
+    own_data = {
+        str(client): {"fingerprint": fingerprint, "examples": examples}
+        for client, (fingerprint, examples) in sorted(run.own_data.items())
+    }
+    summary = {
+        "status": result.status,
+        "rounds": history[-1].round if history else 0,
+        "target-accuracy": run.plan.target_accuracy,
+        "rounds-to-target": result.rounds_to_target,
+        "best-accuracy": best,
+        "best-round": best_round,
+        "final-accuracy": curve[-1][1] if curve else None,
+        "client-metrics": next(
+            filter(None, (metrics.client_metrics for metrics in reversed(history))), {}
+        ),
+        "learning-rate": run.plan.learning_rate,
+        **{key.replace("_", "-"): value for key, value in traffic.items()},
+        "rejected-replies": sum(len(metrics.rejected) for metrics in history),
+        "seconds": round(seconds, 3),
+        **(counted if passed else {}),
+        **(history[-1].privacy if history else {}),
+        "data": run.data.description,
+        "data-fingerprint": run.data.fingerprint,
+        **({"own-data": own_data} if own_data else {}),
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+    if result.error is not None:
+        known = isinstance(result.error, Exception)
+        summary["reason"] = str(result.error) if known else "interrupted"
+    return summary
+
+
+def communication(history: Sequence[RoundMetrics]) -> dict[str, Any]:
+    """Return the bytes of every round of training, in the form of Flower's benchmark apps."""
+    rounds = {
+        str(metrics.round): {
+            "comm_bytes_total": metrics.bytes_down + metrics.bytes_up,
+            "round_wall_clock_sec": metrics.seconds,
+        }
+        for metrics in history
+        if metrics.round
+    }
+    total = sum(one["comm_bytes_total"] for one in rounds.values())
+    return {"totals": {"total_comm_bytes": total}, "train_rounds": rounds}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # a server without the extra "simulation" has no Ray
+            continue
+    return found

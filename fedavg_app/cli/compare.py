@@ -11,7 +11,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LINKS, Link, LinkName, link_times
 
 if TYPE_CHECKING:
-    from fedavg_app.cli.comparison_table import Column
+    from fedavg_app.cli.comparison_table import Table
     from fedavg_app.results.comparison import Clock
     from fedavg_app.results.finished_run import FinishedRun
 
@@ -63,8 +63,8 @@ def compare(
     """
     from fedavg_app.callbacks.comparison import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
-    from fedavg_app.cli.comparison_table import as_csv, as_latex, columns
-    from fedavg_app.results.comparison import cost_to_target, group_runs, whole_cost
+    from fedavg_app.cli.comparison_table import as_csv, as_latex
+    from fedavg_app.results.comparison import cost, group_runs
     from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
@@ -72,30 +72,17 @@ def compare(
     runs = [read_run(folder) for folder in folders]
     groups = group_runs(runs, label or (), group_by or ())
     clocks = _clocks(runs, _link(link, up, down, latency))
-    rows = [group.name for group in groups]
-    table = columns(
-        {group.name: [whole_cost(run, clocks) for run in group.runs] for group in groups},
-        clocks,
-        to_target=False,
-    )
-    _print_table("whole runs", rows, table)
+    table = {group.name: [cost(run, clocks) for run in group.runs] for group in groups}
+    _print_table("whole runs", table)
     if target:
-        table = columns(
-            {
-                group.name: [cost_to_target(run, target, clocks) for run in group.runs]
-                for group in groups
-            },
-            clocks,
-            to_target=True,
-        )
-        _print_table(f"to accuracy {target:g}", rows, table)
+        table = {group.name: [cost(run, clocks, target) for run in group.runs] for group in groups}
+        _print_table(f"to accuracy {target:g}", table)
     for key, path, content in (("csv", csv, as_csv), ("latex", latex, as_latex)):
         if path is not None:
-            _write(key, path, content(rows, table))
+            _write(key, path, content(table))
             typer.echo(f"table: {path}")
     if plot is not None:
-        name, clock = list(clocks.items())[-1]
-        draw_comparison(groups, target or None, name, clock, plot)
+        draw_comparison(groups, target or None, *list(clocks.items())[-1], plot)
         typer.echo(f"figure: {plot}")
 
 
@@ -113,9 +100,9 @@ def _clocks(runs: "Sequence[FinishedRun]", link: Link | None) -> "dict[str, Cloc
 
     clocks: dict[str, Clock] = {"seconds": wall_clock}
     if link is not None:
-        clocks["link"] = partial(link_times, link=link)
+        clocks["seconds_link"] = partial(link_times, link=link)
     elif all(virtual_times(run.history)[-1] for run in runs):
-        clocks["virtual"] = virtual_times
+        clocks["seconds_virtual"] = virtual_times
     return clocks
 
 
@@ -131,14 +118,16 @@ def _link(name: LinkName | None, up: float, down: float, latency: float | None) 
     return base.model_copy(update={key: one for key, one in given.items() if one is not None})
 
 
-def _print_table(title: str, rows: Sequence[str], columns: "Sequence[Column]") -> None:
+def _print_table(title: str, rows: "Table") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedavg_app.cli.comparison_table import cells, columns
+
     table = Table(title=title, title_justify="left")
     table.add_column("run", overflow="fold")
-    for column in columns:
-        table.add_column(column.heading, justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(row, *(column.cell(row, "\n") for column in columns))
+    for heading in columns(rows).values():
+        table.add_column(heading, justify="right", overflow="fold")
+    for row, costs in rows.items():
+        table.add_row(row, *cells(costs, "\n"))
     Console(highlight=False, markup=False).print(table)

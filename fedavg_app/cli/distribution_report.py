@@ -13,17 +13,17 @@ from rich.table import Table
 
 from fedavg_app.callbacks.plots import BLUE, ORANGE, check_plot_path, save_figure
 from fedavg_app.config import RunConfig
-from fedavg_app.partitioning.data_distribution import (
-    DataDistribution,
-    class_deviations,
-    data_distribution,
-)
-from fedavg_app.server.run_components import check_partition, load_task
+from fedavg_app.partitioning.partitions import partition
+from fedavg_app.server.preparation import load_task
 
 # Clients that the table shows; the picture shows all.
 TABLE_ROWS = 20
+# With more classes than this, counts by class make no readable table.
+MAX_CLASSES = 20
 # White where a client's share is that of all.
 FEWER_TO_MORE = LinearSegmentedColormap.from_list("fewer-to-more", [BLUE, "white", ORANGE])
+
+Counts = NDArray[np.int64]
 
 
 def show(config: RunConfig, picture: Path | None) -> None:
@@ -36,21 +36,29 @@ def show(config: RunConfig, picture: Path | None) -> None:
     if picture is not None:
         check_plot_path(picture)
     task = load_task(config)
-    check_partition(config, task)
     data = task.dataset(config.data_options)
-    distribution = data_distribution(data, config)
+    parts, targets = partition(data, "train", config), data.train.targets
+    sizes, classes = np.array([len(part) for part in parts]), None
+    if targets.ndim == 1 and targets.max() < MAX_CLASSES:
+        count = int(targets.max()) + 1
+        classes = np.stack([np.bincount(targets[part], minlength=count) for part in parts])
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(f"data: {data.description}")
-    print_table(distribution, console)
+    print_table(sizes, classes, console)
+    console.print(
+        f"{len(sizes)} clients have {int(sizes.sum()):,} of {len(targets):,} training examples, "
+        f"each {_range(sizes)}"
+    )
+    if classes is not None:
+        console.print(f"classes a client has: {_range((classes > 0).sum(axis=1))}")
     if picture is not None:
-        partition = " ".join(filter(None, (config.partition, config.partition_args)))
-        draw(distribution, f"{task.name}, {partition}, seed {config.seed}", picture)
+        scheme = " ".join(filter(None, (config.partition, config.partition_args)))
+        draw(sizes, classes, f"{task.name}, {scheme}, seed {config.seed}", picture)
         console.print(f"picture: {picture}")
 
 
-def print_table(distribution: DataDistribution, console: Console) -> None:
-    """Print the first clients' examples, and a summary of all."""
-    sizes, classes = distribution.sizes, distribution.classes
+def print_table(sizes: Counts, classes: Counts | None, console: Console) -> None:
+    """Print the first clients' numbers of examples, (K,), and of each class, (K, classes)."""
     table = Table()
     table.add_column("client", justify="right")
     table.add_column("examples", justify="right")
@@ -62,21 +70,14 @@ def print_table(distribution: DataDistribution, console: Console) -> None:
     console.print(table)
     if len(sizes) > TABLE_ROWS:
         console.print(f"... and {len(sizes) - TABLE_ROWS} more")
-    console.print(
-        f"{len(sizes)} clients have {int(sizes.sum()):,} of {distribution.total:,} training "
-        f"examples, each {_range(sizes)}"
-    )
-    if classes is not None:
-        console.print(f"classes a client has: {_range((classes > 0).sum(axis=1))}")
 
 
-def draw(distribution: DataDistribution, title: str, path: Path) -> None:
+def draw(sizes: Counts, classes: Counts | None, title: str, path: Path) -> None:
     """Write a PNG: every client's number of examples, and how far its classes are from average.
 
     The colours of classes reach as far as the deviations do: under IID, too, where all clients have
     nearly the same shares, one sees who has more or less of what.
     """
-    sizes, classes = distribution.sizes, distribution.classes
     rows = 1 if classes is None else 2
     figure = Figure(figsize=(8, 2.9 * rows), layout="constrained")
     figure.suptitle(title, fontsize=10)
@@ -87,12 +88,14 @@ def draw(distribution: DataDistribution, title: str, path: Path) -> None:
     axes[-1].set_xlabel("client")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     if classes is not None:
-        _draw_deviations(axes[1], class_deviations(classes))
+        _draw_deviations(axes[1], classes)
     save_figure(figure, path)
 
 
-def _draw_deviations(axes: Axes, deviations: NDArray[np.float64]) -> None:
-    points = 100 * deviations
+def _draw_deviations(axes: Axes, classes: Counts) -> None:
+    """Draw each class's share of a client's examples, less that of all clients'."""
+    shares = classes / classes.sum(axis=1, keepdims=True)
+    points = 100 * (shares - classes.sum(axis=0) / classes.sum())
     largest = max(np.abs(points).max(), 1e-9)
     image = axes.imshow(
         points.T,
@@ -112,6 +115,6 @@ def _draw_deviations(axes: Axes, deviations: NDArray[np.float64]) -> None:
     bar.set_label("percentage points")
 
 
-def _range(values: NDArray[np.int64]) -> str:
+def _range(values: Counts) -> str:
     low, middle, high = values.min(), np.median(values), values.max()
     return f"{low:,}" if low == high else f"{low:,} to {high:,} (median {middle:,.10g})"

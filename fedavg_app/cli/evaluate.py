@@ -1,19 +1,12 @@
 """The command `evaluate`: tests the model that a run has saved."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedavg_app.config import TrainingConfig, parse_saved
 from fedavg_app.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-# With more classes than this a confusion table is not readable.
-MAX_CLASSES = 20
 
 
 def evaluate(
@@ -26,14 +19,14 @@ def evaluate(
         str, typer.Option(help="the data set's canonical files", show_default="as in the run")
     ] = "",
 ) -> None:
-    """Test a run's saved model: loss, accuracy, and which classes it takes for which."""
+    """Test a run's saved model: loss and accuracy."""
     from safetensors import SafetensorError
 
     from fedavg_app.results.finished_run import read_summary
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
-    from fedavg_app.server.run_components import load_task
+    from fedavg_app.server.preparation import load_task
 
     config = _config(folder, data_dir)
     path = folder / (BEST_MODEL_FILE if best else MODEL_FILE)
@@ -47,12 +40,8 @@ def evaluate(
     trained_on = read_summary(folder)
     if trained_on.get("data-fingerprint", data.fingerprint) != data.fingerprint:
         typer.echo(f"these are not the data of the run: {trained_on.get('data')}", err=True)
-    evaluation = CentralEvaluation(task, data, config)
-    loss, accuracy = evaluation(model)
+    loss, accuracy = CentralEvaluation(task, data, config)(model)
     typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")
-    table = evaluation.confusion(model, MAX_CLASSES)
-    if table is not None:
-        _print_confusion(table)
 
 
 def _config(folder: Path, data_dir: str) -> TrainingConfig:
@@ -64,18 +53,3 @@ def _config(folder: Path, data_dir: str) -> TrainingConfig:
         return parse_saved(values)
     except ConfigError as error:
         raise ConfigError("RUN", str(folder), f"its config cannot be used: {error}") from error
-
-
-def _print_confusion(table: "NDArray[np.int64]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="test examples by class (rows) and prediction (columns)")
-    shown.add_column("class", justify="right")
-    for number in range(len(table)):
-        shown.add_column(str(number), justify="right")
-    shown.add_column("right", justify="right")
-    for number, row in enumerate(table):
-        right = f"{row[number] / max(row.sum(), 1):.1%}"
-        shown.add_row(str(number), *(str(count or "") for count in row), right)
-    Console(highlight=False).print(shown)

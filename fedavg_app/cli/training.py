@@ -86,7 +86,7 @@ def central(
 ) -> None:
     """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
     from fedavg_app.central_sgd import train_centrally
-    from fedavg_app.server.run_components import load_task
+    from fedavg_app.server.preparation import load_task
 
     train_centrally(config, load_task(config), _callbacks(callback))
 

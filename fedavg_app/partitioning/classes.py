@@ -20,28 +20,19 @@ class Classes(UnbalancedPartitioner):
 
     classes_per_client: Positive = 2
 
-    def check(self, labels: Labels, num_clients: int) -> None:
-        """Check that every client gets an example, and that there are enough classes.
-
-        Raises:
-            ConfigError: A client would have none, or there are fewer classes than it should have.
-        """
-        super().check(labels, num_clients)
-        classes = len(np.unique(labels))
-        if self.classes_per_client > classes:
-            value = f"classes-per-client = {self.classes_per_client}"
-            raise ConfigError("partition-args", value, f"there are only {classes} classes")
-        self.check_sizes(labels, num_clients, num_clients)
-
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return what each client takes of the classes, one class after the other."""
-        random = numpy_generator(seed, "partition")
         classes = np.unique(labels)
+        if self.classes_per_client > len(classes):
+            value = f"classes-per-client = {self.classes_per_client}"
+            raise ConfigError("partition-args", value, f"there are only {len(classes)} classes")
+        sizes = self.sizes_of_all(len(labels), num_clients, num_clients)
+        random = numpy_generator(seed, "partition")
         # Drawn first, so that every split of a data set gives a client the same first class.
         starts = random.integers(len(classes), size=num_clients)
         left = [random.permutation(np.flatnonzero(labels == label)) for label in classes]
         parts = []
-        for start, size in zip(starts, self.sizes(len(labels), num_clients), strict=True):
+        for start, size in zip(starts, sizes, strict=True):
             portion = max(1, size // self.classes_per_client)
             taken: list[Indices] = []
             current = int(start)

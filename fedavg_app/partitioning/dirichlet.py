@@ -43,11 +43,7 @@ class Dirichlet(Partitioner):
         )
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        """Return the clients' shares; all examples are used.
-
-        Raises:
-            ConfigError: A client would have none.
-        """
+        """Return the clients' shares; all examples are used."""
         parts = self._draw(labels, num_clients, seed)
         if not all(map(len, parts)):
             raise ConfigError(

@@ -13,22 +13,13 @@ class Natural(Partitioner):
     With fewer clients than owners, the clients are owners drawn at random, in their order.
     """
 
-    def check(self, labels: Labels, num_clients: int) -> None:
-        """Check that there are at least as many owners as clients.
-
-        Raises:
-            ConfigError: There are fewer.
-        """
-        owners = len(np.unique(labels))
-        if num_clients > owners:
-            raise ConfigError(
-                "num-clients", num_clients, f"the data have only {owners} owners; give fewer"
-            )
-
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return each owner's examples, in their order; ``labels`` are the owners."""
         order = np.argsort(labels, kind="stable")
         owners, starts = np.unique(labels[order], return_index=True)
+        if num_clients > len(owners):
+            fix = f"the data have only {len(owners)} owners; give fewer"
+            raise ConfigError("num-clients", num_clients, fix)
         of_owners = np.split(order, starts[1:])
         chosen = numpy_generator(seed, "partition").choice(len(owners), num_clients, replace=False)
         return [of_owners[owner] for owner in np.sort(chosen)]

@@ -23,15 +23,6 @@ class Partitioner(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    def check(self, labels: Labels, num_clients: int) -> None:
-        """Check that there are enough examples.
-
-        Raises:
-            ConfigError: There are not.
-        """
-        if num_clients > len(labels):
-            raise too_many(num_clients, "clients", labels)
-
     def resolve_seed(self, labels: Labels, num_clients: int, seed: int) -> int:
         """Return the seed that `split` is to be called with for all splits of a data set.
 
@@ -45,12 +36,15 @@ class Partitioner(BaseModel, ABC):
 
     @abstractmethod
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        """Return the disjoint indices of the clients' examples, for labels that `check` accepts.
+        """Return the disjoint indices of the clients' examples, of which each has at least one.
 
         Args:
             labels: The target, or the owner, of every example: (n,) int64.
-            num_clients: K.
+            num_clients: K, at most n.
             seed: What `resolve_seed` returned.
+
+        Raises:
+            ConfigError: The examples cannot be split like that.
         """
 
 
@@ -74,23 +68,14 @@ class UnbalancedPartitioner(Partitioner):
         # Products that miss an integer by rounding only count as that integer.
         return [int(share * num_examples + 1e-9) for share in shares]
 
-    def check_sizes(self, labels: Labels, num_clients: int, parts: int) -> None:
-        """Check that the smallest part has an example.
-
-        Raises:
-            ConfigError: It has none.
-        """
-        if self.sizes(len(labels), parts)[0] == 0:
+    def sizes_of_all(self, num_examples: int, parts: int, num_clients: int) -> list[int]:
+        """Return the `sizes`; ConfigError if the smallest part would have no example."""
+        sizes = self.sizes(num_examples, parts)
+        if sizes[0] == 0:
             raise ConfigError(
                 "partition-args",
                 f"balancedness = {self.balancedness}",
-                f"some of the {num_clients} clients would have none of the {len(labels)} examples; "
-                "give a larger balancedness or minimum-share, or fewer clients",
+                f"some of the {num_clients} clients would have none of the {num_examples} "
+                "examples; give a larger balancedness or minimum-share, or fewer clients",
             )
-
-
-def too_many(num_clients: int, what: str, labels: Labels) -> ConfigError:
-    """Return the error of a partition that has more parts than there are examples."""
-    return ConfigError(
-        "num-clients", num_clients, f"more {what} than the {len(labels)} examples; give fewer"
-    )
+        return sizes

@@ -80,5 +80,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
         config.partition, parse_arguments("partition-args", config.partition_args)
     )
     labels, count = {"train": train, "test": test}[split], config.num_clients
-    partitioner.check(labels, count)
+    if count > len(labels):
+        fix = f"more clients than the {len(labels)} examples; give fewer"
+        raise ConfigError("num-clients", count, fix)
     return partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))

@@ -2,13 +2,8 @@
 
 import numpy as np
 
-from fedavg_app.partitioning.partitioner import (
-    Indices,
-    Labels,
-    Positive,
-    UnbalancedPartitioner,
-    too_many,
-)
+from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.partitioner import Indices, Labels, Positive, UnbalancedPartitioner
 from tasks.training.random_streams import derive_seed, numpy_generator
 
 
@@ -22,24 +17,15 @@ class Shards(UnbalancedPartitioner):
 
     shards_per_client: Positive = 2
 
-    def check(self, labels: Labels, num_clients: int) -> None:
-        """Check that every shard gets an example.
-
-        Raises:
-            ConfigError: There are more shards than examples, or some would be empty.
-        """
-        super().check(labels, num_clients)
-        shards = num_clients * self.shards_per_client
-        if shards > len(labels):
-            raise too_many(num_clients, f"clients ({shards} shards)", labels)
-        self.check_sizes(labels, num_clients, shards)
-
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return every client's shards."""
         count = num_clients * self.shards_per_client
+        if count > len(labels):
+            fix = f"more clients ({count} shards) than the {len(labels)} examples; give fewer"
+            raise ConfigError("num-clients", num_clients, fix)
         if self.balancedness < 1:
             random = numpy_generator(seed, "partition")
-            sizes = random.permutation(self.sizes(len(labels), count))
+            sizes = random.permutation(self.sizes_of_all(len(labels), count, num_clients))
         else:  # as `flwr_datasets.partitioner.ShardPartitioner`, which draws from all whole shards
             random = np.random.default_rng(derive_seed(seed, "partition"))
             size = len(labels) // count

@@ -8,8 +8,7 @@ from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server.run_components import check_names
+from fedavg_app.server.preparation import check_names, prepare
 
 logger = logging.getLogger("fedavg_app.simulation")
 
@@ -29,7 +28,7 @@ def simulate(
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
-        callbacks: Make the callbacks beside the run directory, the console and the checkpoints.
+        callbacks: Make the callbacks beside the run directory and the console.
 
     Raises:
         ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and

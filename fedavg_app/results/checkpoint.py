@@ -12,9 +12,9 @@ import hashlib
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import Array, ArrayRecord
 
@@ -26,6 +26,17 @@ from strategies.base import FederatedStrategy
 from tasks.data.atomic_file import flush, replacing
 
 CHECKPOINT_FILE = "checkpoint"
+
+
+@runtime_checkable
+class ClientStateGrid(Protocol):
+    """A grid that can save and restore its clients' states."""
+
+    def client_states(self) -> dict[int, bytes]:
+        """Return the clients' states, pickled, by partition."""
+
+    def restore_states(self, states: Mapping[int, bytes]) -> None:
+        """Give clients the states that `client_states` returned."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +76,12 @@ def save_checkpoint(run_folder: Path, config: RunConfig, state: RunState) -> Non
         RunError: It cannot be written, or the strategy cannot be pickled.
     """
     path = run_folder / CHECKPOINT_FILE
-    content = (
-        state.history[-1].round,
-        state.data,
-        _result_keys(config),
-        state.strategy,
-        state.model,
-        state.client_states,
-        state.best_model,
-    )
     try:
         flush(run_folder / HISTORY_FILE)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            written = _DigestedFile(file)
-            _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(content)
-            file.write(written.digest.digest())
+        with replacing(path) as temporary, temporary.open("w+b") as file:
+            _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((_result_keys(config), state))
+            file.seek(0)
+            file.write(hashlib.file_digest(file, "sha256").digest())
         flush(run_folder)
     except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
         raise RunError(f"cannot write the checkpoint {path}: {error}") from error
@@ -96,6 +98,8 @@ def load_checkpoint(config: RunConfig) -> RunState:
     """
     saved_config(config.resume)  # a run at all
     run_folder = Path(config.resume).expanduser()
+    keys: dict[str, Any]
+    state: RunState
     if not has_checkpoint(run_folder):
         fix = "it has no checkpoint; start it again, with checkpoint-every"
         raise ConfigError("resume", config.resume, fix)
@@ -103,16 +107,16 @@ def load_checkpoint(config: RunConfig) -> RunState:
         content = memoryview((run_folder / CHECKPOINT_FILE).read_bytes())
         if hashlib.sha256(content[:-32]).digest() != content[-32:]:
             raise ValueError(f"{CHECKPOINT_FILE} is damaged")
-        saved = pickle.loads(content[:-32])  # noqa: S301 - the run's own, see above
-        server_round, data, keys, strategy, model, client_states, best_model = saved
-        history = read_history(run_folder / HISTORY_FILE, server_round)
+        keys, state = pickle.loads(content[:-32])  # noqa: S301 - the run's own, see above
+        history = read_history(run_folder / HISTORY_FILE, state.history[-1].round)
+        state = replace(state, history=history)
     except Exception as error:  # whatever unpickling another version's raises
         fix = f"its checkpoint cannot be read ({error}); start the run again"
         raise ConfigError("resume", config.resume, fix) from error
     for key, value in _result_keys(config).items():
         if value != keys.get(key):
             raise ConfigError(key, value, f"the run to resume has {keys.get(key)!r}; give that")
-    return RunState(strategy, model, history, data, client_states, best_model)
+    return state
 
 
 def saved_config(run_folder: str) -> RunConfig:
@@ -133,17 +137,6 @@ def _result_keys(config: RunConfig) -> dict[str, Any]:
     """Return the values of the keys that a resumed run must have as they were."""
     free = fields_with(RunConfig, Effect.FREE_ON_RESUME, Effect.NONE)
     return {kebab(name): value for name, value in config.model_dump().items() if name not in free}
-
-
-class _DigestedFile:
-    """A file that is written, and the digest of what was."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.digest = file, hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self.digest.update(content)
-        return self._file.write(content)
 
 
 class _Pickler(pickle.Pickler):

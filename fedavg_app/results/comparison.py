@@ -20,6 +20,8 @@ SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", 
 
 # Returns the seconds that have passed by the end of every round.
 Clock = Callable[[Sequence[RoundMetrics]], list[float]]
+# What a run took, by column: "rounds", "bytes_up" and so on; None for what it did not come to.
+Cost = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -112,45 +114,26 @@ def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
     return list(accumulate(one.seconds for one in history))
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a run took: the whole of it, or until a target accuracy.
+def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float = 0) -> Cost:
+    """Return what a run took: the whole of it, or until it was tested at a target accuracy.
 
-    Attributes:
-        rounds: Rounds; to a target, as the FedAvg paper counts them.
-        accuracy: The best test accuracy by then; None where nothing was tested.
-        bytes_up: What all clients have sent.
-        bytes_down: What they have been sent.
-        seconds: By each clock, by its name.
+    Args:
+        run: The run.
+        clocks: By the name of their column.
+        target: 0 for the whole run, of which the best accuracy is told, too. Until a target, rounds
+            are counted as in the FedAvg paper; where it never was reached, all is None.
     """
-
-    rounds: float
-    accuracy: float | None
-    bytes_up: float
-    bytes_down: float
-    seconds: Mapping[str, float]
-
-
-def whole_cost(run: FinishedRun, clocks: Mapping[str, Clock]) -> Cost:
-    """Return what a whole run took."""
-    return _cost(run.history, run.history[-1].round, clocks)
-
-
-def cost_to_target(run: FinishedRun, target: float, clocks: Mapping[str, Clock]) -> Cost | None:
-    """Return what a run took until it was tested at the target; None where it never was."""
-    rounds = rounds_to_target(accuracy_curve(run.history), target)
-    if rounds is None:
-        return None
-    last = next(place for place, one in enumerate(run.history) if (one.accuracy or 0) >= target)
-    return _cost(run.history[: last + 1], rounds, clocks)
-
-
-def _cost(history: Sequence[RoundMetrics], rounds: float, clocks: Mapping[str, Clock]) -> Cost:
-    total = history[-1].total
-    return Cost(
-        rounds,
-        max((accuracy for _, accuracy in accuracy_curve(history)), default=None),
-        total.get("bytes_up", 0),
-        total.get("bytes_down", 0),
-        {name: clock(history)[-1] for name, clock in clocks.items()},
-    )
+    rounds: float | None = run.history[-1].round
+    history, curve = run.history, accuracy_curve(run.history)
+    if target and (rounds := rounds_to_target(curve, target)) is not None:
+        last = next(place for place, one in enumerate(history) if (one.accuracy or 0) >= target)
+        history = history[: last + 1]
+    best = max((accuracy for _, accuracy in curve), default=None)
+    found = {
+        "rounds": rounds,
+        **({} if target else {"best_accuracy": best}),
+        "bytes_up": history[-1].total.get("bytes_up", 0),
+        "bytes_down": history[-1].total.get("bytes_down", 0),
+        **{name: clock(history)[-1] for name, clock in clocks.items()},
+    }
+    return dict.fromkeys(found) if rounds is None else found

@@ -5,14 +5,13 @@ that `sample_clients` drew, and told to take all of it, so that they follow the 
 participation as ours.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedavg_app.flower_internals import BaseGrid, NodeInfo
-from fedavg_app.server.polling import WaitingGrid
+from fedavg_app.flower_internals import BaseGrid
+from fedavg_app.server.polling import wait
 from tasks.training.random_streams import numpy_generator
 
 
@@ -48,19 +47,14 @@ class CohortGrid(BaseGrid):
     def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
         self._grid = grid
         self._node_ids = list(node_ids)
-        self._wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
 
     def get_node_ids(self) -> list[int]:
         """Return the cohort's node ids."""
         return list(self._node_ids)
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """Return what the grid knows of the cohort's nodes."""
-        return [node for node in self._grid.get_nodes() if node.node_id in set(self._node_ids)]
-
     def wait(self, seconds: float) -> None:
         """Wait for replies as the grid does."""
-        self._wait(seconds)
+        wait(self._grid, seconds)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages through the grid."""

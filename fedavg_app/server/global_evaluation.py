@@ -6,10 +6,8 @@ The batches and the order in which their results are added are fixed, so both gi
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedavg_app.config import TrainingConfig
@@ -18,13 +16,7 @@ from strategies.flower_arrays import from_record
 from tasks.base import Task, on_device
 from tasks.data.dataset import Dataset
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.evaluation import (
-    BatchResult,
-    combine,
-    evaluate_batch,
-    load_arrays,
-    predictions,
-)
+from tasks.training.evaluation import BatchResult, combine, evaluate_batch, load_arrays
 from tasks.training.examples import Examples
 
 # Evaluates a global model: arrays -> (mean loss, accuracy).
@@ -60,25 +52,6 @@ class CentralEvaluation:
         """Return the results of some of the `evaluation_batches`."""
         load_arrays(self._model, from_record(arrays))
         return [evaluate_batch(self._task, self._model, *self._batch(one)) for one in batches]
-
-    def confusion(self, arrays: ArrayRecord, max_classes: int) -> NDArray[np.int64] | None:
-        """Return how many test examples of each class (row) have each prediction (column).
-
-        None where examples have no single class, or there are more classes than ``max_classes``.
-        """
-        targets = self._data.test.targets
-        if targets.ndim != 1 or targets.max() >= max_classes:
-            return None
-        load_arrays(self._model, from_record(arrays))
-        predicted = np.concatenate(
-            [
-                predictions(self._model, self._batch(batch)[0]).cpu().numpy()
-                for batch in self._batches
-            ]
-        )
-        count = int(max(targets.max(), predicted.max())) + 1
-        pairs = targets * count + predicted
-        return np.bincount(pairs, minlength=count * count).reshape(count, count)
 
     def _batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return a batch's prepared inputs and its targets."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, NodeInfo, error_reply
+from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, error_reply
 from fedavg_app.packed_content import pack_all, unpack
 
 logger = logging.getLogger("fedavg_app.network_grid")
@@ -45,16 +45,12 @@ class NetworkGrid(BaseGrid):
         self._arrived: dict[str, Message] = {}
         self._ended: BaseException | None = None
         self._news = threading.Condition()
-        self._nodes: list[NodeInfo] = []
+        self._nodes: list[int] = []
         self._last_arrival = time.monotonic()
 
     def get_node_ids(self) -> list[int]:
-        """Return the connected nodes' ids."""
-        return [node.node_id for node in self.get_nodes()]
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """Return what Flower knows of the connected nodes."""
-        self._nodes = _unless_failing(lambda: list(self._grid.get_nodes()), self._nodes)
+        """Return the connected nodes' ids; those of the last look while the SuperLink fails."""
+        self._nodes = _unless_failing(lambda: list(self._grid.get_node_ids()), self._nodes)
         return self._nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:

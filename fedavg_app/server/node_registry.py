@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.node_config import OWN_DATA, OWN_EXAMPLES, PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
-from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, WaitingGrid, send
+from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
 from strategies.reply_validation import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
@@ -34,10 +34,9 @@ def count_nodes(grid: Grid, quiet_seconds: float) -> int:
     Raises:
         ConfigError: There is none.
     """
-    wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
     nodes, last_change = len(list(grid.get_node_ids())), time.monotonic()
     while is_network_grid(grid) and time.monotonic() < last_change + quiet_seconds:
-        wait(min(MAX_PAUSE, quiet_seconds))
+        wait(grid, min(MAX_PAUSE, quiet_seconds))
         found = len(list(grid.get_node_ids()))
         if found != nodes:
             nodes, last_change = found, time.monotonic()
@@ -154,7 +153,6 @@ class NodeRegistry:
             quiet: Seconds without any change after which no more are expected.
             unanswered: The same, where a node has not answered its query yet.
         """
-        wait = self._grid.wait if isinstance(self._grid, WaitingGrid) else time.sleep
         before, last_change, pause = (0, 0), time.monotonic(), POLL_SECONDS
         while True:
             self.update()
@@ -168,7 +166,7 @@ class NodeRegistry:
             left = last_change + patience - time.monotonic()
             if left <= 0:
                 return False
-            wait(min(pause, left))
+            wait(self._grid, min(pause, left))
             pause = min(pause * PAUSE_GROWTH, MAX_PAUSE)
 
     def _remove(self, gone: set[int]) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -12,12 +11,9 @@ from flwr.serverapp import Grid
 FIRST_PAUSE, MAX_PAUSE, PAUSE_GROWTH = 0.002, 0.5, 1.5
 
 
-@runtime_checkable
-class WaitingGrid(Protocol):
-    """A grid that can wait for replies, so that nobody has to poll for them."""
-
-    def wait(self, seconds: float) -> None:
-        """Return as soon as there are new replies, after ``seconds`` at the latest."""
+def wait(grid: Grid, seconds: float) -> None:
+    """Wait ``seconds``, or until there are new replies where the grid's own ``wait`` knows it."""
+    getattr(grid, "wait", time.sleep)(seconds)
 
 
 def send(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
@@ -37,7 +33,6 @@ def poll_replies(
     It ends when all have come or ``timeout`` seconds are over; what has come by then is still
     fetched. A timeout of 0 fetches what is there. An id of None is not waited for.
     """
-    wait = grid.wait if isinstance(grid, WaitingGrid) else time.sleep
     deadline = None if timeout is None else time.monotonic() + timeout
     missing = [message_id for message_id in message_ids if message_id]
     pause = FIRST_PAUSE
@@ -52,4 +47,4 @@ def poll_replies(
         pause = FIRST_PAUSE if replies else min(pause * PAUSE_GROWTH, MAX_PAUSE)
         if missing:
             left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
-            wait(min(pause, left))
+            wait(grid, min(pause, left))

@@ -1,18 +1,30 @@
-"""Prepares a run: checks its settings, and loads the data, the model and the checkpoint."""
+"""Prepares a run: makes what its config names, and loads the data and the checkpoint.
 
+What can be wrong with the settings is found here, before any client is asked.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedavg_app.config import RunConfig
+from flwr.app import MessageType
+
+import strategies
+import tasks
+from fedavg_app.client.local_arrays import matching, patterns
+from fedavg_app.client.mods import load_mods
+from fedavg_app.config import RunConfig, TrainingConfig, parse_arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning.partitions import make_partitioner, partition
+from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.run_folder import check_writable
+from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.run_components import resolve
 from fedavg_app.training_plan import TrainingPlan, make_plan
-from strategies.base import FederatedStrategy
+from strategies.base import FederatedStrategy, RunSettings
+from strategies.reply_validation import ReplyBounds
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -69,3 +81,98 @@ def prepare(config: RunConfig) -> PreparedRun:
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
     check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state, clock)
+
+
+def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[Any]]":
+    """Return the task, the initial model and the strategy of a config, all of them checked.
+
+    Raises:
+        ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
+            refuses its arguments, a client mod cannot be imported, the task's data cannot be split
+            in that way, a round needs more replies than it has clients, an array of the model
+            cannot be sent or trained by the strategy, or none of them can stay on the clients.
+    """
+    check_names(config)
+    task = load_task(config)
+    model = GlobalModel.initial(task, config)
+    strategy = _build_strategy(config, model)
+    load_mods(config.client_mods)
+    _check_local_arrays(config, model, strategy)
+    return task, model, strategy
+
+
+def check_names(config: RunConfig) -> None:
+    """Check the names that the config gives; torch is not imported for it.
+
+    Raises:
+        ConfigError: There is no such task, strategy or partition.
+    """
+    load_component("task", config.task, tasks.check_name)
+    load_component("strategy", config.strategy, strategies.load)
+    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
+
+
+def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
+    arguments = parse_arguments("strategy-args", config.strategy_args)
+    settings = _run_settings(config, model)
+    try:
+        strategy = strategies.build(config.strategy, arguments, settings)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    try:
+        strategy.check_model(model.sent)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
+    return strategy
+
+
+def load_task(config: TrainingConfig) -> "Task":
+    """Return the task that the config names.
+
+    Raises:
+        ConfigError: It is unknown, its data cannot be split as the config says, or the device is
+            not available.
+    """
+    task = load_component("task", config.task, tasks.load)
+    if isinstance(config, RunConfig):
+        name, known = config.partition, task.partitions
+        if ":" not in name and name not in known:
+            raise ConfigError("partition", name, f"{task.name} can be split by: {', '.join(known)}")
+    if config.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
+    return task
+
+
+def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
+    """Return what the strategy may know of the run."""
+    clients = cohort_size(config.fraction_train, config.num_clients)
+    if config.min_replies > clients:
+        fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
+        raise ConfigError("min-replies", config.min_replies, fix)
+    bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
+    # Clients send local arrays back unchanged; a rotation would spread other changes over them.
+    uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
+    buffers = tuple(name for name in model.sent if name in uncompressed)
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
+
+
+def _check_local_arrays(
+    config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
+) -> None:
+    """Check that the arrays that stay on the clients are some of those that travel otherwise."""
+    given = config.local_arrays
+    if not given:
+        return
+    names = list(model.sent)
+    for pattern in patterns(given) or [given]:
+        if not matching(names, pattern):
+            fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
+            raise ConfigError("local-arrays", given, fix)
+    if set(model.arrays.trained) <= set(matching(names, given)):
+        raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
+    if strategy.train_type != MessageType.TRAIN:
+        fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
+        raise ConfigError("local-arrays", given, fix)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedavg_app.config import Effect, RunConfig, TrainingConfig, fields_with, with_clients
-from fedavg_app.server.run_components import load_task
+from fedavg_app.server.preparation import load_task
 from fedavg_app.training_plan import make_plan
 
 Identity = frozenset[tuple[str, Any]]

@@ -46,14 +46,6 @@ def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor
     return loss, task.correct(logits, targets).item(), count
 
 
-@torch.inference_mode()
-def predictions(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the class that the model predicts for each input, (n,) int64."""
-    model.eval()
-    predicted: Tensor = model(inputs).argmax(dim=-1)
-    return predicted
-
-
 def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
     """Return (mean loss, accuracy), added up in the order given."""
     loss = correct = 0.0

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, RecordDict
 
 import tasks
 from fedavg_app.flower_internals import error_reply
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from strategies.client_state import FEEDBACK, VERSION
 from strategies.flower_arrays import from_record, get_record
 from strategies.reply_validation import ARRAYS

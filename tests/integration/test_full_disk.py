@@ -9,11 +9,10 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import strategies
-from fedavg_app.callbacks.checkpointer import Checkpointer
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
-from fedavg_app.results.checkpoint import load_checkpoint
+from fedavg_app.results.checkpoint import RunState, load_checkpoint, save_checkpoint
 from fedavg_app.results.metrics import TrainingResult, read_history
 from tests.support.training_runs import history, training_run
 
@@ -36,15 +35,20 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
     with small_disk(tmp_path, 400):
         run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
         directory = RunDirectory(run)
-        saved = Checkpointer(run, strategies.build("fedavg", {}))
+        strategy = strategies.build("fedavg", {})
+
+        def save(metrics):
+            state = RunState(strategy, MODEL, [metrics], run.data.fingerprint)
+            save_checkpoint(tmp_path, run.config, state)
+
         resumed = RunConfig(task="mnist-logistic", num_clients=100, resume=str(tmp_path))
         directory.on_round_end(rounds[0], MODEL)
-        saved.on_round_end(rounds[0], MODEL)
+        save(rounds[0])
         filler = tmp_path / "filler"
         filler.write_bytes(bytes(shutil.disk_usage(tmp_path).free - 50_000))
         directory.on_round_end(rounds[1], MODEL)
         for fails in (
-            lambda: saved.on_round_end(rounds[1], MODEL),
+            lambda: save(rounds[1]),
             lambda: directory.on_train_end(TrainingResult(rounds, MODEL)),
         ):
             with pytest.raises(RunError, match="No space left on device") as caught:
@@ -54,5 +58,5 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
         filler.unlink()
         state = load_checkpoint(resumed)
         assert state.history == rounds[:1]
-        saved.on_round_end(rounds[1], MODEL)
+        save(rounds[1])
         assert load_checkpoint(resumed).history == rounds

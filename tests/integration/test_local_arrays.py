@@ -7,7 +7,7 @@ import pytest
 
 from fedavg_app.client.local_arrays import LOCAL
 from fedavg_app.errors import ConfigError
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 

@@ -15,7 +15,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.model_file import load_model, save_model
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from strategies.flower_arrays import from_record
 from tests.support import models
 from tests.support.in_process import make_config, train

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from safetensors.numpy import load_file
 
-from fedavg_app.callbacks.checkpointer import ClientStateGrid
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tests.support.local_grid import LocalGrid
@@ -134,8 +135,8 @@ def test_run_of_another_config_or_on_other_data_is_not_resumed(tmp_path):
     with pytest.raises(ConfigError, match="batch-size = 20: the run to resume has 10; give that"):
         start(tmp_path, resume=str(folder), **{"batch-size": 20})
     path = folder / "checkpoint"
-    server_round, _, *rest = pickle.loads(path.read_bytes()[:-32])
-    content = pickle.dumps((server_round, "0", *rest))
+    keys, state = pickle.loads(path.read_bytes()[:-32])
+    content = pickle.dumps((keys, replace(state, data="0")))
     path.write_bytes(content + hashlib.sha256(content).digest())
     with pytest.raises(ConfigError, match="the run to resume was trained on other data"):
         start(tmp_path, resume=str(folder))

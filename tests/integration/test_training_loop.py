@@ -10,7 +10,7 @@ from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient

@@ -7,8 +7,7 @@ from fedavg_app.config import RunConfig, kebab, parse_config
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
-from fedavg_app.server.preparation import prepare
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server_app import client_config, run
 from fedavg_app.training_plan import make_plan

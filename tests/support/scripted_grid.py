@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from flwr.app import Message, RecordDict
 
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, identify_server
-from fedavg_app.server import cohort, node_registry, polling
+from fedavg_app.server import node_registry, polling
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
     def install(self, monkeypatch) -> "Clock":
         """Replace the clock of the modules that wait for nodes and replies."""
         time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        for module in (polling, cohort, node_registry):
+        for module in (polling, node_registry):
             monkeypatch.setattr(module, "time", time)
         return self
 

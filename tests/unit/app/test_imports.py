@@ -35,7 +35,7 @@ print(*sys.modules)
 SERVER = """
 import sys
 from fedavg_app.config import RunConfig
-from fedavg_app.server.run_components import resolve
+from fedavg_app.server.preparation import resolve
 from fedavg_app.server_app import app
 
 resolve(RunConfig())

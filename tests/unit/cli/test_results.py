@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -64,17 +63,6 @@ def test_evaluation_on_other_data_than_the_runs_says_so(monkeypatch, capsys, fol
     assert capsys.readouterr().err == "these are not the data of the run: full MNIST\n"
     path.unlink()
     assert "test accuracy" in command_line(monkeypatch, capsys, *words)
-
-
-def test_confusion_table_counts_every_test_example_once(monkeypatch, capsys, folders):
-    shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
-    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
-    counts = np.array([[int(cell.strip() or 0) for cell in row[1:-1]] for row in rows])
-    assert counts.shape == (10, 10)
-    assert counts.sum() == 1000
-    summary = json.loads((folders[0] / "summary.json").read_text())
-    assert np.trace(counts) / 1000 == pytest.approx(summary["final-accuracy"])
-    assert rows[3][-1].strip() == f"{counts[3, 3] / counts[3].sum():.1%}"
 
 
 def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp_path):

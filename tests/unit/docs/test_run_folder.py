@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields, replace
 
-from fedavg_app.callbacks.summary import summarize
+from fedavg_app.callbacks.run_directory import summarize
 from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.documents import ROOT, SPAN

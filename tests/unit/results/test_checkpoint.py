@@ -25,7 +25,7 @@ def write_run(folder, last_round):
 
 
 def save(folder, server_round, model, states, strategy=None):
-    """Save a checkpoint as `Checkpointer` does."""
+    """Save a checkpoint as `server_app.run` does."""
     strategy = strategies.build("fedavg", {}) if strategy is None else strategy
     state = RunState(strategy, model, [RoundMetrics(server_round)], "data", states, model)
     save_checkpoint(folder, RunConfig(), state)

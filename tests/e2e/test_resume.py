@@ -46,7 +46,8 @@ def finish(run):
 def checkpoint_round(folder):
     """Return the round of the folder's checkpoint, -1 where there is none."""
     try:
-        return pickle.loads((folder / "checkpoint").read_bytes()[:-32])[0]
+        _, state = pickle.loads((folder / "checkpoint").read_bytes()[:-32])
+        return state.history[-1].round
     except FileNotFoundError:
         return -1
 

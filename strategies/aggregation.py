@@ -1,4 +1,4 @@
-"""Weighted means and gradient steps: pure functions on NumPy arrays, no Flower import."""
+"""Weighted means and steps of the model: pure functions on NumPy arrays, no Flower import."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -42,13 +42,7 @@ class WeightedMean:
         self._total_weight = 0.0
 
     def add(self, arrays: Mapping[str, NDArray[np.generic]], weight: float) -> None:
-        """Add one client's arrays, with the same names and shapes every time.
-
-        Raises:
-            ValueError: ``weight`` is not positive and finite.
-        """
-        if not (np.isfinite(weight) and weight > 0):
-            raise ValueError(f"weights must be positive and finite, got {weight}")
+        """Add one client's arrays, with the same names and shapes every time."""
         if not self._sums:
             self._sums = {
                 name: np.zeros(array.shape, _wide(array.dtype)) for name, array in arrays.items()
@@ -59,13 +53,7 @@ class WeightedMean:
         self._total_weight += weight
 
     def result(self) -> Arrays:
-        """Return the mean as new arrays.
-
-        Raises:
-            ValueError: Nothing was added.
-        """
-        if not self._sums:
-            raise ValueError("no arrays were added: the mean is undefined")
+        """Return the mean of what was added, as new arrays."""
         return {
             name: cast_like(total / self._total_weight, self._dtypes[name])
             for name, total in self._sums.items()
@@ -103,17 +91,12 @@ class BufferMean:
         }
 
 
-def gradient_step(
-    arrays: Mapping[str, NDArray[np.generic]],
-    gradient: Mapping[str, NDArray[np.generic]],
-    learning_rate: float,
+def moved(
+    arrays: Mapping[str, NDArray[np.generic]], changes: Mapping[str, NDArray[np.float64]]
 ) -> Arrays:
-    """Return w - eta * g per array, computed in float64, in the dtypes of ``arrays``."""
+    """Return the arrays plus their changes, computed in float64, in the dtypes of ``arrays``."""
     return {
-        name: cast_like(
-            array.astype(np.float64) - learning_rate * gradient[name].astype(np.float64),
-            array.dtype,
-        )
+        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
         for name, array in arrays.items()
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from strategies.aggregation import Arrays, WeightedMean, cast_like, split
+from strategies.aggregation import Arrays, WeightedMean, moved, split
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
 from strategies.local_steps import check_plain_sgd, local_steps
@@ -62,11 +62,9 @@ class FedNova(FedAvg):
     def finalize(self, model: Arrays) -> Arrays:
         """Return w + tau times the mean normalised update, and the clients' mean of buffers."""
         tau = float(self.steps.result()["tau"])
-        moved = {
-            name: cast_like(model[name].astype(float) + tau * mean.astype(float), model[name].dtype)
-            for name, mean in self.mean.result().items()
-        }
-        return {**model, **moved, **self.buffer_mean.result()}
+        changes = {name: tau * mean.astype(float) for name, mean in self.mean.result().items()}
+        trained, _ = split(model, self.settings.buffers)
+        return {**model, **moved(trained, changes), **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with empty sums."""

@@ -14,7 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, BufferMean, WeightedMean, cast_like, l2_norm, split
+from strategies.aggregation import Arrays, BufferMean, WeightedMean, l2_norm, moved, split
 from strategies.base import FederatedStrategy, broadcast, model_bits
 from strategies.flower_arrays import (
     array_record,
@@ -130,8 +130,8 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         new = self.mean.result()
         if (rate := self.global_learning_rate) != 1:
             old = wide(model)
-            moved = {name: old[name] + rate * (y - old[name]) for name, y in wide(new).items()}
-            new = {name: cast_like(one, new[name].dtype) for name, one in moved.items()}
+            changes = {name: rate * (y - old[name]) for name, y in wide(new).items()}
+            new = moved(split(model, self.settings.buffers)[0], changes)
         return {**model, **new, **self.buffer_mean.result()}
 
     def reset(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, cast_like
+from strategies.aggregation import Arrays, moved
 from strategies.registry import Registry, read_part
 
 Array = NDArray[np.float64]
@@ -165,13 +165,9 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
     return SERVER_OPTIMIZERS.build(name, arguments)
 
 
-def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
-    """Return the trained arrays after the optimiser's step, in their dtypes."""
-    changes = optimizer.step(updates)
-    return {
-        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
-        for name, array in model.items()
-    }
+def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer | None) -> Arrays:
+    """Return the trained arrays after the optimiser's step, or the updates where there is none."""
+    return moved(model, updates if optimizer is None else optimizer.step(updates))
 
 
 def _check_positive(key: str, value: float) -> None:

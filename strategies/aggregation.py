@@ -65,29 +65,29 @@ class BufferMean:
 
     A buffer that every client returns as it was sent stays as it was, bit for bit: the mean in
     float64 would change an int64 above 2^53.
+
+    Args:
+        sent: The buffers that clients were sent.
     """
 
-    def __init__(self) -> None:
-        self._mean = WeightedMean()
-        self._sent: Arrays = {}
+    def __init__(self, sent: Arrays) -> None:
+        self._mean, self._sent = WeightedMean(), sent
         self._changed: set[str] = set()
 
-    def add(self, buffers: Arrays, sent: Arrays, weight: float) -> None:
-        """Add one client's buffers, of those that it was sent."""
-        if not sent:
-            return
-        self._sent = sent
-        self._changed |= {name for name in sent if buffers[name].tobytes() != sent[name].tobytes()}
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add the buffers that are among a client's arrays."""
+        buffers = {name: arrays[name] for name in self._sent}
+        self._changed |= {
+            name for name, sent in self._sent.items() if buffers[name].tobytes() != sent.tobytes()
+        }
         self._mean.add(buffers, weight)
 
     def result(self) -> Arrays:
-        """Return the mean; nothing where no buffers were added."""
-        if not self._sent:
-            return {}
+        """Return the mean; nothing where there are no buffers."""
         means = self._mean.result()
         return {
-            name: means[name] if name in self._changed else array
-            for name, array in self._sent.items()
+            name: means[name] if name in self._changed else sent
+            for name, sent in self._sent.items()
         }
 
 

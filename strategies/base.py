@@ -36,7 +36,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from strategies.aggregation import Arrays
+from strategies.aggregation import Arrays, BufferMean
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -117,14 +117,17 @@ class FederatedStrategy(Strategy, Generic[Content]):
             "train.gradient" its `gradient`.
         local_work: Human-readable description of the local work, where that is not SGD with the
             config's epochs or steps and its batch size; else empty.
+        plain_sgd: Whether the method is defined for SGD without momentum only.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
         config: The config that they carry.
+        buffer_mean: What the clients' buffers amount to, of the replies accumulated.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
+    plain_sgd: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.settings = RunSettings()
@@ -149,7 +152,11 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one training message for each node of the grid, with the full model."""
+        """Return one training message for each node of the grid, with the full model.
+
+        Raises:
+            StrategyError: The clients' SGD has momentum, and the method is defined without.
+        """
         self.start_round(server_round, arrays, config)
         return broadcast(self.train_type, server_round, arrays, config, grid)
 
@@ -181,9 +188,9 @@ class FederatedStrategy(Strategy, Generic[Content]):
             ReplyError: No model can be made of the replies; all are rejected for that reason.
         """
 
-    @abstractmethod
     def reset(self) -> None:
         """Drop what was accumulated."""
+        self.buffer_mean = BufferMean(from_record(self.buffers(self.model)))
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -311,7 +318,14 @@ class FederatedStrategy(Strategy, Generic[Content]):
         logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
 
     def start_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> None:
-        """Keep what the round's messages carry, for the steps that follow."""
+        """Keep what the round's messages carry, for the steps that follow.
+
+        Raises:
+            StrategyError: As for `configure_train`.
+        """
+        if self.plain_sgd and config.get("momentum"):
+            name = type(self).__name__
+            raise StrategyError(f"{name} is defined for SGD without momentum; leave out momentum")
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:

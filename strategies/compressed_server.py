@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, BufferMean, check_weights, l2_norm, split
+from strategies.aggregation import Arrays, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
 from strategies.client_versions import ClientVersions
@@ -149,7 +149,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         node, content = update.report.node_id, update.content
         weight = update.report.num_examples if self.weights == "samples" else 1.0
         self.update_sum.add(node, content.update, weight, anew=content.anew)
-        self._buffer_mean.add(content.buffers, from_record(self.buffers(self.model)), weight)
+        self.buffer_mean.add(content.buffers, weight)
         self._round_nodes.append(node)
 
     def finalize(self, model: Arrays) -> Arrays:
@@ -162,14 +162,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         data, sent = self._compress(self._server_update())
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        buffers = {**split(model, self.settings.buffers)[1], **self._buffer_mean.result()}
+        buffers = {**split(model, self.settings.buffers)[1], **self.buffer_mean.result()}
         self._buffers_fingerprint = _fingerprint(buffers)
         return {**model, **self._layout.unflatten(vector), **buffers}
 
     def reset(self) -> None:
         """Begin with an empty sum."""
+        super().reset()
         self.update_sum.reset()
-        self._buffer_mean = BufferMean()
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:

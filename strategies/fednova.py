@@ -4,16 +4,14 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
-from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 
 from strategies.aggregation import Arrays, WeightedMean, moved, split
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
-from strategies.local_steps import check_plain_sgd, local_steps
+from strategies.local_steps import local_steps
 from strategies.reply_validation import ClientUpdate
 
 
@@ -31,19 +29,10 @@ class FedNova(FedAvg):
         ValueError: An argument cannot be used.
     """
 
+    plain_sgd: ClassVar[bool] = True
+
     def __init__(self, weights: str = "samples") -> None:
         super().__init__(weights)
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return one training message for each node of the grid.
-
-        Raises:
-            StrategyError: The clients' SGD has momentum.
-        """
-        check_plain_sgd(config, "FedNova")
-        return super().configure_train(server_round, arrays, config, grid)
 
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:
         """Add p_k (w_k - w) / tau_k and p_k tau_k to their sums."""
@@ -51,13 +40,13 @@ class FedNova(FedAvg):
         weight = examples if self.weights == "samples" else 1.0
         steps = local_steps(self.config, examples)
         sent = from_record(self.model)
-        trained, buffers = split(update.content, self.settings.buffers)
+        trained, _ = split(update.content, self.settings.buffers)
         self.mean.add(
             {name: np.subtract(w, sent[name], dtype=float) / steps for name, w in trained.items()},
             weight,
         )
         self.steps.add({"tau": np.array(float(steps))}, weight)
-        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), weight)
+        self.buffer_mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return w + tau times the mean normalised update, and the clients' mean of buffers."""

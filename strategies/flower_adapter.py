@@ -21,15 +21,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import (
-    FederatedStrategy,
-    StrategyError,
-    accuracy_spread,
-)
+from strategies.aggregation import Arrays, cast_like, l2_norm, split
+from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.metric_keys import check_keys, in_spelling_of, wrapped
-from strategies.privacy import privacy_spent
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -85,7 +80,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             StrategyError: The inner strategy failed, or cannot work with a round's replies.
         """
         self.start_round(server_round, arrays, config)
-        trained, _ = self._split(arrays)
+        trained = self._trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
         if server_round == 1:
@@ -108,13 +103,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
     def accumulate(self, update: ClientUpdate[Message]) -> None:
         """Keep the reply: Flower's strategies take all replies at once."""
-        sent = from_record(self.buffers(self.model))
         reply = update.content
-        if sent:
+        if self.settings.buffers:
             arrays = get_record(reply.content, ARRAYS, ArrayRecord)
-            trained, buffers = self._split(arrays)
-            self._buffer_mean.add(from_record(buffers), sent, update.report.num_examples)
-            reply.content = RecordDict({**reply.content, ARRAYS: trained})
+            self.buffer_mean.add(from_record(arrays), update.report.num_examples)
+            reply.content = RecordDict({**reply.content, ARRAYS: self._trained(arrays)})
         self._updates.append(update)
 
     def finalize(self, model: Arrays) -> Arrays | None:
@@ -147,16 +140,17 @@ class FlowerAdapter(FederatedStrategy[Message]):
             raise ReplyError(
                 f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )
-        return {**model, **new, **self._buffer_mean.result()}
+        return {**model, **new, **self.buffer_mean.result()}
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""
-        return privacy_spent(self.inner)
+        spent = self.inner.privacy_spent() if hasattr(self.inner, "privacy_spent") else None
+        return {} if spent is None else {"epsilon": spent.epsilon, "delta": spent.delta}
 
     def reset(self) -> None:
         """Drop the replies."""
+        super().reset()
         self._updates: list[ClientUpdate[Message]] = []
-        self._buffer_mean = BufferMean()
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the inner strategy's metrics."""
@@ -167,7 +161,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
-        trained, _ = self._split(arrays)
+        trained = self._trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
@@ -199,12 +193,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
             names = ", ".join(self.settings.buffers)
             logger.warning("without clipping and noise, as means of the clients': %s", names)
 
-    def _split(self, arrays: ArrayRecord) -> tuple[ArrayRecord, ArrayRecord]:
-        """Return (the trained arrays, the buffers)."""
-        if not self.settings.buffers:
-            return arrays, ArrayRecord()
-        trained, buffers = split(arrays, self.settings.buffers)
-        return array_record(trained), array_record(buffers)
+    def _trained(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the arrays without the buffers."""
+        buffers = self.settings.buffers
+        return array_record(split(arrays, buffers)[0]) if buffers else arrays
 
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""

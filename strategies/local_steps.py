@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strategies.base import StrategyError
-
 
 def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
     """Return the steps of a client that has so many examples.
@@ -17,13 +15,3 @@ def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
         return int(config["local-steps"])
     size = int(config.get("batch-size", 0)) or num_examples
     return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)
-
-
-def check_plain_sgd(config: Mapping[str, Any], method: str) -> None:
-    """Check that the clients' steps are those that a method is defined for.
-
-    Raises:
-        StrategyError: They have momentum.
-    """
-    if config.get("momentum"):
-        raise StrategyError(f"{method} is defined for SGD without momentum; leave out momentum")

@@ -52,9 +52,3 @@ def with_accountant(
         raise ValueError(str(error)) from error
     others = {key: one for key, one in arguments.items() if key not in (DELTA, MAX_EPSILON)}
     return {**others, ACCOUNTANT: accountant}
-
-
-def privacy_spent(strategy: Strategy) -> dict[str, float]:
-    """Return the "epsilon" at a "delta" that a strategy has spent; empty if it does not count."""
-    spent = strategy.privacy_spent() if hasattr(strategy, "privacy_spent") else None
-    return {} if spent is None else {"epsilon": spent.epsilon, "delta": spent.delta}

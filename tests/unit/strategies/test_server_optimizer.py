@@ -35,8 +35,8 @@ def test_yogi_by_hand():
 def run(strategy, model, *means):
     """Return the model after rounds in which the clients' mean was each of the means."""
     for mean in means:
-        strategy.reset()
         strategy.model = to_record(model)
+        strategy.reset()
         strategy.accumulate(ClientUpdate(ClientReport(1, 1.0), {**model, **mean}))
         model = strategy.finalize(model)
     return model

@@ -32,16 +32,11 @@ class Preset(CompressedStrategy):
             self.make_codec(),
             weights=self.weights,
             server_optimizer=self.server_optimizer,
-            client_settings=self.client_settings(),
         )
 
     @abstractmethod
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-
-    def client_settings(self) -> dict[str, float | str]:
-        """Return further keys of the training config, for clients in other languages."""
-        return {}
 
 
 class Compressed(CompressedStrategy):

@@ -13,14 +13,13 @@ from flwr.clientapp.typing import ClientAppCallable
 from strategies.aggregation import split
 from strategies.client_state import ClientState, LastBuilt, synced_model
 from strategies.codec import Codec
-from strategies.compressed_reply import pack_reply
+from strategies.compressed_messages import BUFFERS, TrainMessage, pack_reply, read_train_message
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
 from strategies.reply_validation import ARRAYS, CONFIG
-from strategies.train_message import BUFFERS, TrainMessage, read_train_message
 
 
 def train_compressed(

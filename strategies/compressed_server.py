@@ -24,8 +24,14 @@ from strategies.client_state import LastBuilt
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
-from strategies.compressed_reply import CompressedReply, read_payload, read_update
-from strategies.compression.decoded_update import Update, Vector
+from strategies.compressed_messages import (
+    BUFFERS,
+    CompressedReply,
+    pack_settings,
+    read_payload,
+    read_update,
+)
+from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import NoFeedback, add, compress
 from strategies.compression.sync_protocol import Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
@@ -41,7 +47,6 @@ from strategies.reply_validation import (
     read_arrays,
     report_of,
 )
-from strategies.train_message import BUFFERS, pack_settings
 
 
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
@@ -57,8 +62,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         server_optimizer: Turns the mean update into the change of the model; see
             `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
-        client_settings: Further keys of the training config, for clients in other languages; ours
-            build the strategy from the run config.
 
     Attributes:
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
@@ -75,7 +78,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         *,
         server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
         weights: str = "uniform",
-        client_settings: Mapping[str, float | str] | None = None,
     ) -> None:
         super().__init__()
         self.codec = codec
@@ -83,7 +85,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.weights = check_weights(weights)
         self.residual: Vector | None = None
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
-        self._client_settings = dict(client_settings or {})
         self._layout = Layout((), ())
         self._versions = ClientVersions()
         self._buffers_fingerprint: int | None = None  # of the model that clients are led to
@@ -98,6 +99,13 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the updates amount to, from their weighted sum: the mean, as float32."""
         return (total / weight).astype(np.float32)
+
+    def client_settings(self) -> dict[str, float | str]:
+        """Return further keys of the training config, for clients in other languages.
+
+        Ours build the strategy from the run config.
+        """
+        return {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -114,7 +122,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        config.update(self._client_settings)
+        config.update(self.client_settings())
         nodes = list(grid.get_node_ids())
         self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
@@ -159,7 +167,17 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         clients take them back.
         """
         self._versions.confirm(self._round_nodes, self.server_round)
-        data, sent = self._compress(self._server_update())
+        update = self.combine(*self.update_sum.finish())
+        if self.optimizer is not None:
+            changes = self.optimizer.step({"update": update.astype(np.float64)})
+            update = changes["update"].astype(np.float32)
+        if self.residual is not None:
+            update = add(update, self.residual)
+        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
+        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
+        data, sent = compress(update, self.codec.downlink, self._layout, rng)
+        if not isinstance(self.codec.feedback, NoFeedback):
+            self.residual = update - sent.to_dense()
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
         buffers = {**split(model, self.settings.buffers)[1], **self.buffer_mean.result()}
@@ -185,7 +203,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def round_bits(self, messages: Sequence[Message]) -> float:
         """Return the formula's bits of the updates that clients lack, at most the model's each."""
-        return sum(self._download_bits(one.metadata.dst_node_id) for one in messages)
+        full, buffers = model_bits(self.model), model_bits(self.buffers(self.model))
+        missed = [self._versions.num_missed(one.metadata.dst_node_id) for one in messages]
+        return sum(
+            full if count is None else min(self.missed_updates_bits(count) + buffers, full)
+            for count in missed
+        )
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
@@ -213,24 +236,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
         return count * self.codec.downlink.expected_bits(self._layout)
 
-    def _server_update(self) -> Vector:
-        """Return what the round's updates amount to: the change of the model, float32 (n,)."""
-        update = self.combine(*self.update_sum.finish())
-        if self.optimizer is None:
-            return update
-        changes = self.optimizer.step({"update": update.astype(np.float64)})
-        return changes["update"].astype(np.float32)
-
-    def _compress(self, update: Vector) -> tuple[bytes, Update]:
-        """Return the server's update with its residual as bytes, and what they decode to."""
-        total = update if self.residual is None else add(update, self.residual)
-        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
-        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
-        data, sent = compress(total, self.codec.downlink, self._layout, rng)
-        if not isinstance(self.codec.feedback, NoFeedback):
-            self.residual = total - sent.to_dense()
-        return data, sent
-
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
         accepted, version = self._versions.accepted.get(node, 0), self._versions.following(node)
@@ -249,15 +254,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             message_type=self.train_type,
             group_id=str(self.server_round),
         )
-
-    def _download_bits(self, node: int) -> float:
-        """Return the formula's bits of the updates that a client lacks, at most the model's."""
-        full = model_bits(self.model)
-        missed = self._versions.num_missed(node)
-        if missed is None:
-            return full
-        buffers = model_bits(self.buffers(self.model))
-        return min(self.missed_updates_bits(missed) + buffers, full)
 
 
 def _fingerprint(arrays: Arrays) -> int:

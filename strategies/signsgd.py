@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.codec import Codec
-from strategies.compressed_reply import CompressedReply
+from strategies.compressed_messages import CompressedReply
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.error_feedback import NoFeedback

@@ -15,7 +15,7 @@ from tasks.model_arrays import ModelArrays
 from tasks.training.autograd_step import make_step, mean_gradients, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
-from tasks.training.random_streams import local_seed, seeded, torch_generator
+from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tasks.training.settings import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 from tasks.training.transfers import staged, to_arrays
@@ -150,7 +150,12 @@ class TaskClient(NumPyClient):
             torch._foreach_add_(found, weights, alpha=settings.weight_decay)
         gradients = dict(zip(named, found, strict=True))
         if settings.momentum:
-            _add_momentum(gradients, settings.momentum, {} if momentum is None else momentum)
+            momentum = {} if momentum is None else momentum
+            for name, g in gradients.items():
+                if name in momentum:
+                    v = staged(momentum[name], g.device).to(g.device, non_blocking=True)
+                    g.add_(v, alpha=settings.momentum)
+            momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
         ordered = [
             gradients.get(name, array)  # a buffer as the pass over the examples left it
             for name, array in state.items()
@@ -217,7 +222,8 @@ class TaskClient(NumPyClient):
 
         The draws are fixed by seed, client and round; afterwards the state is restored.
         """
-        return seeded(local_seed(settings.seed, self.partition, settings.server_round), device)
+        seed = derive_seed(settings.seed, "local", self.partition, settings.server_round)
+        return seeded(seed, device)
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""
@@ -241,15 +247,6 @@ def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:
     if array is None:
         return torch.zeros_like(weight)
     return torch.empty_like(weight).copy_(staged(array, weight.device), non_blocking=True)
-
-
-def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: MomentumBuffers) -> None:
-    """Turn each g into m v + g, in place, and keep it as the next v."""
-    for name, array in gradients.items():
-        if name in momentum:
-            before = staged(momentum[name], array.device).to(array.device, non_blocking=True)
-            array.add_(before, alpha=factor)
-    momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
 
 
 def _required(examples: Examples | None, split: str) -> Examples:

@@ -43,28 +43,19 @@ def seeded(seed: int, device: "torch.device") -> Iterator[None]:
     """
     import torch
 
-    generators = [torch.default_generator]
+    devices = []
     if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
-    before = [generator.get_state() for generator in generators]
-    for generator in generators:
-        generator.manual_seed(seed)
-    try:
+        devices.append(torch.cuda.current_device() if device.index is None else device.index)
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
     """Return a 63-bit integer from the stream, for libraries that take a seed."""
     return int(_sequence(seed, path).generate_state(1, np.uint64)[0] >> 1)
-
-
-def local_seed(seed: int, client: int, server_round: int) -> int:
-    """Return the seed of what a client's training draws in a round: dropout and augmentation."""
-    return derive_seed(seed, "local", client, server_round)
 
 
 def _sequence(seed: int, path: tuple[int | str, ...]) -> np.random.SeedSequence:

@@ -39,7 +39,8 @@ class Preset(CompressedStrategy):
         """Return what both ends compress with."""
 
 
-class Compressed(CompressedStrategy):
+@dataclass(kw_only=True, eq=False)
+class Compressed(Preset):
     """Compressed: any compressor up and any down, with any error feedback and server optimiser.
 
     Each is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments as a
@@ -52,29 +53,20 @@ class Compressed(CompressedStrategy):
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update), "ef21" or, for uplinks with a sparsity, "momentum".
         warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
-        server_optimizer: "none", "sgd" (with momentum), "adam" or "yogi".
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
 
-    Raises:
-        ValueError: An argument cannot be used.
+    The others are those of `Preset`.
     """
 
-    def __init__(
-        self,
-        uplink: str | Mapping[str, Any] = "sparse",
-        downlink: str | Mapping[str, Any] = "float32",
-        feedback: str | Mapping[str, Any] = "residual",
-        warmup_rounds: int = 0,
-        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
-        weights: str = "uniform",
-    ) -> None:
-        super().__init__(
-            Codec(
-                compression.COMPRESSORS.build_part("uplink", uplink),
-                compression.COMPRESSORS.build_part("downlink", downlink),
-                compression.FEEDBACK.build_part("feedback", feedback),
-                warmup_rounds,
-            ),
-            server_optimizer=server_optimizer,
-            weights=weights,
+    uplink: str | Mapping[str, Any] = "sparse"
+    downlink: str | Mapping[str, Any] = "float32"
+    feedback: str | Mapping[str, Any] = "residual"
+    warmup_rounds: int = 0
+
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+        return Codec(
+            compression.COMPRESSORS.build_part("uplink", self.uplink),
+            compression.COMPRESSORS.build_part("downlink", self.downlink),
+            compression.FEEDBACK.build_part("feedback", self.feedback),
+            self.warmup_rounds,
         )

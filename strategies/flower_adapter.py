@@ -24,7 +24,6 @@ from flwr.serverapp.strategy import (
 from strategies.aggregation import Arrays, cast_like, l2_norm, split
 from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.metric_keys import check_keys, in_spelling_of, wrapped
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -42,6 +41,8 @@ logger = logging.getLogger("fedavg_app.strategies")
 # model that was sent.
 ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 
+# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
+MAX_LOSS = 1e6
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 PRIVATE = (
@@ -249,20 +250,72 @@ def as_debug_messages() -> Iterator[None]:
         FLOWER.removeFilter(forward)
 
 
+def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
+    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names.
+
+    Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
+    ``weighted_by_key``, and QFedAvg has ``train_loss_key``.
+    """
+    return [
+        (attribute, name)
+        for one in wrapped(strategy)
+        for attribute, name in vars(one).items()
+        if attribute.endswith("_key") and isinstance(name, str)
+    ]
+
+
+def wrapped(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy, the one that it wraps, and so on."""
+    one: object = strategy
+    while isinstance(one, Strategy):
+        yield one
+        one = getattr(one, "strategy", None)
+
+
+def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
+    """Check that a reply has the metrics that the strategy needs.
+
+    They are that by which it weights replies, and of training those with an attribute
+    ``train_..._key``.
+
+    Raises:
+        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
+            power, is negative or above `MAX_LOSS`.
+    """
+    for attribute, key in metric_keys(strategy):
+        values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
+        value = values.get(key, values.get(key.replace("_", "-")))
+        if attribute == "weighted_by_key" and (value is None or value <= 0):
+            raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+        if trained and attribute.startswith("train_") and value is None:
+            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+        if trained and attribute == "train_loss_key" and not 0 <= (value or 0) <= MAX_LOSS:
+            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
+
+
 def keep_shared(
     replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
 ) -> dict[str, str]:
     """Reduce the replies, in place, to their arrays and the metrics that all of them have.
 
+    Where the name that the strategy asks for has underscores and the client's metric hyphens, as in
+    "train_loss" and "train-loss", the strategy gets it under its name.
+
     Returns:
-        The clients' spelling of metrics that were renamed for the strategy (`in_spelling_of`).
+        The clients' spelling of metrics that were renamed.
     """
-    reports, changed = in_spelling_of(strategy, reports)
-    shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
-    for reply, report in zip(replies, reports, strict=True):
-        metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        metrics.update({key: report.metrics[key] for key in shared})
-        content = RecordDict({METRICS: metrics})
+    changed: dict[str, str] = {}
+    found = [dict(report.metrics) for report in reports]
+    for metrics in found:
+        for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
+            if (hyphens := key.replace("_", "-")) in metrics:
+                metrics[key] = metrics.pop(hyphens)
+                changed[key] = hyphens
+    shared = [key for key in found[0] if all(key in metrics for metrics in found)]
+    for reply, report, metrics in zip(replies, reports, found, strict=True):
+        kept = MetricRecord({NUM_EXAMPLES: report.num_examples})
+        kept.update({key: metrics[key] for key in shared})
+        content = RecordDict({METRICS: kept})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
             content[ARRAYS] = arrays

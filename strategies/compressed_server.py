@@ -21,7 +21,6 @@ from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
-from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
 from strategies.compressed_messages import (
@@ -33,7 +32,7 @@ from strategies.compressed_messages import (
 )
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import NoFeedback, add, compress
-from strategies.compression.sync_protocol import Head, ReplyStatus
+from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record

@@ -1,46 +1,16 @@
 """Compressed strategies put together from compressors, error feedback and a server optimiser."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from strategies import compression
-from strategies import server_optimizer as server_optimizers
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 
 
 @dataclass(kw_only=True, eq=False)
-class Preset(CompressedStrategy):
-    """A compressed strategy whose arguments are fields, and make its codec.
-
-    Args:
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
-            or "yogi", or a table with arguments (`strategies.server_optimizer`).
-
-    Raises:
-        ValueError: An argument is out of its range.
-    """
-
-    weights: str = "uniform"
-    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
-
-    def __post_init__(self) -> None:
-        super().__init__(
-            self.make_codec(),
-            weights=self.weights,
-            server_optimizer=self.server_optimizer,
-        )
-
-    @abstractmethod
-    def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Compressed(Preset):
+class Compressed(CompressedStrategy):
     """Compressed: any compressor up and any down, with any error feedback and server optimiser.
 
     Each is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments as a
@@ -54,7 +24,7 @@ class Compressed(Preset):
             the next update), "ef21" or, for uplinks with a sparsity, "momentum".
         warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     uplink: str | Mapping[str, Any] = "sparse"

@@ -8,7 +8,9 @@ bit; or the full model where that is smaller, or where the client is new or has 
 
 import math
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,21 +50,22 @@ from strategies.reply_validation import (
 )
 
 
+@dataclass(kw_only=True, eq=False)
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
     """A strategy whose clients send compressed updates and are sent compressed updates.
 
-    Subclasses are compositions: they pass what follows, and may override `combine`. Buffers, such
-    as batch normalisation's statistics, travel beside the updates as they are, both ways, and the
-    server takes their weighted mean.
+    Subclasses are compositions: their arguments are fields, of which `make_codec` makes the codec,
+    and they may override `combine`. Buffers, such as batch normalisation's statistics, travel
+    beside the updates as they are, both ways, and the server takes their weighted mean.
 
     Args:
-        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
-            adds what it did not send to its next update.
-        server_optimizer: Turns the mean update into the change of the model; see
-            `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Attributes:
+        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
+            adds what it did not send to its next update.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -71,17 +74,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         ValueError: An argument cannot be used.
     """
 
-    def __init__(
-        self,
-        codec: Codec,
-        *,
-        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
-        weights: str = "uniform",
-    ) -> None:
+    weights: str = "uniform"
+    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.codec = codec
-        self.optimizer = server_optimizers.build(server_optimizer)
-        self.weights = check_weights(weights)
+        self.codec = self.make_codec()
+        self.optimizer = server_optimizers.build(self.server_optimizer)
+        check_weights(self.weights)
         self.residual: Vector | None = None
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._layout = Layout((), ())
@@ -98,6 +98,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the updates amount to, from their weighted sum: the mean, as float32."""
         return (total / weight).astype(np.float32)
+
+    @abstractmethod
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
 
     def client_settings(self) -> dict[str, float | str]:
         """Return further keys of the training config, for clients in other languages.

@@ -54,7 +54,6 @@ from strategies.reply_validation import (
 
 logger = logging.getLogger("fedavg_app.strategies")
 
-BITS_PER_FLOAT = 32
 # Clients choose the texts of their errors, so what is logged of them is bounded.
 MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
 
@@ -404,7 +403,7 @@ def broadcast(
 
 def model_bits(arrays: ArrayRecord) -> float:
     """Return the bits of an uncompressed model: 32 for every entry of its arrays."""
-    return float(BITS_PER_FLOAT * sum(math.prod(array.shape) for array in arrays.values()))
+    return float(32 * sum(math.prod(array.shape) for array in arrays.values()))
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:

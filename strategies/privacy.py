@@ -16,13 +16,10 @@ class Accountant(RdpAccountant):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes it again: its modules cannot be pickled."""
-        return _restore, (self.config, self.state_dict())
+        return Accountant, (self.config,), self.state_dict()
 
-
-def _restore(config: PrivacyConfig, state: dict[str, object]) -> Accountant:
-    accountant = Accountant(config)
-    accountant.load_state_dict(state)
-    return accountant
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.load_state_dict(state)
 
 
 def with_accountant(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, WeightedMean, l2_norm, moved, split
 from strategies.base import FederatedStrategy, broadcast, model_bits
+from strategies.fednova import local_steps
 from strategies.flower_arrays import (
     array_record,
     find_record,
@@ -22,7 +23,6 @@ from strategies.flower_arrays import (
     get_record,
     to_record,
 )
-from strategies.local_steps import local_steps
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,

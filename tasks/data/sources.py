@@ -195,9 +195,7 @@ def read_hub(splits: Any, column: str) -> Splits:
         column: The column with the images.
     """
     train, test = (
-        _labelled(
-            np.stack([np.asarray(image) for image in splits[name][column]]), splits[name]["label"]
-        )
+        _labelled([np.asarray(image) for image in splits[name][column]], splits[name]["label"])
         for name in ("train", "test")
     )
     return train, test

@@ -217,10 +217,18 @@ class FederatedStrategy(Strategy, Generic[Content]):
             replies: At most one for each node; they may still be on their way.
             on_rejected: Called with the node of a rejected reply, before the next one is taken.
         """
+
+        def use(reply: Message) -> ClientReport:
+            try:
+                update = self.validate(reply)
+            except ReplyError as error:
+                self.on_rejected(reply.metadata.src_node_id, error)
+                raise
+            self.accumulate(update)
+            return update.report
+
         self.reset()
-        reports, rejected = self.screen(
-            replies, self._validate_and_accumulate, on_rejected, self.settings.min_replies
-        )
+        reports, rejected = self.screen(replies, use, on_rejected, self.settings.min_replies)
         model = None
         if reports:
             try:
@@ -338,15 +346,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
         if len(lines) > 1 and is_new and len(self._logged_tracebacks) < MAX_LOGGED_TRACEBACKS:
             self._logged_tracebacks.add(text)
             logger.debug("node %d failed:\n%s", node, text)
-
-    def _validate_and_accumulate(self, reply: Message) -> ClientReport:
-        try:
-            update = self.validate(reply)
-        except ReplyError as error:
-            self.on_rejected(reply.metadata.src_node_id, error)
-            raise
-        self.accumulate(update)
-        return update.report
 
     def screen(
         self,

@@ -16,8 +16,7 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from strategies.base import FederatedStrategy, RunSettings
-from strategies.flower_adapter import FlowerAdapter
-from strategies.metric_keys import wrapped
+from strategies.flower_adapter import FlowerAdapter, wrapped
 from strategies.privacy import with_accountant
 from strategies.registry import Registry, make
 
@@ -118,15 +117,12 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
     if "strategy" in parameters and "strategy" in arguments:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
-        arguments = {**own, "strategy": _wrapped(str(own["strategy"]), others)}
+        name = str(own["strategy"])
+        inner = load(name)
+        own_mod = getattr(inner, "client_mod", FederatedStrategy.client_mod)
+        sends_models = getattr(inner, "train_type", MessageType.TRAIN) == MessageType.TRAIN
+        if own_mod is not FederatedStrategy.client_mod or not sends_models:
+            fix = "give one whose clients send models, as fedavg's do"  # a wrapper reads them
+            raise ValueError(f"strategy = {name!r}: {fix}")
+        arguments = {**own, "strategy": _instance(inner, others)}
     return make(cls, arguments, WHOLE_COHORT)
-
-
-def _wrapped(name: str, arguments: Mapping[str, Any]) -> Strategy:
-    """Return the strategy inside a wrapper, which reads what clients send as models."""
-    cls = load(name)
-    own_mod = getattr(cls, "client_mod", FederatedStrategy.client_mod)
-    sends_models = getattr(cls, "train_type", MessageType.TRAIN) == MessageType.TRAIN
-    if own_mod is not FederatedStrategy.client_mod or not sends_models:
-        raise ValueError(f"strategy = {name!r}: give one whose clients send models, as fedavg's do")
-    return _instance(cls, arguments)

@@ -1,4 +1,4 @@
-"""Weighted means and gradient steps: pure functions on NumPy arrays, no Flower import."""
+"""Weighted means and steps of the model: pure functions on NumPy arrays, no Flower import."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -42,13 +42,7 @@ class WeightedMean:
         self._total_weight = 0.0
 
     def add(self, arrays: Mapping[str, NDArray[np.generic]], weight: float) -> None:
-        """Add one client's arrays, with the same names and shapes every time.
-
-        Raises:
-            ValueError: ``weight`` is not positive and finite.
-        """
-        if not (np.isfinite(weight) and weight > 0):
-            raise ValueError(f"weights must be positive and finite, got {weight}")
+        """Add one client's arrays, with the same names and shapes every time."""
         if not self._sums:
             self._sums = {
                 name: np.zeros(array.shape, _wide(array.dtype)) for name, array in arrays.items()
@@ -59,13 +53,7 @@ class WeightedMean:
         self._total_weight += weight
 
     def result(self) -> Arrays:
-        """Return the mean as new arrays.
-
-        Raises:
-            ValueError: Nothing was added.
-        """
-        if not self._sums:
-            raise ValueError("no arrays were added: the mean is undefined")
+        """Return the mean of what was added, as new arrays."""
         return {
             name: cast_like(total / self._total_weight, self._dtypes[name])
             for name, total in self._sums.items()
@@ -77,43 +65,38 @@ class BufferMean:
 
     A buffer that every client returns as it was sent stays as it was, bit for bit: the mean in
     float64 would change an int64 above 2^53.
+
+    Args:
+        sent: The buffers that clients were sent.
     """
 
-    def __init__(self) -> None:
-        self._mean = WeightedMean()
-        self._sent: Arrays = {}
+    def __init__(self, sent: Arrays) -> None:
+        self._mean, self._sent = WeightedMean(), sent
         self._changed: set[str] = set()
 
-    def add(self, buffers: Arrays, sent: Arrays, weight: float) -> None:
-        """Add one client's buffers, of those that it was sent."""
-        if not sent:
-            return
-        self._sent = sent
-        self._changed |= {name for name in sent if buffers[name].tobytes() != sent[name].tobytes()}
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add the buffers that are among a client's arrays."""
+        buffers = {name: arrays[name] for name in self._sent}
+        self._changed |= {
+            name for name, sent in self._sent.items() if buffers[name].tobytes() != sent.tobytes()
+        }
         self._mean.add(buffers, weight)
 
     def result(self) -> Arrays:
-        """Return the mean; nothing where no buffers were added."""
-        if not self._sent:
-            return {}
+        """Return the mean; nothing where there are no buffers."""
         means = self._mean.result()
         return {
-            name: means[name] if name in self._changed else array
-            for name, array in self._sent.items()
+            name: means[name] if name in self._changed else sent
+            for name, sent in self._sent.items()
         }
 
 
-def gradient_step(
-    arrays: Mapping[str, NDArray[np.generic]],
-    gradient: Mapping[str, NDArray[np.generic]],
-    learning_rate: float,
+def moved(
+    arrays: Mapping[str, NDArray[np.generic]], changes: Mapping[str, NDArray[np.float64]]
 ) -> Arrays:
-    """Return w - eta * g per array, computed in float64, in the dtypes of ``arrays``."""
+    """Return the arrays plus their changes, computed in float64, in the dtypes of ``arrays``."""
     return {
-        name: cast_like(
-            array.astype(np.float64) - learning_rate * gradient[name].astype(np.float64),
-            array.dtype,
-        )
+        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
         for name, array in arrays.items()
     }
 

@@ -36,7 +36,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from strategies.aggregation import Arrays
+from strategies.aggregation import Arrays, BufferMean
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -54,7 +54,6 @@ from strategies.reply_validation import (
 
 logger = logging.getLogger("fedavg_app.strategies")
 
-BITS_PER_FLOAT = 32
 # Clients choose the texts of their errors, so what is logged of them is bounded.
 MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
 
@@ -117,14 +116,17 @@ class FederatedStrategy(Strategy, Generic[Content]):
             "train.gradient" its `gradient`.
         local_work: Human-readable description of the local work, where that is not SGD with the
             config's epochs or steps and its batch size; else empty.
+        plain_sgd: Whether the method is defined for SGD without momentum only.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
         config: The config that they carry.
+        buffer_mean: What the clients' buffers amount to, of the replies accumulated.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
+    plain_sgd: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.settings = RunSettings()
@@ -149,7 +151,11 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one training message for each node of the grid, with the full model."""
+        """Return one training message for each node of the grid, with the full model.
+
+        Raises:
+            StrategyError: The clients' SGD has momentum, and the method is defined without.
+        """
         self.start_round(server_round, arrays, config)
         return broadcast(self.train_type, server_round, arrays, config, grid)
 
@@ -181,9 +187,9 @@ class FederatedStrategy(Strategy, Generic[Content]):
             ReplyError: No model can be made of the replies; all are rejected for that reason.
         """
 
-    @abstractmethod
     def reset(self) -> None:
         """Drop what was accumulated."""
+        self.buffer_mean = BufferMean(from_record(self.buffers(self.model)))
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -211,10 +217,18 @@ class FederatedStrategy(Strategy, Generic[Content]):
             replies: At most one for each node; they may still be on their way.
             on_rejected: Called with the node of a rejected reply, before the next one is taken.
         """
+
+        def use(reply: Message) -> ClientReport:
+            try:
+                update = self.validate(reply)
+            except ReplyError as error:
+                self.on_rejected(reply.metadata.src_node_id, error)
+                raise
+            self.accumulate(update)
+            return update.report
+
         self.reset()
-        reports, rejected = self.screen(
-            replies, self._validate_and_accumulate, on_rejected, self.settings.min_replies
-        )
+        reports, rejected = self.screen(replies, use, on_rejected, self.settings.min_replies)
         model = None
         if reports:
             try:
@@ -311,7 +325,14 @@ class FederatedStrategy(Strategy, Generic[Content]):
         logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
 
     def start_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> None:
-        """Keep what the round's messages carry, for the steps that follow."""
+        """Keep what the round's messages carry, for the steps that follow.
+
+        Raises:
+            StrategyError: As for `configure_train`.
+        """
+        if self.plain_sgd and config.get("momentum"):
+            name = type(self).__name__
+            raise StrategyError(f"{name} is defined for SGD without momentum; leave out momentum")
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:
@@ -325,15 +346,6 @@ class FederatedStrategy(Strategy, Generic[Content]):
         if len(lines) > 1 and is_new and len(self._logged_tracebacks) < MAX_LOGGED_TRACEBACKS:
             self._logged_tracebacks.add(text)
             logger.debug("node %d failed:\n%s", node, text)
-
-    def _validate_and_accumulate(self, reply: Message) -> ClientReport:
-        try:
-            update = self.validate(reply)
-        except ReplyError as error:
-            self.on_rejected(reply.metadata.src_node_id, error)
-            raise
-        self.accumulate(update)
-        return update.report
 
     def screen(
         self,
@@ -390,7 +402,7 @@ def broadcast(
 
 def model_bits(arrays: ArrayRecord) -> float:
     """Return the bits of an uncompressed model: 32 for every entry of its arrays."""
-    return float(BITS_PER_FLOAT * sum(math.prod(array.shape) for array in arrays.values()))
+    return float(32 * sum(math.prod(array.shape) for array in arrays.values()))
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.aggregation import split
+from strategies.compressed_messages import TrainMessage
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import Memory
 from strategies.compression.sync_protocol import Version
@@ -22,7 +23,6 @@ from strategies.flower_arrays import (
     raw_array,
     to_record,
 )
-from strategies.train_message import TrainMessage
 
 # Records of the state. The last has the memory's vectors, and the bytes sent last.
 MODEL, VERSION, FEEDBACK = "synced-model", "synced-version", "error-feedback"

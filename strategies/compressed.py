@@ -1,49 +1,15 @@
 """Compressed strategies put together from compressors, error feedback and a server optimiser."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from strategies import compression
-from strategies import server_optimizer as server_optimizers
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 
 
 @dataclass(kw_only=True, eq=False)
-class Preset(CompressedStrategy):
-    """A compressed strategy whose arguments are fields, and make its codec.
-
-    Args:
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
-        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
-            or "yogi", or a table with arguments (`strategies.server_optimizer`).
-
-    Raises:
-        ValueError: An argument is out of its range.
-    """
-
-    weights: str = "uniform"
-    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
-
-    def __post_init__(self) -> None:
-        super().__init__(
-            self.make_codec(),
-            weights=self.weights,
-            server_optimizer=self.server_optimizer,
-            client_settings=self.client_settings(),
-        )
-
-    @abstractmethod
-    def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
-
-    def client_settings(self) -> dict[str, float | str]:
-        """Return further keys of the training config, for clients in other languages."""
-        return {}
-
-
 class Compressed(CompressedStrategy):
     """Compressed: any compressor up and any down, with any error feedback and server optimiser.
 
@@ -57,29 +23,20 @@ class Compressed(CompressedStrategy):
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update), "ef21" or, for uplinks with a sparsity, "momentum".
         warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
-        server_optimizer: "none", "sgd" (with momentum), "adam" or "yogi".
-        weights: How clients count in the mean: "uniform" or "samples", n_k.
 
-    Raises:
-        ValueError: An argument cannot be used.
+    The others are those of `CompressedStrategy`.
     """
 
-    def __init__(
-        self,
-        uplink: str | Mapping[str, Any] = "sparse",
-        downlink: str | Mapping[str, Any] = "float32",
-        feedback: str | Mapping[str, Any] = "residual",
-        warmup_rounds: int = 0,
-        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
-        weights: str = "uniform",
-    ) -> None:
-        super().__init__(
-            Codec(
-                compression.COMPRESSORS.build_part("uplink", uplink),
-                compression.COMPRESSORS.build_part("downlink", downlink),
-                compression.FEEDBACK.build_part("feedback", feedback),
-                warmup_rounds,
-            ),
-            server_optimizer=server_optimizer,
-            weights=weights,
+    uplink: str | Mapping[str, Any] = "sparse"
+    downlink: str | Mapping[str, Any] = "float32"
+    feedback: str | Mapping[str, Any] = "residual"
+    warmup_rounds: int = 0
+
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+        return Codec(
+            compression.COMPRESSORS.build_part("uplink", self.uplink),
+            compression.COMPRESSORS.build_part("downlink", self.downlink),
+            compression.FEEDBACK.build_part("feedback", self.feedback),
+            self.warmup_rounds,
         )

@@ -4,8 +4,6 @@ It wraps the training handler in six steps: read the message, bring the copy of 
 date, train, settle the memory of the error feedback, compress, keep the state and reply.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -13,14 +11,13 @@ from flwr.clientapp.typing import ClientAppCallable
 from strategies.aggregation import split
 from strategies.client_state import ClientState, LastBuilt, synced_model
 from strategies.codec import Codec
-from strategies.compressed_reply import pack_reply
+from strategies.compressed_messages import BUFFERS, TrainMessage, pack_reply, read_train_message
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
 from strategies.reply_validation import ARRAYS, CONFIG
-from strategies.train_message import BUFFERS, TrainMessage, read_train_message
 
 
 def train_compressed(
@@ -67,7 +64,11 @@ def train_compressed(
     to_send, memory = codec.feedback.to_send(update, memory)
     try:
         uplink = codec.uplink_in(received.server_round)
-        data, sent = compress(to_send, uplink, layout, random_numbers(received.config, context))
+        # The client's random numbers: from seed, round and client.
+        path = received.config.get("seed", 0), context.node_config.get("partition-id", 0)
+        seed, client = (int(str(number)) for number in path)
+        rng = np.random.default_rng([seed, received.server_round, client])
+        data, sent = compress(to_send, uplink, layout, rng)
         check_range(sent)
     except OutOfRangeError:
         context.state = before
@@ -134,13 +135,6 @@ def settled_memory(
         return state.memory
     sent = codec.uplink_in(state.last_round).decode(state.pending, layout)
     return codec.feedback.accepted(state.memory, sent)
-
-
-def random_numbers(config: Mapping[str, object], context: Context) -> np.random.Generator:
-    """Return the client's random numbers for the compressor: from seed, round and client."""
-    numbers = [config.get("seed", 0), config["server-round"]]
-    numbers.append(context.node_config.get("partition-id", 0))
-    return np.random.default_rng([int(str(number)) for number in numbers])
 
 
 def _reply_without_update(

@@ -8,7 +8,9 @@ bit; or the full model where that is smaller, or where the client is new or has 
 
 import math
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,21 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, BufferMean, check_weights, l2_norm, split
+from strategies.aggregation import Arrays, check_weights, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
-from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
-from strategies.compressed_reply import CompressedReply, read_payload, read_update
-from strategies.compression.decoded_update import Update, Vector
+from strategies.compressed_messages import (
+    BUFFERS,
+    CompressedReply,
+    pack_settings,
+    read_payload,
+    read_update,
+)
+from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import NoFeedback, add, compress
-from strategies.compression.sync_protocol import Head, ReplyStatus
+from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
@@ -41,26 +48,24 @@ from strategies.reply_validation import (
     read_arrays,
     report_of,
 )
-from strategies.train_message import BUFFERS, pack_settings
 
 
+@dataclass(kw_only=True, eq=False)
 class CompressedStrategy(FederatedStrategy[CompressedReply]):
     """A strategy whose clients send compressed updates and are sent compressed updates.
 
-    Subclasses are compositions: they pass what follows, and may override `combine`. Buffers, such
-    as batch normalisation's statistics, travel beside the updates as they are, both ways, and the
-    server takes their weighted mean.
+    Subclasses are compositions: their arguments are fields, of which `make_codec` makes the codec,
+    and they may override `combine`. Buffers, such as batch normalisation's statistics, travel
+    beside the updates as they are, both ways, and the server takes their weighted mean.
 
     Args:
-        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
-            adds what it did not send to its next update.
-        server_optimizer: Turns the mean update into the change of the model; see
-            `strategies.server_optimizer.build`.
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
-        client_settings: Further keys of the training config, for clients in other languages; ours
-            build the strategy from the run config.
+        server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
+            or "yogi", or a table with arguments (`strategies.server_optimizer`).
 
     Attributes:
+        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
+            adds what it did not send to its next update.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
@@ -69,21 +74,16 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         ValueError: An argument cannot be used.
     """
 
-    def __init__(
-        self,
-        codec: Codec,
-        *,
-        server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
-        weights: str = "uniform",
-        client_settings: Mapping[str, float | str] | None = None,
-    ) -> None:
+    weights: str = "uniform"
+    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.codec = codec
-        self.optimizer = server_optimizers.build(server_optimizer)
-        self.weights = check_weights(weights)
+        self.codec = self.make_codec()
+        self.optimizer = server_optimizers.build(self.server_optimizer)
+        check_weights(self.weights)
         self.residual: Vector | None = None
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
-        self._client_settings = dict(client_settings or {})
         self._layout = Layout((), ())
         self._versions = ClientVersions()
         self._buffers_fingerprint: int | None = None  # of the model that clients are led to
@@ -98,6 +98,17 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the updates amount to, from their weighted sum: the mean, as float32."""
         return (total / weight).astype(np.float32)
+
+    @abstractmethod
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+
+    def client_settings(self) -> dict[str, float | str]:
+        """Return further keys of the training config, for clients in other languages.
+
+        Ours build the strategy from the run config.
+        """
+        return {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -114,7 +125,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        config.update(self._client_settings)
+        config.update(self.client_settings())
         nodes = list(grid.get_node_ids())
         self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
@@ -149,7 +160,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         node, content = update.report.node_id, update.content
         weight = update.report.num_examples if self.weights == "samples" else 1.0
         self.update_sum.add(node, content.update, weight, anew=content.anew)
-        self._buffer_mean.add(content.buffers, from_record(self.buffers(self.model)), weight)
+        self.buffer_mean.add(content.buffers, weight)
         self._round_nodes.append(node)
 
     def finalize(self, model: Arrays) -> Arrays:
@@ -159,17 +170,27 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         clients take them back.
         """
         self._versions.confirm(self._round_nodes, self.server_round)
-        data, sent = self._compress(self._server_update())
+        update = self.combine(*self.update_sum.finish())
+        if self.optimizer is not None:
+            changes = self.optimizer.step({"update": update.astype(np.float64)})
+            update = changes["update"].astype(np.float32)
+        if self.residual is not None:
+            update = add(update, self.residual)
+        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
+        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
+        data, sent = compress(update, self.codec.downlink, self._layout, rng)
+        if not isinstance(self.codec.feedback, NoFeedback):
+            self.residual = update - sent.to_dense()
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        buffers = {**split(model, self.settings.buffers)[1], **self._buffer_mean.result()}
+        buffers = {**split(model, self.settings.buffers)[1], **self.buffer_mean.result()}
         self._buffers_fingerprint = _fingerprint(buffers)
         return {**model, **self._layout.unflatten(vector), **buffers}
 
     def reset(self) -> None:
         """Begin with an empty sum."""
+        super().reset()
         self.update_sum.reset()
-        self._buffer_mean = BufferMean()
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
@@ -185,7 +206,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
     def round_bits(self, messages: Sequence[Message]) -> float:
         """Return the formula's bits of the updates that clients lack, at most the model's each."""
-        return sum(self._download_bits(one.metadata.dst_node_id) for one in messages)
+        full, buffers = model_bits(self.model), model_bits(self.buffers(self.model))
+        missed = [self._versions.num_missed(one.metadata.dst_node_id) for one in messages]
+        return sum(
+            full if count is None else min(self.missed_updates_bits(count) + buffers, full)
+            for count in missed
+        )
 
     def reply_bits(self) -> float:
         """Return the uplink compressor's formula for one update."""
@@ -213,24 +239,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
         return count * self.codec.downlink.expected_bits(self._layout)
 
-    def _server_update(self) -> Vector:
-        """Return what the round's updates amount to: the change of the model, float32 (n,)."""
-        update = self.combine(*self.update_sum.finish())
-        if self.optimizer is None:
-            return update
-        changes = self.optimizer.step({"update": update.astype(np.float64)})
-        return changes["update"].astype(np.float32)
-
-    def _compress(self, update: Vector) -> tuple[bytes, Update]:
-        """Return the server's update with its residual as bytes, and what they decode to."""
-        total = update if self.residual is None else add(update, self.residual)
-        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
-        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
-        data, sent = compress(total, self.codec.downlink, self._layout, rng)
-        if not isinstance(self.codec.feedback, NoFeedback):
-            self.residual = total - sent.to_dense()
-        return data, sent
-
     def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
         accepted, version = self._versions.accepted.get(node, 0), self._versions.following(node)
@@ -249,15 +257,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             message_type=self.train_type,
             group_id=str(self.server_round),
         )
-
-    def _download_bits(self, node: int) -> float:
-        """Return the formula's bits of the updates that a client lacks, at most the model's."""
-        full = model_bits(self.model)
-        missed = self._versions.num_missed(node)
-        if missed is None:
-            return full
-        buffers = model_bits(self.buffers(self.model))
-        return min(self.missed_updates_bits(missed) + buffers, full)
 
 
 def _fingerprint(arrays: Arrays) -> int:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import MomentumCorrection
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
@@ -16,7 +16,7 @@ from strategies.compression.sparse import Sparse
 
 
 @dataclass(kw_only=True, eq=False)
-class DGC(Preset):
+class DGC(CompressedStrategy):
     """DGC: top-k with momentum in the error feedback, clipping, and a warm-up of the sparsity.
 
     The clients' own momentum, of their SGD, should be 0. The server's updates are sent as they are.
@@ -28,7 +28,7 @@ class DGC(Preset):
         warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
         scope: What entries are chosen from: every "tensor", or the whole "model".
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: float = 1 / 1000

@@ -7,14 +7,14 @@ Federated Learning. ICML 2022, arXiv 2108.08842. The server's updates are sent a
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.rotated import Rotated
 
 
 @dataclass(kw_only=True, eq=False)
-class EDEN(Preset):
+class EDEN(CompressedStrategy):
     """EDEN: clients rotate their updates at random and send one to four bits an entry.
 
     There is no error feedback: the mean over clients and rounds has no error to feed back.
@@ -22,7 +22,7 @@ class EDEN(Preset):
     Args:
         bits: Of an entry, from 1 (DRIVE) to 4.
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     bits: int = 1

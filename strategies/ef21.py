@@ -8,7 +8,7 @@ Faster Error Feedback. NeurIPS 2021, arXiv 2106.05203; with few clients a round 
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression import error_feedback
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
@@ -16,7 +16,7 @@ from strategies.compression.sparse import Sparse
 
 
 @dataclass(kw_only=True, eq=False)
-class EF21(Preset):
+class EF21(CompressedStrategy):
     """EF21: clients send the largest entries of their update minus an estimate of it.
 
     The server keeps every client's estimate, a model's size each, and steps by their mean in each
@@ -28,7 +28,7 @@ class EF21(Preset):
         sparsity_up: p of what clients send: the share of entries.
         scope: What entries are chosen from: every "tensor", or the whole "model".
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: float = 1 / 100

@@ -11,9 +11,8 @@ import numpy as np
 from flwr.app import Message
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, BufferMean, WeightedMean, check_weights, split
+from strategies.aggregation import Arrays, WeightedMean, check_weights, split
 from strategies.base import FederatedStrategy
-from strategies.flower_arrays import from_record
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
 
@@ -46,9 +45,8 @@ class FedAvg(FederatedStrategy[Arrays]):
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:
         """Add n_k w_k to the sum, and n_k to n."""
         weight = update.report.num_examples if self.weights == "samples" else 1.0
-        trained, buffers = split(update.content, self.settings.buffers)
-        self.mean.add(trained, weight)
-        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), weight)
+        self.mean.add(split(update.content, self.settings.buffers)[0], weight)
+        self.buffer_mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return sum_k (n_k / n) w_k, or where the server optimiser steps instead."""
@@ -61,4 +59,5 @@ class FedAvg(FederatedStrategy[Arrays]):
 
     def reset(self) -> None:
         """Begin with an empty sum."""
-        self.mean, self.buffer_mean = WeightedMean(), BufferMean()
+        super().reset()
+        self.mean = WeightedMean()

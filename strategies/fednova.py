@@ -4,16 +4,14 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 
-from strategies.aggregation import Arrays, WeightedMean, cast_like, split
+from strategies.aggregation import Arrays, WeightedMean, moved, split
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
-from strategies.local_steps import check_plain_sgd, local_steps
 from strategies.reply_validation import ClientUpdate
 
 
@@ -31,19 +29,10 @@ class FedNova(FedAvg):
         ValueError: An argument cannot be used.
     """
 
+    plain_sgd: ClassVar[bool] = True
+
     def __init__(self, weights: str = "samples") -> None:
         super().__init__(weights)
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return one training message for each node of the grid.
-
-        Raises:
-            StrategyError: The clients' SGD has momentum.
-        """
-        check_plain_sgd(config, "FedNova")
-        return super().configure_train(server_round, arrays, config, grid)
 
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:
         """Add p_k (w_k - w) / tau_k and p_k tau_k to their sums."""
@@ -51,24 +40,35 @@ class FedNova(FedAvg):
         weight = examples if self.weights == "samples" else 1.0
         steps = local_steps(self.config, examples)
         sent = from_record(self.model)
-        trained, buffers = split(update.content, self.settings.buffers)
+        trained, _ = split(update.content, self.settings.buffers)
         self.mean.add(
             {name: np.subtract(w, sent[name], dtype=float) / steps for name, w in trained.items()},
             weight,
         )
         self.steps.add({"tau": np.array(float(steps))}, weight)
-        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), weight)
+        self.buffer_mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return w + tau times the mean normalised update, and the clients' mean of buffers."""
         tau = float(self.steps.result()["tau"])
-        moved = {
-            name: cast_like(model[name].astype(float) + tau * mean.astype(float), model[name].dtype)
-            for name, mean in self.mean.result().items()
-        }
-        return {**model, **moved, **self.buffer_mean.result()}
+        changes = {name: tau * mean.astype(float) for name, mean in self.mean.result().items()}
+        trained, _ = split(model, self.settings.buffers)
+        return {**model, **moved(trained, changes), **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with empty sums."""
         super().reset()
         self.steps = WeightedMean()
+
+
+def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
+    """Return the steps of a client that has so many examples.
+
+    Args:
+        config: The message's "local-steps", or "local-epochs" and "batch-size" (0 for one batch).
+        num_examples: n_k.
+    """
+    if config.get("local-steps"):
+        return int(config["local-steps"])
+    size = int(config.get("batch-size", 0)) or num_examples
+    return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)

@@ -4,14 +4,12 @@
 data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batch gradient descent.
 """
 
-from collections.abc import Iterable
 from typing import ClassVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
+from flwr.app import Message
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, gradient_step, split
+from strategies.aggregation import Arrays, split
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
@@ -35,15 +33,6 @@ class FedSGD(FedAvg):
     train_type: ClassVar[str] = "train.gradient"
     local_work: ClassVar[str] = "one gradient over all its examples"
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return one gradient message for each node of the grid; eta is in its config."""
-        learning_rate = config["learning-rate"]
-        assert isinstance(learning_rate, int | float)
-        self.learning_rate = float(learning_rate)
-        return super().configure_train(server_round, arrays, config, grid)
-
     def validate(self, reply: Message) -> ClientUpdate[Arrays]:
         """Return the client's gradient g_k; it must have the arrays of the model."""
         buffers = self.buffers(self.model)
@@ -54,11 +43,8 @@ class FedSGD(FedAvg):
 
         A server optimiser steps by -eta times the mean gradient instead.
         """
-        gradient = self.mean.result()
+        learning_rate = float(str(self.config["learning-rate"]))
+        updates = {name: -learning_rate * g.astype(float) for name, g in self.mean.result().items()}
         trained, _ = split(model, self.settings.buffers)
-        if self.server_optimizer is None:
-            new = gradient_step(trained, gradient, self.learning_rate)
-        else:
-            updates = {name: -self.learning_rate * gradient[name].astype(float) for name in trained}
-            new = server_optimizers.move(trained, updates, self.server_optimizer)
+        new = server_optimizers.move(trained, updates, self.server_optimizer)
         return {**model, **new, **self.buffer_mean.result()}

@@ -21,15 +21,9 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import Arrays, BufferMean, cast_like, l2_norm, split
-from strategies.base import (
-    FederatedStrategy,
-    StrategyError,
-    accuracy_spread,
-)
+from strategies.aggregation import Arrays, cast_like, l2_norm, split
+from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.metric_keys import check_keys, in_spelling_of, wrapped
-from strategies.privacy import privacy_spent
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -47,6 +41,8 @@ logger = logging.getLogger("fedavg_app.strategies")
 # model that was sent.
 ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
 
+# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
+MAX_LOSS = 1e6
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 PRIVATE = (
@@ -85,7 +81,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             StrategyError: The inner strategy failed, or cannot work with a round's replies.
         """
         self.start_round(server_round, arrays, config)
-        trained, _ = self._split(arrays)
+        trained = self._trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
         if server_round == 1:
@@ -108,13 +104,11 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
     def accumulate(self, update: ClientUpdate[Message]) -> None:
         """Keep the reply: Flower's strategies take all replies at once."""
-        sent = from_record(self.buffers(self.model))
         reply = update.content
-        if sent:
+        if self.settings.buffers:
             arrays = get_record(reply.content, ARRAYS, ArrayRecord)
-            trained, buffers = self._split(arrays)
-            self._buffer_mean.add(from_record(buffers), sent, update.report.num_examples)
-            reply.content = RecordDict({**reply.content, ARRAYS: trained})
+            self.buffer_mean.add(from_record(arrays), update.report.num_examples)
+            reply.content = RecordDict({**reply.content, ARRAYS: self._trained(arrays)})
         self._updates.append(update)
 
     def finalize(self, model: Arrays) -> Arrays | None:
@@ -147,16 +141,17 @@ class FlowerAdapter(FederatedStrategy[Message]):
             raise ReplyError(
                 f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )
-        return {**model, **new, **self._buffer_mean.result()}
+        return {**model, **new, **self.buffer_mean.result()}
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""
-        return privacy_spent(self.inner)
+        spent = self.inner.privacy_spent() if hasattr(self.inner, "privacy_spent") else None
+        return {} if spent is None else {"epsilon": spent.epsilon, "delta": spent.delta}
 
     def reset(self) -> None:
         """Drop the replies."""
+        super().reset()
         self._updates: list[ClientUpdate[Message]] = []
-        self._buffer_mean = BufferMean()
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the inner strategy's metrics."""
@@ -167,7 +162,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
-        trained, _ = self._split(arrays)
+        trained = self._trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
@@ -199,12 +194,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
             names = ", ".join(self.settings.buffers)
             logger.warning("without clipping and noise, as means of the clients': %s", names)
 
-    def _split(self, arrays: ArrayRecord) -> tuple[ArrayRecord, ArrayRecord]:
-        """Return (the trained arrays, the buffers)."""
-        if not self.settings.buffers:
-            return arrays, ArrayRecord()
-        trained, buffers = split(arrays, self.settings.buffers)
-        return array_record(trained), array_record(buffers)
+    def _trained(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the arrays without the buffers."""
+        buffers = self.settings.buffers
+        return array_record(split(arrays, buffers)[0]) if buffers else arrays
 
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""
@@ -257,20 +250,72 @@ def as_debug_messages() -> Iterator[None]:
         FLOWER.removeFilter(forward)
 
 
+def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
+    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names.
+
+    Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
+    ``weighted_by_key``, and QFedAvg has ``train_loss_key``.
+    """
+    return [
+        (attribute, name)
+        for one in wrapped(strategy)
+        for attribute, name in vars(one).items()
+        if attribute.endswith("_key") and isinstance(name, str)
+    ]
+
+
+def wrapped(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy, the one that it wraps, and so on."""
+    one: object = strategy
+    while isinstance(one, Strategy):
+        yield one
+        one = getattr(one, "strategy", None)
+
+
+def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
+    """Check that a reply has the metrics that the strategy needs.
+
+    They are that by which it weights replies, and of training those with an attribute
+    ``train_..._key``.
+
+    Raises:
+        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
+            power, is negative or above `MAX_LOSS`.
+    """
+    for attribute, key in metric_keys(strategy):
+        values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
+        value = values.get(key, values.get(key.replace("_", "-")))
+        if attribute == "weighted_by_key" and (value is None or value <= 0):
+            raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+        if trained and attribute.startswith("train_") and value is None:
+            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
+        if trained and attribute == "train_loss_key" and not 0 <= (value or 0) <= MAX_LOSS:
+            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
+
+
 def keep_shared(
     replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
 ) -> dict[str, str]:
     """Reduce the replies, in place, to their arrays and the metrics that all of them have.
 
+    Where the name that the strategy asks for has underscores and the client's metric hyphens, as in
+    "train_loss" and "train-loss", the strategy gets it under its name.
+
     Returns:
-        The clients' spelling of metrics that were renamed for the strategy (`in_spelling_of`).
+        The clients' spelling of metrics that were renamed.
     """
-    reports, changed = in_spelling_of(strategy, reports)
-    shared = [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
-    for reply, report in zip(replies, reports, strict=True):
-        metrics = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        metrics.update({key: report.metrics[key] for key in shared})
-        content = RecordDict({METRICS: metrics})
+    changed: dict[str, str] = {}
+    found = [dict(report.metrics) for report in reports]
+    for metrics in found:
+        for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
+            if (hyphens := key.replace("_", "-")) in metrics:
+                metrics[key] = metrics.pop(hyphens)
+                changed[key] = hyphens
+    shared = [key for key in found[0] if all(key in metrics for metrics in found)]
+    for reply, report, metrics in zip(replies, reports, found, strict=True):
+        kept = MetricRecord({NUM_EXAMPLES: report.num_examples})
+        kept.update({key: metrics[key] for key in shared})
+        content = RecordDict({METRICS: kept})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
             content[ARRAYS] = arrays

@@ -8,7 +8,6 @@ bytes are those that ``Array(array)`` makes.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import TypeVar
@@ -30,25 +29,36 @@ _VERSIONS = {
 _MAGIC = len(npy.MAGIC_PREFIX)
 
 
-@dataclass(frozen=True)
-class Header:
-    """A parsed .npy header: shape, order and dtype of the values, and the offset of their bytes."""
-
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype[np.generic]
-    end: int
-
-
 def to_array(array: NDArray[np.generic]) -> Array:
     """Return what ``Array(array)`` returns, always in C order."""
     data = _header_bytes(array.dtype.str, array.shape) + array.tobytes()
     return Array(array.dtype.name, array.shape, NUMPY, data)
 
 
-def from_array(array: Array) -> NDArray[np.generic]:
-    """Return a read-only view of the values; ValueError as for `read_header` and `read_values`."""
-    return read_values(array, read_header(array))
+def from_array(array: Array, like: Array | None = None) -> NDArray[np.generic]:
+    """Return a read-only view of the values; nothing is allocated for what a header claims.
+
+    Raises:
+        ValueError: The array is not serialized by NumPy, its header cannot be parsed, it has not
+            the dtype and shape of ``like``, the dtype is not numeric, or the number of bytes is not
+            the header's.
+    """
+    if array.stype != NUMPY:
+        raise ValueError(f"is serialized as {array.stype!r}, not {NUMPY!r}")
+    data = array.data
+    length_bytes, _ = _VERSIONS.get(data[_MAGIC : _MAGIC + 2], (0, None))
+    start = _MAGIC + 2 + length_bytes
+    end = start + int.from_bytes(data[start - length_bytes : start], "little")
+    shape, fortran_order, dtype = _parse_header(data[:end])
+    if like is not None and (dtype, shape) != (np.dtype(like.dtype), tuple(like.shape)):
+        raise ValueError(f"is {dtype}{list(shape)}, expected {like.dtype}{list(like.shape)}")
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"is of dtype {dtype}, which is not numeric")
+    body = memoryview(data)[end:]
+    if len(body) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"holds {len(body)} bytes, not those of {dtype}{list(shape)}")
+    values: NDArray[np.generic] = np.frombuffer(body, dtype)
+    return values.reshape(shape, order="F" if fortran_order else "C")
 
 
 def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
@@ -92,37 +102,6 @@ def get_record(content: RecordDict, name: str, kind: type[Record]) -> Record:
     return record
 
 
-def read_header(array: Array) -> Header:
-    """Return the parsed header of the array's bytes; the values are not read.
-
-    Raises:
-        ValueError: The array is not serialized by NumPy, or its header cannot be parsed.
-    """
-    if array.stype != NUMPY:
-        raise ValueError(f"is serialized as {array.stype!r}, not {NUMPY!r}")
-    data = array.data
-    length_bytes, _ = _VERSIONS.get(data[_MAGIC : _MAGIC + 2], (0, None))
-    start = _MAGIC + 2 + length_bytes
-    end = start + int.from_bytes(data[start - length_bytes : start], "little")
-    return _parse_header(data[:end])
-
-
-def read_values(array: Array, header: Header) -> NDArray[np.generic]:
-    """Return a read-only view of the values behind the header.
-
-    Raises:
-        ValueError: The dtype is not numeric, or the number of bytes is not the header's.
-    """
-    if header.dtype.hasobject or header.dtype.itemsize == 0:
-        raise ValueError(f"is of dtype {header.dtype}, which is not numeric")
-    body = memoryview(array.data)[header.end :]
-    if len(body) != header.dtype.itemsize * math.prod(header.shape):
-        expected = f"{header.dtype}{list(header.shape)}"
-        raise ValueError(f"holds {len(body)} bytes, not those of {expected}")
-    values: NDArray[np.generic] = np.frombuffer(body, header.dtype)
-    return values.reshape(header.shape, order="F" if header.fortran_order else "C")
-
-
 @lru_cache(maxsize=256)
 def _header_bytes(dtype: str, shape: tuple[int, ...]) -> bytes:
     file = BytesIO()
@@ -131,12 +110,13 @@ def _header_bytes(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _parse_header(data: bytes) -> Header:
+def _parse_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Return (shape, whether in Fortran's order, dtype)."""
     stream = BytesIO(data)
     try:
         version = npy.read_magic(stream)
         _, parse = _VERSIONS[bytes(version)]
-        shape, fortran_order, dtype = parse(stream)
+        header: tuple[tuple[int, ...], bool, np.dtype[np.generic]] = parse(stream)
     except Exception as error:  # NumPy raises various types for malformed headers
         raise ValueError("has an unreadable header") from error
-    return Header(shape, fortran_order, dtype, len(data))
+    return header

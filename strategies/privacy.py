@@ -16,13 +16,10 @@ class Accountant(RdpAccountant):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes it again: its modules cannot be pickled."""
-        return _restore, (self.config, self.state_dict())
+        return Accountant, (self.config,), self.state_dict()
 
-
-def _restore(config: PrivacyConfig, state: dict[str, object]) -> Accountant:
-    accountant = Accountant(config)
-    accountant.load_state_dict(state)
-    return accountant
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.load_state_dict(state)
 
 
 def with_accountant(
@@ -52,9 +49,3 @@ def with_accountant(
         raise ValueError(str(error)) from error
     others = {key: one for key, one in arguments.items() if key not in (DELTA, MAX_EPSILON)}
     return {**others, ACCOUNTANT: accountant}
-
-
-def privacy_spent(strategy: Strategy) -> dict[str, float]:
-    """Return the "epsilon" at a "delta" that a strategy has spent; empty if it does not count."""
-    spent = strategy.privacy_spent() if hasattr(strategy, "privacy_spent") else None
-    return {} if spent is None else {"epsilon": spent.epsilon, "delta": spent.delta}

@@ -7,14 +7,14 @@ NeurIPS 2017, arXiv 1610.02132. The server's updates are sent as they are.
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
 from strategies.compression.quantized import Quantized
 
 
 @dataclass(kw_only=True, eq=False)
-class QSGD(Preset):
+class QSGD(CompressedStrategy):
     """QSGD: clients send every entry as a sign and one of few levels, drawn without bias.
 
     There is no error feedback: the mean over clients and rounds has no error to feed back.
@@ -24,7 +24,7 @@ class QSGD(Preset):
         bucket: The entries that share a norm.
         norm: "l2", the paper's, or "max", the largest magnitude.
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     bits: int = 4

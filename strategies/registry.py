@@ -120,7 +120,10 @@ def make(
     if unknown:
         takes = _kebab(*names) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
-    hints = _hints(cls)
+    try:
+        hints = get_type_hints(cls.__init__)
+    except Exception:  # a hint of another package's that names what is imported for types only
+        hints = {}
     for name in arguments.keys() & hints:
         try:
             settings = ConfigDict(arbitrary_types_allowed=True)
@@ -137,13 +140,6 @@ def make(
         return cls(**fixed, **arguments)
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    try:
-        return get_type_hints(cls.__init__)  # type: ignore[misc]
-    except Exception:  # a hint of another package's that names what is imported for types only
-        return {}
 
 
 def _kebab(*names: str) -> str:

@@ -17,13 +17,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, l2_norm
-from strategies.flower_arrays import (
-    find_record,
-    from_array,
-    from_record,
-    read_header,
-    read_values,
-)
+from strategies.flower_arrays import find_record, from_array, from_record
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -228,14 +222,9 @@ def shorten(text: str, length: int = MAX_REASON) -> str:
 
 
 def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
-    """Return one array; nothing is allocated before its header was compared with ``like``."""
-    shape, dtype = tuple(like.shape), np.dtype(like.dtype)
+    """Return one array, whose dtype and shape are those of ``like``."""
     try:
-        header = read_header(array)
-        if header.dtype != dtype or header.shape != shape:
-            found = f"{header.dtype}{list(header.shape)}"
-            raise ValueError(f"is {found}, expected {dtype}{list(shape)}")
-        values = read_values(array, header)
+        values = from_array(array, like)
     except ValueError as error:
         raise ReplyError(f"array {name!r} {error}") from error
     finite = np.isfinite(values)

@@ -5,8 +5,7 @@ Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algori
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -14,8 +13,9 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, BufferMean, WeightedMean, cast_like, l2_norm, split
+from strategies.aggregation import Arrays, WeightedMean, l2_norm, moved, split
 from strategies.base import FederatedStrategy, broadcast, model_bits
+from strategies.fednova import local_steps
 from strategies.flower_arrays import (
     array_record,
     find_record,
@@ -23,7 +23,6 @@ from strategies.flower_arrays import (
     get_record,
     to_record,
 )
-from strategies.local_steps import check_plain_sgd, local_steps
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -45,15 +44,11 @@ OWN, PENDING, SENT = "scaffold-own", "scaffold-pending", "scaffold-sent"
 Vectors = dict[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class ScaffoldUpdate:
-    """A client's model y, and the change of its control variate."""
-
-    model: Arrays
-    variate_change: Arrays
+# A client's model y, and the change of its control variate.
+ModelAndChange = tuple[Arrays, Arrays]
 
 
-class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
+class SCAFFOLD(FederatedStrategy[ModelAndChange]):
     """SCAFFOLD: clients step by g(y) - c_k + c; the server's variate c is the mean of the c_k.
 
     With x the global model and K steps at the rate eta, a client's next variate is
@@ -70,6 +65,8 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         ValueError: The rate is not positive.
     """
 
+    plain_sgd: ClassVar[bool] = True
+
     def __init__(self, global_learning_rate: float = 1.0) -> None:
         super().__init__()
         if not 0 < global_learning_rate < np.inf:
@@ -82,12 +79,7 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return a message for each node with the model, c, and the round accepted of it last.
-
-        Raises:
-            StrategyError: The clients' SGD has momentum.
-        """
-        check_plain_sgd(config, "SCAFFOLD")
+        """Return a message for each node with the model, c, and the round accepted of it last."""
         self.start_round(server_round, arrays, config)
         trained, _ = split(from_record(arrays), self.settings.buffers)
         if not self.variate:
@@ -100,7 +92,7 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
             message.content[CONFIG], message.content[VARIATE] = own, sent
         return messages
 
-    def validate(self, reply: Message) -> ClientUpdate[ScaffoldUpdate]:
+    def validate(self, reply: Message) -> ClientUpdate[ModelAndChange]:
         """Return the client's model and the change of its control variate.
 
         The change plus c is (x - y) / (K eta), so that the bound on the update bounds it, too.
@@ -111,14 +103,14 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
             explained = {name: one + self.variate[name] for name, one in wide(change).items()}
             scale = step_length(self.config, update.report.num_examples)
             check_norm(scale * l2_norm(explained), self.settings.bounds)
-        return ClientUpdate(update.report, ScaffoldUpdate(update.content, change))
+        return ClientUpdate(update.report, (update.content, change))
 
-    def accumulate(self, update: ClientUpdate[ScaffoldUpdate]) -> None:
+    def accumulate(self, update: ClientUpdate[ModelAndChange]) -> None:
         """Add y and the change of c_k to their sums; all clients count alike."""
-        trained, buffers = split(update.content.model, self.settings.buffers)
-        self.mean.add(trained, 1.0)
-        self.changes.add(wide(update.content.variate_change), 1.0)
-        self.buffer_mean.add(buffers, from_record(self.buffers(self.model)), 1.0)
+        model, change = update.content
+        self.mean.add(split(model, self.settings.buffers)[0], 1.0)
+        self.changes.add(wide(change), 1.0)
+        self.buffer_mean.add(model, 1.0)
         self.nodes.append(update.report.node_id)
 
     def finalize(self, model: Arrays) -> Arrays:
@@ -130,13 +122,14 @@ class SCAFFOLD(FederatedStrategy[ScaffoldUpdate]):
         new = self.mean.result()
         if (rate := self.global_learning_rate) != 1:
             old = wide(model)
-            moved = {name: old[name] + rate * (y - old[name]) for name, y in wide(new).items()}
-            new = {name: cast_like(one, new[name].dtype) for name, one in moved.items()}
+            changes = {name: rate * (y - old[name]) for name, y in wide(new).items()}
+            new = moved(split(model, self.settings.buffers)[0], changes)
         return {**model, **new, **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with empty sums."""
-        self.mean, self.changes, self.buffer_mean = WeightedMean(), WeightedMean(), BufferMean()
+        super().reset()
+        self.mean, self.changes = WeightedMean(), WeightedMean()
         self.nodes: list[int] = []
 
     def reply_bits(self) -> float:

@@ -8,13 +8,13 @@ gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, cast_like
+from strategies.aggregation import Arrays, moved
 from strategies.registry import Registry, read_part
 
 Array = NDArray[np.float64]
@@ -48,11 +48,11 @@ class SGD(ServerOptimizer):
 
     learning_rate: float = 1.0
     momentum: float = 0.9
-    _momenta: Updates = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_positive("learning-rate", self.learning_rate)
         _check_share("momentum", self.momentum)
+        self._momenta: Updates = {}
 
     def step(self, update: Updates) -> Updates:
         """Return learning_rate m."""
@@ -83,15 +83,13 @@ class Adam(ServerOptimizer):
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
-    _first: Updates = field(default_factory=dict, init=False, repr=False)
-    _second: Updates = field(default_factory=dict, init=False, repr=False)
-    _steps: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_positive("learning-rate", self.learning_rate)
         _check_share("beta-1", self.beta_1)
         _check_share("beta-2", self.beta_2)
         _check_positive("tau", self.tau)
+        self._steps, self._first, self._second = 0, dict[str, Array](), dict[str, Array]()
 
     def second_moment(self, v: Array, square: Array) -> Array:
         """Return the next v from the square of Delta."""
@@ -106,9 +104,8 @@ class Adam(ServerOptimizer):
         """Return learning_rate m / (sqrt(v) + tau)."""
         self._steps += 1
         for name, delta in update.items():
-            m = self._first.get(name, np.zeros_like(delta))
+            self._first[name] = self.beta_1 * self._first.get(name, 0.0) + (1 - self.beta_1) * delta
             v = self._second.get(name, np.zeros_like(delta))
-            self._first[name] = self.beta_1 * m + (1 - self.beta_1) * delta
             self._second[name] = self.second_moment(v, delta**2)
         rate = self.rate()
         return {
@@ -165,13 +162,9 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
     return SERVER_OPTIMIZERS.build(name, arguments)
 
 
-def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer) -> Arrays:
-    """Return the trained arrays after the optimiser's step, in their dtypes."""
-    changes = optimizer.step(updates)
-    return {
-        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
-        for name, array in model.items()
-    }
+def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer | None) -> Arrays:
+    """Return the trained arrays after the optimiser's step, or the updates where there is none."""
+    return moved(model, updates if optimizer is None else optimizer.step(updates))
 
 
 def _check_positive(key: str, value: float) -> None:

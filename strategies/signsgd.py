@@ -5,20 +5,22 @@ Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et a
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategies.codec import Codec
-from strategies.compressed_reply import CompressedReply
+from strategies.compressed_messages import CompressedReply
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, check_step
 from strategies.reply_validation import ClientUpdate
+from strategies.server_optimizer import NONE
 
 
+@dataclass(kw_only=True, eq=False)
 class SignSGD(CompressedStrategy):
     """SignSGD: clients send the signs of their update; the majority moves each weight one step.
 
@@ -33,9 +35,13 @@ class SignSGD(CompressedStrategy):
         ValueError: ``step_size`` is not a positive number.
     """
 
-    def __init__(self, step_size: float = 0.0002) -> None:
-        step = check_step("step-size", step_size)
-        super().__init__(Codec(Sign(), Sign(step), NoFeedback()))
+    step_size: float = 0.0002
+    weights: str = field(default="uniform", init=False)
+    server_optimizer: str = field(default=NONE, init=False)
+
+    def make_codec(self) -> Codec:
+        """Return what both ends compress with."""
+        return Codec(Sign(), Sign(check_step("step-size", self.step_size)), NoFeedback())
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the client's votes: signs, whatever the step size that it sent."""

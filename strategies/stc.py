@@ -7,13 +7,13 @@ Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithms
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.ternary import Ternary
 
 
 @dataclass(kw_only=True, eq=False)
-class STC(Preset):
+class STC(CompressedStrategy):
     """STC: sparse ternary updates with error feedback, up and down.
 
     The paper takes one local step a round ("local-steps = 1") and p = 1/400, 1/100 or 1/25 in both
@@ -25,7 +25,7 @@ class STC(Preset):
         scope: What has a magnitude of its own: every "tensor", as in the authors' code, or the
             whole "model", as in Algorithm 1.
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: float = 1 / 400

@@ -7,14 +7,14 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 from dataclasses import dataclass
 
 from strategies.codec import Codec
-from strategies.compressed import Preset
+from strategies.compressed_server import CompressedStrategy
 from strategies.compression.float32 import Float32
 from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
 
 
 @dataclass(kw_only=True, eq=False)
-class TopK(Preset):
+class TopK(CompressedStrategy):
     """Top-k: clients send their largest entries as they are, with error feedback.
 
     With the default sparsity_down = 1 the server sends all entries, and clients download the full
@@ -25,7 +25,7 @@ class TopK(Preset):
         sparsity_down: p of the server's.
         scope: What entries are chosen from: every "tensor", or the whole "model".
 
-    The others are those of `Preset`.
+    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: float = 1 / 100

@@ -6,16 +6,13 @@ A task names a model, a data set, a loss and default settings.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.data.dataset import DataOptions, Dataset
 from tasks.training.random_streams import derive_seed, seeded
-
-if TYPE_CHECKING:
-    from tasks.data.dataset import DataOptions, Dataset
 
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
@@ -77,7 +74,7 @@ class Task:
 
     name: str
     model: Callable[[], nn.Module]
-    dataset: "Callable[[DataOptions], Dataset]"
+    dataset: Callable[[DataOptions], Dataset]
     prepare: Callable[[Tensor], Tensor]
     learning_rate: float
     augment: Callable[[Tensor], Tensor] | None = None

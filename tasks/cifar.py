@@ -8,9 +8,11 @@ left out. Sattler et al. (arXiv 1903.02891) take VGG11*; its details are those o
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
 from torchvision.transforms import v2
 
 from tasks.augmentation import (
@@ -22,7 +24,6 @@ from tasks.augmentation import (
 )
 from tasks.base import Task
 from tasks.data.cifar import CIFAR10
-from tasks.local_response_norm import LocalResponseNorm
 
 FLOATS = v2.ToDtype(torch.float32)  # from uint8, values 0 to 255
 # The tutorial's: the central 24 x 24 pixels; while training a random crop, flipped, with brightness
@@ -48,6 +49,58 @@ STANDARD = v2.Compose(
 AUGMENTED_32 = v2.Compose(
     [partial(random_crop, size=32, padding=4), random_horizontal_flip, STANDARD]
 )
+
+# Of the tutorial's local response normalisation.
+ALPHA, NEIGHBOURS = 0.001 / 9, 9
+
+
+class LocalResponseNorm(nn.Module):
+    """x / (1 + 0.001 / 9 * the sum of the squares of 9 neighbouring channels) ^ 0.75.
+
+    What `torch.nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)` computes, with the sum as a
+    convolution and a gradient of its own, which is faster on a CPU (results/tasks/README.md).
+    """
+
+    band: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        place = torch.arange(channels)
+        near = (place[:, None] - place).abs() <= NEIGHBOURS // 2
+        self.register_buffer("band", near.float()[:, :, None, None], persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the same shape, (n, channels, height, width)."""
+        outputs: Tensor = _Normalise.apply(inputs, self.band)[0]
+        return outputs
+
+
+class _Normalise(torch.autograd.Function):
+    """y = x s^-3/4 with s = 1 + alpha B x^2, B being the band of neighbouring channels.
+
+    B is symmetric, so dL/dx = dL/dy s^-3/4 - 3/2 alpha x B (dL/dy y / s). Autograd would make the
+    same of ten operations, each of which reads and writes all activations.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, band: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        root = conv2d(x.square(), band).mul_(ALPHA).add_(1).rsqrt_()
+        scale = root.sqrt().mul_(root)
+        return x * scale, root, scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        x, band, y, root, scale = ctx.saved_tensors
+        shared = conv2d((gradients[0] * y).mul_(root).mul_(root), band)
+        return (gradients[0] * scale).sub_(shared.mul_(x), alpha=1.5 * ALPHA), None
 
 
 def paper_cnn() -> nn.Module:

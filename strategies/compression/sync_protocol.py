@@ -1,4 +1,4 @@
-"""The bytes that keep clients' copies of the global model equal to the server's.
+"""What keeps clients' copies of the global model equal to the server's: versions, and their bytes.
 
 docs/protocol.md specifies them for other languages. A *version* of the global model is the number
 of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of its trained
@@ -7,6 +7,8 @@ arrays' bytes. So a client that decodes an update to other values than the serve
 
 import struct
 import zlib
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -111,6 +113,60 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
         updates.append(ModelUpdate(number, data[start : start + length]))
         start += length
     return updates
+
+
+class ClientVersions:
+    """The server's side of the protocol that updates clients' models (docs/protocol.md).
+
+    As many of the last updates are kept as are smaller together than the full model.
+
+    Attributes:
+        current: The current version.
+        confirmed: By node, the number of the version that it has, and how many updates there were
+            by then.
+        accepted: By node, the round of its last accepted update. Kept for nodes that lost their
+            model, too: they may still hold the update that this settles.
+    """
+
+    def __init__(self) -> None:
+        self.confirmed: dict[int, tuple[int, int]] = {}
+        self.accepted: dict[int, int] = {}
+        self.start_from(0, np.empty(0, np.float32))
+
+    def start_from(self, number: int, vector: Vector) -> None:
+        """Begin with a model, float32 (n,), that no client has yet."""
+        self.current, self._count = Version.of(number, vector), 0
+        self._oldest = number  # the version that the first update kept leads on from
+        self._max_bytes = vector.nbytes
+        self._updates: deque[ModelUpdate] = deque()
+        self.confirmed.clear()
+
+    def confirm(self, nodes: Iterable[int], server_round: int) -> None:
+        """Record that these clients trained from the current version, and that it was accepted."""
+        for node in nodes:
+            self.confirmed[node] = self.current.number, self._count
+            self.accepted[node] = server_round
+
+    def append(self, server_round: int, data: bytes, vector: Vector) -> None:
+        """Add the update of a round, which led to the model ``vector``."""
+        self.current = Version.of(server_round, vector)
+        self._count += 1
+        self._updates.append(ModelUpdate(server_round, data))
+        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
+            self._oldest = self._updates.popleft().number
+
+    def following(self, node: int) -> int | None:
+        """Return the version from which the client can follow; None if it needs the full model."""
+        number, _ = self.confirmed.get(node, (-1, 0))
+        return number if number >= self._oldest else None
+
+    def num_missed(self, node: int) -> int | None:
+        """Return how many updates the client missed; None where it has no model."""
+        return self._count - self.confirmed[node][1] if node in self.confirmed else None
+
+    def updates_since(self, number: int) -> bytes:
+        """Return the encoded updates since the version of that number."""
+        return b"".join(update.encode() for update in self._updates if update.number > number)
 
 
 @dataclass(frozen=True)

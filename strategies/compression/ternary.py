@@ -7,15 +7,13 @@ signs (1 is negative), zero padding.
 
 import math
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
 from strategies.compression.largest_entries import check_sparsity, largest_of_blocks, max_kept
 from strategies.compression.vector_layout import Layout, check_scope
 
@@ -67,7 +65,8 @@ class Ternary(Compressor):
             raise DecodeError(f"k = {count}, the sparsity allows {allowed}")
         magnitudes = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
         positions, negative = golomb.decode(data[start:], b, count, size, signs=count)
-        counts = _counts(positions, blocks)
+        bounds = np.concatenate([[0], np.cumsum(blocks)])
+        counts = np.diff(np.searchsorted(positions, bounds))  # of the positions in each block
         as_bits = magnitudes.view(np.int32)  # denormals count, whatever the processor's settings
         fitting = np.where(counts > 0, as_bits > 0, as_bits == 0)
         if not (np.isfinite(magnitudes).all() and fitting.all()):
@@ -87,9 +86,3 @@ class Ternary(Compressor):
     def expected_bits(self, layout: Layout) -> float:
         """Return n p positions, each with one sign bit."""
         return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
-
-
-def _counts(positions: Positions, blocks: Sequence[int]) -> NDArray[np.int64]:
-    """Return how many of the rising positions lie in each block."""
-    bounds = np.concatenate([[0], np.cumsum(blocks)])
-    return np.diff(np.searchsorted(positions, bounds)).astype(np.int64)

@@ -7,7 +7,6 @@ in a file of pytest is all that is needed. They need pytest and the installed pa
 no torch and no files.
 """
 
-import dataclasses
 import itertools
 import pickle
 import random
@@ -23,7 +22,7 @@ import pytest
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate, Update, Vector
-from strategies.compression.vector_layout import SCOPES, Layout
+from strategies.compression.vector_layout import Layout
 
 LAYOUT = Layout(("weight", "bias", "empty", "scale"), ((9, 13), (13,), (0, 4), ()))
 SMALL_LAYOUTS = (
@@ -49,8 +48,7 @@ ANY_FIELDS = tuple((offset, form) for offset in range(12) for form in "BI")
 class CompressorContract:
     """Tests of every promise that the strategies rely on, to be subclassed.
 
-    They run over several layouts, with vectors as training makes them and others, and for both
-    scopes of a compressor that is a dataclass with a field ``scope``.
+    They run over several layouts, with vectors as training makes them and others.
 
     Attributes:
         compressors: What is tested, at least one.
@@ -77,15 +75,10 @@ class CompressorContract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give each test that takes a ``compressor`` every one."""
         if "compressor" in metafunc.fixturenames:
-            found: list[Compressor] = []
-            for one in self.compressors:
-                if dataclasses.is_dataclass(one) and hasattr(one, "scope"):
-                    found += [dataclasses.replace(one, scope=scope) for scope in SCOPES]
-                else:
-                    found.append(one)
-            if not found:
+            if not self.compressors:
                 raise TypeError(f"{type(self).__name__}: set `compressors`")
-            metafunc.parametrize("compressor", found, ids=[str(one)[:80] for one in found])
+            names = [str(one)[:80] for one in self.compressors]
+            metafunc.parametrize("compressor", self.compressors, ids=names)
 
     def vectors(self, layout: Layout) -> dict[str, Vector]:
         """Return vectors as training and aggregation make them, and others, read-only."""

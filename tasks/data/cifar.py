@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tasks.data.dataset import Schema, Split, Splits, reading
-from tasks.data.images import read_hub, read_torchvision
-from tasks.data.sources import Sources
+from tasks.data.sources import Sources, read_hub, read_torchvision
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32  # the binary version: a label, then the pixels

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.dataset import Schema, Split, Splits, reading
-from tasks.data.images import read_hub
-from tasks.data.sources import Sources
+from tasks.data.sources import Sources, read_hub
 
 # Plain or with ".gz".
 FILES = (

@@ -5,14 +5,13 @@ role the first lines train; the last fifth, at least one line, is for testing.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import metadata
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.data.dataset import NO_PREDICTION, Schema, Split, Splits, reading
 from tasks.data.sources import Sources
@@ -140,25 +139,18 @@ def encode(roles: Roles, *, ends: bool = True) -> Splits:
 
 
 def _sequences(roles: list[list[str]], ends: bool) -> Split:
-    pieces = [
-        (owner, piece)
-        for owner, lines in enumerate(roles)
-        for line in lines
-        for piece in _pieces(line, ends)
-    ]
+    pieces = []  # at most `UNROLL` + 1 symbols of a line, overlapping: read, and predicted
+    for owner, lines in enumerate(roles):
+        for line in lines:
+            symbols = np.array([BEGIN, *line.encode(), *([END] if ends else [])], dtype=np.int16)
+            starts = range(0, len(symbols) - 1, UNROLL)
+            pieces += [(owner, symbols[start : start + UNROLL + 1]) for start in starts]
     inputs = np.full((len(pieces), UNROLL), END, dtype=np.int16)
     targets = np.full((len(pieces), UNROLL), NO_PREDICTION, dtype=np.int64)
     for row, (_, piece) in enumerate(pieces):
         inputs[row, : len(piece) - 1] = piece[:-1]
         targets[row, : len(piece) - 1] = piece[1:]
     return Split(inputs, targets, np.array([owner for owner, _ in pieces], dtype=np.int64))
-
-
-def _pieces(line: str, ends: bool) -> Iterator[NDArray[np.int16]]:
-    """Yield what is read and predicted of a line: at most `UNROLL` + 1 symbols, overlapping."""
-    symbols = np.array([BEGIN, *line.encode(), *([END] if ends else [])], dtype=np.int16)
-    for start in range(0, len(symbols) - 1, UNROLL):
-        yield symbols[start : start + UNROLL + 1]
 
 
 def _read_hub(splits: Any) -> Splits:

@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from tasks.data import own_examples
 from tasks.data.cache import cache_root, cached_file, files_key, load_cached, reporting_write_errors
-from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
-from tasks.data.images import read_torchvision
+from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Split, Splits, reading
 
 logger = logging.getLogger("fedavg_app.data")
 
@@ -80,14 +81,10 @@ class Sources:
         asked = f"data-source = {options.source!r}: {self.label}"
         if parse is None:
             raise DataError(f"{asked} has none; {self.ways()}")
-
-        def parse_or_say_why() -> Splits:
-            with reading(asked, self.ways()):
-                return parse()
-
+        parse = reading(asked, self.ways())(parse)
         embedded = options.source == "embedded"
         title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
-        return load_cached(self._cache_name(options.source), parse_or_say_why, options, title)
+        return load_cached(self._cache_name(options.source), parse, options, title)
 
     def ways(self) -> str:
         """Return the ways to get the data set, in one line."""
@@ -176,3 +173,36 @@ class Sources:
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         assert self.read_hub is not None
         return self.read_hub(datasets.load_dataset(self.hub))
+
+
+def read_torchvision(name: str, folder: Path, *, download: bool = False) -> Splits:
+    """Return (train, test) of a data set of torchvision, which checks its files' checksums.
+
+    Inputs are uint8 (n, h, w), of coloured images (n, 3, h, w).
+    """
+    from torchvision import datasets  # slow to import: only a cache miss pays for it
+
+    kind = getattr(datasets, name)
+    train, test = (kind(folder, train=train, download=download) for train in (True, False))
+    return _labelled(train.data, train.targets), _labelled(test.data, test.targets)
+
+
+def read_hub(splits: Any, column: str) -> Splits:
+    """Return (train, test) of images that `datasets.load_dataset` returns, as `read_torchvision`.
+
+    Args:
+        splits: The rows of "train" and "test", which have a column "label".
+        column: The column with the images.
+    """
+    train, test = (
+        _labelled([np.asarray(image) for image in splits[name][column]], splits[name]["label"])
+        for name in ("train", "test")
+    )
+    return train, test
+
+
+def _labelled(images: Any, labels: Any) -> Split:
+    pixels = np.asarray(images)
+    if pixels.ndim == 4:
+        pixels = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    return Split(pixels, np.asarray(labels, dtype=np.int64))

@@ -1,6 +1,6 @@
 """SGD steps on a network's weights.
 
-Two kinds of steps give the same weights but for rounding: `AutogradStep` works for any network,
+Two kinds of steps give the same weights but for rounding: `autograd_step` works for any network,
 `tasks.training.dense_step.DenseStep` is faster for many small ones.
 """
 
@@ -29,7 +29,7 @@ def make_step(
         weights: Those of the model's that are trained.
         update: Changes them.
     """
-    general = AutogradStep(model, loss, weights, update)
+    general = autograd_step(model, loss, weights, update)
     split = split_model(model)
     if split is None:
         return general
@@ -44,43 +44,32 @@ def make_step(
     return step
 
 
-class AutogradStep:
-    """Steps of any network.
+def autograd_step(
+    model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
+) -> Step:
+    """Return what takes the steps of any network; the arguments are those of `make_step`.
 
     The gradient of a large batch is the sum of those of its parts, which are processed faster,
     unless the network normalises by the batch's mean and variance.
-
-    Args:
-        model: The network.
-        loss: The mean loss of (logits, targets).
-        weights: Those of the model's that are trained.
-        update: Changes them.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
-    ) -> None:
-        self._model, self._loss, self._weights, self._update = model, loss, weights, update
-
-    def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
-        """Take one step; return the loss before it."""
-        loss, gradients = self._gradients(inputs, targets)
-        with torch.no_grad():
-            self._update.add(self._weights, gradients, learning_rate)
-        return loss
-
-    def _gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the loss and its gradients, of a large batch in parts."""
-        size = part_size(self._model, inputs, len(inputs))
+    def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+        gradients: Sequence[Tensor]
+        size = part_size(model, inputs, len(inputs))
         if size < len(inputs):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
             predictions = count_predictions(targets)
-            return mean_gradients(self._model, self._loss, self._weights, parts, predictions)
-        loss = self._loss(self._model(inputs), targets)
-        gradients = torch.autograd.grad(
-            loss, self._weights, allow_unused=True, materialize_grads=True
-        )
-        return loss.detach(), gradients
+            found, gradients = mean_gradients(model, loss, weights, parts, predictions)
+        else:
+            found = loss(model(inputs), targets)
+            gradients = torch.autograd.grad(
+                found, weights, allow_unused=True, materialize_grads=True
+            )
+        with torch.no_grad():
+            update.add(weights, gradients, learning_rate)
+        return found.detach()
+
+    return step
 
 
 def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:

@@ -120,7 +120,13 @@ class DenseStep:
                 # Drawn as torch draws it for x itself: 0, or 1 / (1 - p).
                 kept.append(functional.dropout(torch.ones_like(x), layer.p))
                 x = x * kept[-1]
-        loss, gradient = self._loss_and_gradient(x, targets)
+        if self._loss is functional.cross_entropy and targets.dtype == torch.int64:
+            loss, gradient = _cross_entropy_and_gradient(x, targets)
+        else:
+            with torch.enable_grad():
+                loss = self._loss(x.requires_grad_(), targets)
+            (gradient,) = torch.autograd.grad(loss, x)
+            loss = loss.detach()
         ones = gradient.new_ones(len(gradient))
         for place in range(len(self._dense) - 1, -1, -1):
             layer, saved = self._dense[place], kept[place]
@@ -136,14 +142,6 @@ class DenseStep:
                 if layer.bias is not None:
                     self._update.add_product(layer.bias, left, ones, learning_rate)
         return loss, gradient.view_as(outputs) if self._first_weights else None
-
-    def _loss_and_gradient(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if self._loss is functional.cross_entropy and targets.dtype == torch.int64:
-            return _cross_entropy_and_gradient(logits, targets)
-        with torch.enable_grad():
-            loss = self._loss(logits.requires_grad_(), targets)
-        (gradient,) = torch.autograd.grad(loss, logits)
-        return loss.detach(), gradient
 
 
 def _cross_entropy_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,16 +24,15 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
         ValueError: The model has no array of that name, or one of another shape.
     """
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    loaded = {name: state[name] for name in arrays if name in state}
     with torch.no_grad():
         for name, array in arrays.items():
-            if name not in loaded:
+            if name not in state:
                 raise ValueError(f"the model has no array {name!r}")
-            target = loaded[name]
+            target = state[name]
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
             target.copy_(staged(array, target.device), non_blocking=True)
-    return loaded
+    return {name: state[name] for name in arrays}
 
 
 @torch.inference_mode()

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.base import Task, count_predictions
-
-if TYPE_CHECKING:
-    from tasks.data.dataset import Split
+from tasks.data.dataset import Split
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Examples:
 
     @classmethod
     def stored(
-        cls, task: Task, split: "Split", device: torch.device, *, training: bool = False
+        cls, task: Task, split: Split, device: torch.device, *, training: bool = False
     ) -> "Examples":
         """Return a data set's split on the device; on the CPU that is the mapped file itself."""
         inputs, targets = map(torch.from_numpy, (split.inputs, split.targets))

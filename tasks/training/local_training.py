@@ -91,16 +91,6 @@ class TaskClient(NumPyClient):
         if not settings.learning_rate:
             raise ValueError("the config has no 'learning-rate'")
         state = self._load(parameters)
-        chosen, starts, size = self._local_steps(examples, settings)
-        with self._seeded(settings, examples.targets.device):
-            batches = (chosen.slice(start, start + size) for start in starts)
-            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
-        return to_arrays(state.values()), len(examples), {"train-loss": loss}
-
-    def _local_steps(
-        self, examples: Examples, settings: LocalTraining
-    ) -> tuple[Examples, Iterable[int], int]:
-        """Return the examples in their order, where each step's batch begins, and its size."""
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
@@ -108,9 +98,12 @@ class TaskClient(NumPyClient):
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
         size = size or len(chosen)
-        starts = range(0, len(chosen), size)
-        steps = limit or len(starts) * settings.local_epochs
-        return chosen, islice(cycle(starts), steps), size
+        epoch = range(0, len(chosen), size)
+        starts = islice(cycle(epoch), limit or len(epoch) * settings.local_epochs)
+        with self._seeded(settings, examples.targets.device):
+            batches = (chosen.slice(start, start + size) for start in starts)
+            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
+        return to_arrays(state.values()), len(examples), {"train-loss": loss}
 
     def gradient(
         self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
@@ -150,7 +143,12 @@ class TaskClient(NumPyClient):
             torch._foreach_add_(found, weights, alpha=settings.weight_decay)
         gradients = dict(zip(named, found, strict=True))
         if settings.momentum:
-            _add_momentum(gradients, settings.momentum, {} if momentum is None else momentum)
+            momentum = {} if momentum is None else momentum
+            for name, g in gradients.items():
+                if name in momentum:
+                    v = staged(momentum[name], g.device).to(g.device, non_blocking=True)
+                    g.add_(v, alpha=settings.momentum)
+            momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
         ordered = [
             gradients.get(name, array)  # a buffer as the pass over the examples left it
             for name, array in state.items()
@@ -241,15 +239,6 @@ def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:
     if array is None:
         return torch.zeros_like(weight)
     return torch.empty_like(weight).copy_(staged(array, weight.device), non_blocking=True)
-
-
-def _add_momentum(gradients: dict[str, Tensor], factor: float, momentum: MomentumBuffers) -> None:
-    """Turn each g into m v + g, in place, and keep it as the next v."""
-    for name, array in gradients.items():
-        if name in momentum:
-            before = staged(momentum[name], array.device).to(array.device, non_blocking=True)
-            array.add_(before, alpha=factor)
-    momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
 
 
 def _required(examples: Examples | None, split: str) -> Examples:

@@ -43,18 +43,14 @@ def seeded(seed: int, device: "torch.device") -> Iterator[None]:
     """
     import torch
 
-    generators = [torch.default_generator]
+    devices = []
     if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
-    before = [generator.get_state() for generator in generators]
-    for generator in generators:
-        generator.manual_seed(seed)
-    try:
+        devices.append(torch.cuda.current_device() if device.index is None else device.index)
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
 
 
 def derive_seed(seed: int, *path: int | str) -> int:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 
 from strategies import server_optimizer
 from strategies.base import RunSettings
@@ -34,8 +35,8 @@ def test_yogi_by_hand():
 def run(strategy, model, *means):
     """Return the model after rounds in which the clients' mean was each of the means."""
     for mean in means:
-        strategy.reset()
         strategy.model = to_record(model)
+        strategy.reset()
         strategy.accumulate(ClientUpdate(ClientReport(1, 1.0), {**model, **mean}))
         model = strategy.finalize(model)
     return model
@@ -53,7 +54,7 @@ def test_buffers_are_averaged_and_not_stepped():
 
 def test_fedsgd_steps_by_the_learning_rate_times_the_gradient():
     strategy = FedSGD(server_optimizer={"name": "sgd", "momentum": 0.5})
-    strategy.learning_rate = 0.1
+    strategy.config = ConfigRecord({"learning-rate": 0.1})
     model = {"w": np.zeros(2, np.float32), "b": np.zeros(1, np.float32)}
     gradient = {"w": np.array([1, -2], np.float32), "b": np.zeros(1, np.float32)}
     found = run(strategy, model, gradient, gradient)

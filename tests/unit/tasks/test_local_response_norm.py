@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.local_response_norm import LocalResponseNorm
+from tasks.cifar import LocalResponseNorm
 
 TORCHS = nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)
 OURS = LocalResponseNorm(64)

@@ -18,6 +18,7 @@ from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.compression.testing import LAYOUT, CompressorContract, check_update
+from strategies.compression.vector_layout import SCOPES
 from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import (
     LARGEST,
@@ -84,11 +85,11 @@ class TestSign(Ours):
 
 
 class TestSparse(Ours):
-    compressors = (Sparse(0.05), Sparse(1.0))
+    compressors = tuple(Sparse(p, scope) for p in (0.05, 1.0) for scope in SCOPES)
 
 
 class TestTernary(Ours):
-    compressors = (Ternary(0.05), Ternary(1.0))
+    compressors = tuple(Ternary(p, scope) for p in (0.05, 1.0) for scope in SCOPES)
 
 
 class TestZstandard(Ours):

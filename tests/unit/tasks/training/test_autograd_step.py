@@ -4,7 +4,7 @@ from torch.nn import functional
 
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
-from tasks.training.autograd_step import AutogradStep, make_step
+from tasks.training.autograd_step import autograd_step, make_step
 from tasks.training.settings import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 
@@ -33,7 +33,7 @@ def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum, decay):
     update = WeightUpdate(
         weights, LocalTraining(0.0, momentum=momentum, weight_decay=decay), buffers
     )
-    step = AutogradStep(model, functional.cross_entropy, weights, update)
+    step = autograd_step(model, functional.cross_entropy, weights, update)
     for number in range(4):
         inputs, targets = images(8, 1, 28, 28, seed=number)
         optimizer.zero_grad()

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import tasks
 from tasks.base import on_device
-from tasks.training.autograd_step import AutogradStep
+from tasks.training.autograd_step import autograd_step
 from tasks.training.dense_step import DenseStep, split_model
 from tasks.training.settings import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
@@ -44,7 +44,7 @@ def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rat
     if kind == "dense":
         step = DenseStep(split_model(model), loss, update)
     else:
-        step = AutogradStep(model, loss, weights, update)
+        step = autograd_step(model, loss, weights, update)
     torch.manual_seed(7)  # what dropout draws from
     losses = [step(*batch, learning_rate) for batch in work]
     return [torch.stack(losses), *(w.detach() for w in weights), *buffers]

@@ -8,6 +8,7 @@ the reason.
 """
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 from flwr.proto.fleet_pb2 import (
@@ -60,9 +61,10 @@ class Gate:
 
     def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
         self._app, self._ledger, self._monitor = app, ledger, monitor
-        # By public key that the SuperLink has served: its node, and what bounds its requests.
-        self._known: dict[bytes, tuple[int, asyncio.Semaphore]] = {}
-        self._strangers = asyncio.Semaphore(CONCURRENT)
+        # By public key that the SuperLink has served: its node, and what bounds its requests. The
+        # lock is for objects: what one costs depends on those of its reply that are stored already.
+        self._known: dict[bytes, tuple[int, asyncio.Semaphore, asyncio.Lock]] = {}
+        self._stranger = 0, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -79,11 +81,11 @@ class Gate:
             return
         body = await _read(receive)
         key = headers.get(PUBLIC_KEY, b"")
-        node_id, slots = self._known.get(key, (0, self._strangers))
-        async with slots:
+        node_id, slots, storing = self._known.get(key, self._stranger)
+        async with storing if name == "push-object" else nullcontext(), slots:
             served = await self._serve(name, body, scope, send, node_id)
         if served and key not in self._known:
-            self._known[key] = served, asyncio.Semaphore(CONCURRENT)
+            self._known[key] = served, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
 
     async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, node_id: int) -> int:
         """Answer a request; return the node whose signature the SuperLink has checked, 0 for none.

@@ -12,14 +12,20 @@ from flwr.proto.fleet_pb2 import (
     PullMessagesResponse,
     PushMessagesResponse,
 )
-from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from deployment.superlink.gate import CONCURRENT, Gate
 from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import Monitor
-from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, record
+from tests.unit.deployment.superlink.test_ledger import (
+    NODE,
+    Device,
+    as_sent,
+    forged_record,
+    record,
+)
 
 PULL, PUSH = "pull-messages", "push-messages"
 
@@ -33,6 +39,7 @@ class SuperLink:
     async def __call__(self, scope, receive, send):
         message = await receive()
         assert dict(scope["headers"])[b"content-length"] == str(len(message["body"])).encode()
+        await asyncio.sleep(0)  # others' requests come in between
         self.asked.append((scope["path"].rpartition("/")[2], message["body"]))
         status, content = self.answers.pop(0)
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -41,6 +48,10 @@ class SuperLink:
 
 def ask(gate, name, body=b"", key=b"key", path=None):
     """Return the status and the content of the gate's answer."""
+    return asyncio.run(answer(gate, name, body, key, path))
+
+
+async def answer(gate, name, body, key=b"key", path=None):
     sent = []
 
     async def receive():
@@ -52,7 +63,7 @@ def ask(gate, name, body=b"", key=b"key", path=None):
     path = path or f"/v1/fleet/{name}"
     headers = [(b"content-length", str(len(body)).encode()), (b"flwr-public-key", key)]
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
-    asyncio.run(gate(scope, receive, send))
+    await gate(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
@@ -137,6 +148,21 @@ def test_malformed_object_deletes_its_reply(device):
     name, body = superlink.asked[-1]
     assert name == "confirm-message-received"
     assert metadata.message_id.encode() in body
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
+def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(device, last):
+    announcement, contents = device.announcement(forged_record(bytes(100_000), [0] * 100))
+    stored = PushObjectResponse(stored=True).SerializeToString()
+    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
+    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 200
+    pushes = [push_of(announcement, *one) for one in list(contents.items())[:2]]
+
+    async def at_once():
+        both = (answer(gate, "push-object", push) for push in pushes[:: -1 if last else 1])
+        return await asyncio.gather(*both)
+
+    assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
 
 
 def test_stranger_s_requests_name_no_node_in_the_counts(device):

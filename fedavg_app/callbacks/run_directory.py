@@ -68,7 +68,7 @@ class RunDirectory(Callback):
             self._history.flush()
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write the models, if there are any, and the summary.
+        """Write the models, if there are any, the summary, and a federated training's bytes.
 
         Raises:
             RunError: One of them cannot be written.

@@ -68,6 +68,7 @@ class NodeRegistry:
         self._waiting: dict[int, int] = {}  # by node, the client that another node is
         self._refusals: dict[int, str] = {}
         self._last_node: dict[int, int] = {}  # by client, connected or not
+        self._own_data: dict[int, tuple[str, int]] = {}  # by node
         self._replaced: list[int] = []
 
     @property
@@ -197,8 +198,9 @@ class NodeRegistry:
         """Record a node's partition; the node is refused if that is another live node's."""
         node = self._queried.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
-            self._query_errors.append(f"node {node}: {error_reason(reply.error)}")
-            logger.warning("node %d takes no part: %s", node, error_reason(reply.error))
+            reason = error_reason(reply.error)
+            self._query_errors.append(f"node {node}: {reason}")
+            logger.warning("node %d takes no part: %s", node, reason)
             return
         record = reply.content.config_records.get("node", ConfigRecord())
         client = record.get(PARTITION_ID)
@@ -206,8 +208,9 @@ class NodeRegistry:
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
         elif 0 <= client < self.num_clients:
             fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
+            self._own_data.pop(node, None)
             if isinstance(fingerprint, str) and isinstance(examples, int):
-                self.own_data[client] = fingerprint, examples
+                self._own_data[node] = fingerprint, examples
             holder = self.by_client.get(client, node)
             if holder == node:
                 self._assign(client, node)
@@ -222,6 +225,9 @@ class NodeRegistry:
     def _assign(self, client: int, node: int) -> None:
         """Record which node a client is, and which other one it was before."""
         self.by_client[client] = node
+        self.own_data.pop(client, None)
+        if node in self._own_data:
+            self.own_data[client] = self._own_data[node]
         before = self._last_node.get(client, node)
         if before != node:
             self._replaced.append(before)

@@ -12,7 +12,7 @@ FIRST_PAUSE, MAX_PAUSE, PAUSE_GROWTH = 0.002, 0.5, 1.5
 
 
 def wait(grid: Grid, seconds: float) -> None:
-    """Wait ``seconds``, or until there are new replies where the grid's own ``wait`` knows it."""
+    """Wait ``seconds``, or until there are new replies if the grid has a ``wait`` of its own."""
     getattr(grid, "wait", time.sleep)(seconds)
 
 

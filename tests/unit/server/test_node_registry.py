@@ -153,6 +153,29 @@ def test_clients_with_data_of_their_own_are_known():
     assert started(QueryGrid(answers), 2).own_data == {1: ("a8", 70)}
 
 
+def test_data_of_a_node_count_for_its_client_while_it_is_that_client():
+    answers = partitions(0, 0)
+    answers[0] |= {"own-data": "a8", "own-examples": 70}
+    answers[1] |= {"own-data": "b9", "own-examples": 3}
+    grid = QueryGrid(answers)
+    grid.get_node_ids = lambda: [100]
+    nodes = started(grid, 1)
+    grid.get_node_ids = lambda: [100, 101]
+    nodes.update()
+    assert set(nodes.take_refusals()) == {101}
+    assert nodes.own_data == {0: ("a8", 70)}
+    grid.get_node_ids = lambda: [101]
+    nodes.update()
+    assert (nodes.by_client, nodes.own_data) == ({0: 101}, {0: ("b9", 3)})
+
+
+def test_node_whose_query_failed_takes_no_part_and_the_log_says_why(caplog):
+    grid = QueryGrid([*partitions(0), ValueError("data-dir = 'x' is not a directory")])
+    grid.get_node_ids = lambda: [100, 101]
+    assert started(grid, 1).clients == [0]
+    assert "node 101 takes no part: ValueError: data-dir = 'x' is not a directory" in caplog.text
+
+
 @pytest.mark.parametrize("own", [{}, {"own-examples": "70"}, {"own-examples": [7]}])
 def test_malformed_answer_about_data_of_its_own_counts_as_none(own):
     answers = partitions(0)

@@ -4,14 +4,14 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from strategies.aggregation import Arrays, WeightedMean, moved, split
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
+from strategies.local_steps import local_steps
 from strategies.reply_validation import ClientUpdate
 
 
@@ -59,16 +59,3 @@ class FedNova(FedAvg):
         """Begin with empty sums."""
         super().reset()
         self.steps = WeightedMean()
-
-
-def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
-    """Return the steps of a client that has so many examples.
-
-    Args:
-        config: The message's "local-steps", or "local-epochs" and "batch-size" (0 for one batch).
-        num_examples: n_k.
-    """
-    if config.get("local-steps"):
-        return int(config["local-steps"])
-    size = int(config.get("batch-size", 0)) or num_examples
-    return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, WeightedMean, l2_norm, moved, split
 from strategies.base import FederatedStrategy, broadcast, model_bits
-from strategies.fednova import local_steps
 from strategies.flower_arrays import (
     array_record,
     find_record,
@@ -23,6 +22,7 @@ from strategies.flower_arrays import (
     get_record,
     to_record,
 )
+from strategies.local_steps import local_steps
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -42,8 +42,6 @@ VARIATE, ACCEPTED = "control-variate", "accepted-round"
 OWN, PENDING, SENT = "scaffold-own", "scaffold-pending", "scaffold-sent"
 
 Vectors = dict[str, NDArray[np.float64]]
-
-
 # A client's model y, and the change of its control variate.
 ModelAndChange = tuple[Arrays, Arrays]
 

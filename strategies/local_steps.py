@@ -1,0 +1,17 @@
+"""How many steps of SGD a client's local work has."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
+    """Return the steps of a client that has so many examples.
+
+    Args:
+        config: The message's "local-steps", or "local-epochs" and "batch-size" (0 for one batch).
+        num_examples: n_k.
+    """
+    if config.get("local-steps"):
+        return int(config["local-steps"])
+    size = int(config.get("batch-size", 0)) or num_examples
+    return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)

@@ -10,15 +10,6 @@ from numpy.typing import NDArray
 Arrays = dict[str, NDArray[np.generic]]
 Entry = TypeVar("Entry")
 
-WEIGHTS = ("samples", "uniform")
-
-
-def check_weights(weights: str) -> str:
-    """Return ``weights`` if it is "samples" or "uniform", else raise a ValueError."""
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights = {weights!r}: give {' or '.join(map(repr, WEIGHTS))}")
-    return weights
-
 
 def split(
     arrays: Mapping[str, Entry], buffers: Collection[str]

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 
-from strategies.compression.compressor import Compressor, check_whole
+from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import (
     ErrorFeedback,
     NoFeedback,
@@ -42,7 +42,6 @@ class Codec:
         self.feedback.check_compressor(self.uplink)
         if not isinstance(self.feedback, NoFeedback):
             check_contraction("downlink", self.downlink)  # the server keeps a residual, too
-        check_whole("warmup-rounds", self.warmup_rounds, 0)
         has_sparsity = is_dataclass(self.uplink) and hasattr(self.uplink, "sparsity")
         if self.warmup_rounds and not has_sparsity:
             name = type(self.uplink).__name__

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from strategies import compression
 from strategies.codec import Codec
@@ -30,7 +32,7 @@ class Compressed(CompressedStrategy):
     uplink: str | Mapping[str, Any] = "sparse"
     downlink: str | Mapping[str, Any] = "float32"
     feedback: str | Mapping[str, Any] = "residual"
-    warmup_rounds: int = 0
+    warmup_rounds: Annotated[int, Field(ge=0)] = 0
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""

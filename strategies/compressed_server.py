@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, check_weights, l2_norm, split
+from strategies.aggregation import Arrays, l2_norm, split
 from strategies.base import FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
 from strategies.codec import Codec
@@ -38,6 +38,7 @@ from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStat
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
+from strategies.registry import Weights
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -69,19 +70,15 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
         update_sum: Of the clients' updates, or of estimates that these change.
-
-    Raises:
-        ValueError: An argument cannot be used.
     """
 
-    weights: str = "uniform"
+    weights: Weights = "uniform"
     server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
 
     def __post_init__(self) -> None:
         super().__init__()
         self.codec = self.make_codec()
         self.optimizer = server_optimizers.build(self.server_optimizer)
-        check_weights(self.weights)
         self.residual: Vector | None = None
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._layout = Layout((), ())

@@ -6,13 +6,16 @@ Bandwidth for Distributed Training. ICLR 2018, arXiv 1712.01887.
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import MomentumCorrection
 from strategies.compression.float32 import Float32
-from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
+from strategies.registry import Decay, Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,14 +34,14 @@ class DGC(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    sparsity_up: float = 1 / 1000
-    momentum: float = 0.9
-    clip_norm: float = math.inf
-    warmup_rounds: int = 4
-    scope: str = "tensor"
+    sparsity_up: Share = 1 / 1000
+    momentum: Decay = 0.9
+    clip_norm: Annotated[float, Field(gt=0)] = math.inf
+    warmup_rounds: Annotated[int, Field(ge=0)] = 4
+    scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        uplink = Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope)
+        uplink = Sparse(self.sparsity_up, self.scope)
         feedback = MomentumCorrection(self.momentum, self.clip_norm)
         return Codec(uplink, Float32(), feedback, self.warmup_rounds)

@@ -10,7 +10,7 @@ from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
-from strategies.compression.rotated import Rotated
+from strategies.compression.rotated import Bits, Rotated
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class EDEN(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    bits: int = 1
+    bits: Bits = 1
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""

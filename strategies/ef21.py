@@ -11,8 +11,8 @@ from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression import error_feedback
 from strategies.compression.float32 import Float32
-from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
+from strategies.registry import Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,10 +31,10 @@ class EF21(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    sparsity_up: float = 1 / 100
-    scope: str = "tensor"
+    sparsity_up: Share = 1 / 100
+    scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        uplink = Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope)
+        uplink = Sparse(self.sparsity_up, self.scope)
         return Codec(uplink, Float32(), error_feedback.EF21())

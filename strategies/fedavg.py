@@ -11,8 +11,9 @@ import numpy as np
 from flwr.app import Message
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, WeightedMean, check_weights, split
+from strategies.aggregation import Arrays, WeightedMean, split
 from strategies.base import FederatedStrategy
+from strategies.registry import Weights
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
 
@@ -23,18 +24,15 @@ class FedAvg(FederatedStrategy[Arrays]):
         weights: "samples" weights clients by n_k, "uniform" equally.
         server_optimizer: Turns the clients' mean change into the change of the model: "none",
             "sgd", "adam" or "yogi", or a table with arguments (`strategies.server_optimizer`).
-
-    Raises:
-        ValueError: An argument cannot be used.
     """
 
     def __init__(
         self,
-        weights: str = "samples",
+        weights: Weights = "samples",
         server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE,
     ) -> None:
         super().__init__()
-        self.weights = check_weights(weights)
+        self.weights = weights
         self.server_optimizer = server_optimizers.build(server_optimizer)
         self.reset()
 

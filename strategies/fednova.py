@@ -12,6 +12,7 @@ from strategies.aggregation import Arrays, WeightedMean, moved, split
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
 from strategies.local_steps import local_steps
+from strategies.registry import Weights
 from strategies.reply_validation import ClientUpdate
 
 
@@ -24,14 +25,11 @@ class FedNova(FedAvg):
 
     Args:
         weights: "samples": p_k is n_k / n; "uniform": all are equal.
-
-    Raises:
-        ValueError: An argument cannot be used.
     """
 
     plain_sgd: ClassVar[bool] = True
 
-    def __init__(self, weights: str = "samples") -> None:
+    def __init__(self, weights: Weights = "samples") -> None:
         super().__init__(weights)
 
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:

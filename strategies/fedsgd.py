@@ -25,9 +25,6 @@ class FedSGD(FedAvg):
         weights: "samples" weights clients by n_k, "uniform" equally.
         server_optimizer: Turns the step into the change of the model: "none", "sgd", "adam" or
             "yogi", or a table with arguments (`strategies.server_optimizer`).
-
-    Raises:
-        ValueError: An argument cannot be used.
     """
 
     train_type: ClassVar[str] = "train.gradient"

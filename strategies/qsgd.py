@@ -10,7 +10,8 @@ from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.float32 import Float32
-from strategies.compression.quantized import Quantized
+from strategies.compression.quantized import Bits, Norm, Quantized
+from strategies.registry import Count
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,9 +28,9 @@ class QSGD(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    bits: int = 4
-    bucket: int = 512
-    norm: str = "l2"
+    bits: Bits = 4
+    bucket: Count = 512
+    norm: Norm = "l2"
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""

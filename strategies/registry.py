@@ -8,11 +8,19 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 Kind = TypeVar("Kind")
+
+# Hints for arguments, whose bounds `make` checks.
+Share = Annotated[float, Field(gt=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Weights = Literal["samples", "uniform"]
+Scope = Literal["tensor", "model"]
 
 
 @dataclass(frozen=True)
@@ -98,16 +106,17 @@ def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, 
 def make(
     cls: type[Kind], arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> Kind:
-    """Return an object of the class, whose hints give the types of its arguments.
+    """Return an object of the class, whose hints give the types and bounds of its arguments.
 
     Args:
         cls: The class.
-        arguments: By name. A hint that pydantic does not know is not checked.
+        arguments: By name; a whole number becomes a float where the hint says so. A hint that
+            pydantic does not know is not checked.
         fixed: Those of its arguments that a config must not give, if it takes them.
 
     Raises:
-        ValueError: One is unknown, of another type or missing, or the class refuses one. The line
-            names arguments with hyphens, as configs do.
+        ValueError: One is unknown, missing, of another type or out of its bounds, or the class
+            refuses one. The line names arguments with hyphens, as configs do.
     """
     fixed, parameters = fixed or {}, inspect.signature(cls).parameters
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -121,23 +130,24 @@ def make(
         takes = _kebab(*names) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
     try:
-        hints = get_type_hints(cls.__init__)
+        hints = get_type_hints(cls.__init__, include_extras=True)
     except Exception:  # a hint of another package's that names what is imported for types only
         hints = {}
-    for name in arguments.keys() & hints:
+    given = dict(arguments)
+    for name in given.keys() & hints:
         try:
             settings = ConfigDict(arbitrary_types_allowed=True)
             adapter: TypeAdapter[Any] = TypeAdapter(hints[name], config=settings)
         except Exception:  # noqa: S112 - not a type of a config
             continue
         try:
-            adapter.validate_python(arguments[name], strict=True)
+            given[name] = adapter.validate_python(given[name], strict=True)
         except ValidationError as error:
-            value, text = arguments[name], error.errors()[0]["msg"].removeprefix("Input ")
+            value, text = given[name], error.errors()[0]["msg"].removeprefix("Input ")
             raise ValueError(f"{cls.__name__}: {_kebab(name)} = {value!r}: {text}") from None
     fixed = {name: value for name, value in fixed.items() if name in parameters}
     try:
-        return cls(**fixed, **arguments)
+        return cls(**fixed, **given)
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
 

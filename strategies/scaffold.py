@@ -23,6 +23,7 @@ from strategies.flower_arrays import (
     to_record,
 )
 from strategies.local_steps import local_steps
+from strategies.registry import Positive
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -58,17 +59,12 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
 
     Args:
         global_learning_rate: eta_g, of the server.
-
-    Raises:
-        ValueError: The rate is not positive.
     """
 
     plain_sgd: ClassVar[bool] = True
 
-    def __init__(self, global_learning_rate: float = 1.0) -> None:
+    def __init__(self, global_learning_rate: Positive = 1.0) -> None:
         super().__init__()
-        if not 0 < global_learning_rate < np.inf:
-            raise ValueError(f"global-learning-rate = {global_learning_rate}: give one above 0")
         self.global_learning_rate = global_learning_rate
         self.variate: Vectors = {}
         self._accepted: dict[int, int] = {}  # by node, the last round accepted of it

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.aggregation import Arrays, moved
-from strategies.registry import Registry, read_part
+from strategies.registry import Decay, Positive, Registry, read_part
 
 Array = NDArray[np.float64]
 Updates = dict[str, Array]  # by the name of the model's array
@@ -41,17 +41,12 @@ class SGD(ServerOptimizer):
     Args:
         learning_rate: Of the server; 1 with no momentum is plain averaging.
         momentum: From 0 to below 1.
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
-    learning_rate: float = 1.0
-    momentum: float = 0.9
+    learning_rate: Positive = 1.0
+    momentum: Decay = 0.9
 
     def __post_init__(self) -> None:
-        _check_positive("learning-rate", self.learning_rate)
-        _check_share("momentum", self.momentum)
         self._momenta: Updates = {}
 
     def step(self, update: Updates) -> Updates:
@@ -74,21 +69,14 @@ class Adam(ServerOptimizer):
         beta_1: Of the first moment m, from 0 to below 1.
         beta_2: Of the second moment v, from 0 to below 1.
         tau: Added to the root: the smaller, the more adaptive.
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
-    learning_rate: float = 0.1
-    beta_1: float = 0.9
-    beta_2: float = 0.99
-    tau: float = 1e-3
+    learning_rate: Positive = 0.1
+    beta_1: Decay = 0.9
+    beta_2: Decay = 0.99
+    tau: Positive = 1e-3
 
     def __post_init__(self) -> None:
-        _check_positive("learning-rate", self.learning_rate)
-        _check_share("beta-1", self.beta_1)
-        _check_share("beta-2", self.beta_2)
-        _check_positive("tau", self.tau)
         self._steps, self._first, self._second = 0, dict[str, Array](), dict[str, Array]()
 
     def second_moment(self, v: Array, square: Array) -> Array:
@@ -121,7 +109,7 @@ class Yogi(Adam):
     The rest is `Adam`, but for the learning rate, which is not corrected.
     """
 
-    learning_rate: float = 0.01
+    learning_rate: Positive = 0.01
 
     def second_moment(self, v: Array, square: Array) -> Array:
         """Return the next v from the square of Delta."""
@@ -165,13 +153,3 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
 def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer | None) -> Arrays:
     """Return the trained arrays after the optimiser's step, or the updates where there is none."""
     return moved(model, updates if optimizer is None else optimizer.step(updates))
-
-
-def _check_positive(key: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{key} = {value!r}: give a number above 0")
-
-
-def _check_share(key: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ValueError(f"{key} = {value!r}: give a number from 0 to below 1")

@@ -15,7 +15,8 @@ from strategies.compressed_messages import CompressedReply
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.decoded_update import DenseUpdate, Vector
 from strategies.compression.error_feedback import NoFeedback
-from strategies.compression.sign import Sign, check_step
+from strategies.compression.sign import Sign, Step
+from strategies.registry import Weights
 from strategies.reply_validation import ClientUpdate
 from strategies.server_optimizer import NONE
 
@@ -30,18 +31,15 @@ class SignSGD(CompressedStrategy):
 
     Args:
         step_size: delta, how far a weight moves in a round (the authors' experiments: 0.0002).
-
-    Raises:
-        ValueError: ``step_size`` is not a positive number.
     """
 
-    step_size: float = 0.0002
-    weights: str = field(default="uniform", init=False)
+    step_size: Step = 0.0002
+    weights: Weights = field(default="uniform", init=False)
     server_optimizer: str = field(default=NONE, init=False)
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        return Codec(Sign(), Sign(check_step("step-size", self.step_size)), NoFeedback())
+        return Codec(Sign(), Sign(self.step_size), NoFeedback())
 
     def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
         """Add the client's votes: signs, whatever the step size that it sent."""

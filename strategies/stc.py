@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
-from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.ternary import Ternary
+from strategies.registry import Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,16 +28,14 @@ class STC(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    sparsity_up: float = 1 / 400
-    sparsity_down: float = 1 / 400
-    scope: str = "tensor"
+    sparsity_up: Share = 1 / 400
+    sparsity_down: Share = 1 / 400
+    scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        return Codec(
-            Ternary(check_sparsity("sparsity-up", self.sparsity_up), self.scope),
-            Ternary(check_sparsity("sparsity-down", self.sparsity_down), self.scope),
-        )
+        up, down = (Ternary(p, self.scope) for p in (self.sparsity_up, self.sparsity_down))
+        return Codec(up, down)
 
     def client_settings(self) -> dict[str, float | str]:
         """Return p and the scope."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
 from strategies.compression.float32 import Float32
-from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.sparse import Sparse
+from strategies.registry import Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,17 +28,14 @@ class TopK(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    sparsity_up: float = 1 / 100
-    sparsity_down: float = 1.0
-    scope: str = "tensor"
+    sparsity_up: Share = 1 / 100
+    sparsity_down: Share = 1.0
+    scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        down = check_sparsity("sparsity-down", self.sparsity_down)
-        return Codec(
-            Sparse(check_sparsity("sparsity-up", self.sparsity_up), self.scope),
-            Float32() if down == 1 else Sparse(down, self.scope),
-        )
+        down = Float32() if self.sparsity_down == 1 else Sparse(self.sparsity_down, self.scope)
+        return Codec(Sparse(self.sparsity_up, self.scope), down)
 
     def client_settings(self) -> dict[str, float | str]:
         """Return p and the scope."""

@@ -6,7 +6,6 @@ compressed strategy sends in a direction is exactly `Compressor.encode`; both en
 `Compressor.decode` of these bytes, so that they agree to the last bit.
 """
 
-import math
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -57,10 +56,3 @@ class Compressor(ABC):
     def contraction_fix(self) -> str:
         """Return which argument makes this compressor a contraction; empty where none does."""
         return ""
-
-
-def check_whole(name: str, given: object, least: int, most: float = math.inf) -> None:
-    """Raise a ValueError, with the argument's name, unless it is a whole number in these bounds."""
-    if not isinstance(given, int) or not least <= given <= most:
-        bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"{name} = {given!r}: give a whole number {bounds}")

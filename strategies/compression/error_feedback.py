@@ -9,13 +9,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.vector_layout import Layout
+from strategies.registry import Decay
 
 Memory = Mapping[str, Vector]
 
@@ -130,21 +132,12 @@ class MomentumCorrection(ErrorFeedback):
         momentum: m, from 0 to below 1.
         clip_norm: Updates with a larger L2 norm are scaled down to it. The paper clips the
             gradient at each of N nodes to its threshold divided by the root of N.
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
     memories: ClassVar[tuple[str, ...]] = ("residual", "momentum")
 
-    momentum: float = 0.9
-    clip_norm: float = math.inf
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum = {self.momentum!r}: give a number from 0 to below 1")
-        if not self.clip_norm > 0:
-            raise ValueError(f"clip-norm = {self.clip_norm!r}: give a number above 0")
+    momentum: Decay = 0.9
+    clip_norm: Annotated[float, Field(gt=0)] = math.inf
 
     def check_compressor(self, compressor: Compressor) -> None:
         """Check that the compressor leaves entries out, too; those sent lose their momentum."""

@@ -21,13 +21,6 @@ MIN_SIZE_FOR_SAMPLE, SAMPLE_SIZE = 1 << 16, 1 << 14
 ROUNDING_TOLERANCE = 1e-6
 
 
-def check_sparsity(name: str, sparsity: float) -> float:
-    """Return the sparsity p; ValueError, with its name, if it is not above 0 and at most 1."""
-    if not 0 < sparsity <= 1:
-        raise ValueError(f"{name} = {sparsity}: give a share above 0 and at most 1, as 0.0025")
-    return float(sparsity)
-
-
 def keep_count(size: int, sparsity: float) -> int:
     """Return k = max(ceil(p n - 10^-6), 1), computed in float64; 0 for an empty vector.
 

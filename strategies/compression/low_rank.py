@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.compressor import Compressor, check_whole
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
+from strategies.registry import Count
 
 Matrix = NDArray[np.float64]
 
@@ -45,17 +46,10 @@ class LowRank(Compressor):
     Args:
         rank: r.
         iterations: Of the power method, each of which multiplies by M and by its transpose.
-
-    Raises:
-        ValueError: An argument is not a whole number of at least 1.
     """
 
-    rank: int = 2
-    iterations: int = 1
-
-    def __post_init__(self) -> None:
-        check_whole("rank", self.rank, 1)
-        check_whole("iterations", self.iterations, 1)
+    rank: Count = 2
+    iterations: Count = 1
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

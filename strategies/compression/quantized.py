@@ -14,17 +14,21 @@ shorter.
 import math
 import struct
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from strategies.compression import golomb
 from strategies.compression.bit_packing import pack, packed_size, unpack
-from strategies.compression.compressor import Compressor, check_whole
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
+from strategies.registry import Count
 
-NORMS = ("l2", "max")
+Bits = Annotated[int, Field(ge=2, le=8)]
+Norm = Literal["l2", "max"]
 NORM_BITS = 32
 HEAD = struct.Struct("<BI")
 ALL_ENTRIES = 255  # in the place of b
@@ -43,21 +47,14 @@ class Quantized(Compressor):
         bucket: d, the entries that share a norm.
         norm: "l2", the paper's, for which E||Q(v) - v||^2 <= min(d / s^2, sqrt(d) / s) ||v||^2; or
             "max", the largest magnitude, which loses less where s is small.
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
-    bits: int = 4
-    bucket: int = 512
-    norm: str = "l2"
+    bits: Bits = 4
+    bucket: Count = 512
+    norm: Norm = "l2"
     levels: int = field(init=False, repr=False, compare=False)  # s
 
     def __post_init__(self) -> None:
-        check_whole("bits", self.bits, 2, 8)
-        check_whole("bucket", self.bucket, 1)
-        if self.norm not in NORMS:
-            raise ValueError(f"norm = {self.norm!r}: give {' or '.join(map(repr, NORMS))}")
         object.__setattr__(self, "levels", (1 << (self.bits - 1)) - 1)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:

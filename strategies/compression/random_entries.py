@@ -13,8 +13,8 @@ import numpy as np
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
 from strategies.compression.float32 import BITS
-from strategies.compression.largest_entries import check_sparsity
 from strategies.compression.vector_layout import Layout
+from strategies.registry import Share
 
 SEED_BYTES = 8
 
@@ -27,16 +27,10 @@ class RandomEntries(Compressor):
         sparsity: p, the share of the entries that is sent.
         unbiased: Whether they are sent n/k times as large, so that the mean over seeds is the
             update: E||Q(v) - v||^2 = (n/k - 1) ||v||^2. For error feedback they must not be.
-
-    Raises:
-        ValueError: ``sparsity`` is out of its range.
     """
 
-    sparsity: float = 0.01
+    sparsity: Share = 0.01
     unbiased: bool = False
-
-    def __post_init__(self) -> None:
-        check_sparsity("sparsity", self.sparsity)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

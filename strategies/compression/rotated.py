@@ -13,15 +13,18 @@ the levels, ``bits`` bits each (`bit_packing`), those of the last block's paddin
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from strategies.compression.bit_packing import pack, unpack
-from strategies.compression.compressor import Compressor, check_whole
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.hadamard import FLOAT32_MAX, Rotation, block_sizes
 from strategies.compression.vector_layout import Layout
 
+Bits = Annotated[int, Field(ge=1, le=4)]
 SEED_BYTES, SCALE_BITS = 8, 32
 
 # By their bits an entry, rising, for the standard deviation 10^4; and the mean squared error, for
@@ -49,16 +52,10 @@ class Rotated(Compressor):
             for uniform rotations, here but for what cannot be measured (`hadamard`). Then
             E||Q(v) - v||^2 is about (pi / 2 - 1) ||v||^2 for one bit (DRIVE, theorem 3). Else
             S = <y, y'> / ||y'||^2, which is nearest to the update, for error feedback.
-
-    Raises:
-        ValueError: ``bits`` is out of its range.
     """
 
-    bits: int = 1
+    bits: Bits = 1
     unbiased: bool = True
-
-    def __post_init__(self) -> None:
-        check_whole("bits", self.bits, 1, 4)
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

@@ -9,14 +9,18 @@ the z positions that are zero (`golomb`), the signs of the others (1 is negative
 import math
 import struct
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
 from strategies.compression.vector_layout import Layout
 
+# A positive number of float32.
+Step = Annotated[float, Field(ge=1e-45, le=3.4e38)]
 HEAD = struct.Struct("<fBI")
 
 
@@ -26,15 +30,9 @@ class Sign(Compressor):
 
     Args:
         step: What a sign stands for: the decoded entries are -step, 0 or step.
-
-    Raises:
-        ValueError: ``step`` is not a positive number that float32 holds.
     """
 
-    step: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_step("step", self.step)
+    step: Step = 1.0
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""
@@ -65,11 +63,3 @@ class Sign(Compressor):
     def expected_bits(self, layout: Layout) -> float:
         """Return one bit an entry."""
         return float(layout.size)
-
-
-def check_step(name: str, step: float) -> float:
-    """Return the step; ValueError, with its name, unless it is positive and float32 holds it."""
-    with np.errstate(over="ignore"):
-        if 0 < np.float32(step) < np.inf:
-            return float(step)
-    raise ValueError(f"{name} = {step}: give a positive number")

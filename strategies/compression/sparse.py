@@ -14,13 +14,9 @@ from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
 from strategies.compression.float32 import BITS
-from strategies.compression.largest_entries import (
-    MAGNITUDE_BITS,
-    check_sparsity,
-    largest_of_blocks,
-    max_kept,
-)
-from strategies.compression.vector_layout import Layout, check_scope
+from strategies.compression.largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
+from strategies.compression.vector_layout import Layout
+from strategies.registry import Scope, Share
 
 HEAD = struct.Struct("<BI")
 
@@ -32,17 +28,10 @@ class Sparse(Compressor):
     Args:
         sparsity: p, the share of the entries that is kept, at least one of each block.
         scope: What a block is: every "tensor", or the whole "model".
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
-    sparsity: float = 0.01
-    scope: str = "tensor"
-
-    def __post_init__(self) -> None:
-        check_sparsity("sparsity", self.sparsity)
-        check_scope(self.scope)
+    sparsity: Share = 0.01
+    scope: Scope = "tensor"
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

@@ -14,8 +14,9 @@ import numpy as np
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
-from strategies.compression.largest_entries import check_sparsity, largest_of_blocks, max_kept
-from strategies.compression.vector_layout import Layout, check_scope
+from strategies.compression.largest_entries import largest_of_blocks, max_kept
+from strategies.compression.vector_layout import Layout
+from strategies.registry import Scope, Share
 
 HEAD = struct.Struct("<BI")
 
@@ -31,17 +32,10 @@ class Ternary(Compressor):
     Args:
         sparsity: p, the share of the entries that is kept, at least one of each block.
         scope: What a block is: every "tensor", as in the authors' code, or the whole "model".
-
-    Raises:
-        ValueError: An argument is out of its range.
     """
 
-    sparsity: float = 1 / 400
-    scope: str = "tensor"
-
-    def __post_init__(self) -> None:
-        check_sparsity("sparsity", self.sparsity)
-        check_scope(self.scope)
+    sparsity: Share = 1 / 400
+    scope: Scope = "tensor"
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import Vector
-
-SCOPES = ("tensor", "model")
+from strategies.registry import Scope
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Layout:
         """Number of entries of the flat vector."""
         return sum(self.sizes)
 
-    def blocks(self, scope: str) -> tuple[int, ...]:
+    def blocks(self, scope: Scope) -> tuple[int, ...]:
         """Return the sizes of what is compressed as one: every tensor, or the whole model."""
         return self.sizes if scope == "tensor" else (self.size,)
 
@@ -56,9 +55,3 @@ class Layout:
             name: part.reshape(shape)
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
-
-
-def check_scope(scope: str) -> None:
-    """Raise a ValueError unless the scope is "tensor" or "model"."""
-    if scope not in SCOPES:
-        raise ValueError(f"scope = {scope!r}: give 'tensor' or 'model'")

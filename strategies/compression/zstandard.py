@@ -8,13 +8,14 @@ of its content and has no dictionary; none at all where the other compressor has
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import zstandard
+from pydantic import Field
 
 from strategies import compression
-from strategies.compression.compressor import Compressor, check_whole
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
@@ -35,16 +36,14 @@ class Zstandard(Compressor):
         level: Of the packing, from 1 (fast) to 22 (small).
 
     Raises:
-        ValueError, ImportError, AttributeError: As for `compression.build`, or ``level`` is out of
-            its range.
+        ValueError, ImportError, AttributeError: As for `compression.build`.
     """
 
     of: str | Mapping[str, Any] = "float16"
-    level: int = 3
+    level: Annotated[int, Field(ge=1, le=22)] = 3
     inner: Compressor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole("level", self.level, 1, 22)
         object.__setattr__(self, "inner", compression.COMPRESSORS.build_part("of", self.of))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import strategies
-from strategies.aggregation import check_weights, l2_norm, moved
+from strategies.aggregation import l2_norm, moved
 from tests.support.means import weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)
@@ -97,13 +96,3 @@ def test_norm_is_that_of_all_arrays_as_one_vector(drawn):
     assert l2_norm(updates[0]) == pytest.approx(np.sqrt(np.sum(first**2)))
     difference = np.sqrt(np.sum((first - last) ** 2))
     assert l2_norm(updates[0], updates[-1]) == pytest.approx(difference)
-
-
-@pytest.mark.parametrize("weights", ["sample", "", "Uniform", None, 1, ["samples"]])
-def test_invalid_weights_are_rejected_in_one_line(weights):
-    with pytest.raises(ValueError, match=r"^weights = .*: give 'samples' or 'uniform'$"):
-        check_weights(weights)
-    fix = "give 'samples' or 'uniform'" if isinstance(weights, str) else "should be a valid string"
-    for name in ("fedavg", "fedsgd", "stc", "topk", "compressed"):
-        with pytest.raises(ValueError, match=rf"weights = .*: {fix}$"):
-            strategies.build(name, {"weights": weights})

@@ -18,7 +18,6 @@ from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.compression.testing import LAYOUT, CompressorContract, check_update
-from strategies.compression.vector_layout import SCOPES
 from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import (
     LARGEST,
@@ -29,6 +28,7 @@ from tests.support.compression_reference import (
 )
 
 MANY = 50_000
+SCOPES = ("tensor", "model")
 
 
 class Ours(CompressorContract):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strategies.compression import largest_entries
-from strategies.compression.largest_entries import check_sparsity, keep_count, largest
+from strategies.compression.largest_entries import keep_count, largest
 from tests.support import compression_reference as reference
 from tests.support.compression_reference import float32, no_deadline, vectors
 
@@ -117,9 +117,3 @@ def test_keep_count_by_hand(size, sparsity, count):
 def test_keep_count_of_four_decimals_and_of_one_in_q_is_exact(size, number):
     for share in (Fraction(number, 10_000), Fraction(1, number)):
         assert keep_count(size, float(share)) == max(math.ceil(size * share), 1)
-
-
-@pytest.mark.parametrize("sparsity", [0, -0.1, 1.5, math.nan, math.inf])
-def test_invalid_sparsity_is_rejected_by_name(sparsity):
-    with pytest.raises(ValueError, match="sparsity-up = "):
-        check_sparsity("sparsity-up", sparsity)

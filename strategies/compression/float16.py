@@ -36,8 +36,7 @@ class Float16(Compressor):
             largest = max(part.max(initial=0), -part.min(initial=0))
             exponent = int(np.frexp(largest)[1]) - LARGEST_EXPONENT if largest else 0
             exponents.append(max(exponent, LEAST_EXPONENT))
-            with np.errstate(under="ignore"):  # what is too small becomes 0
-                part *= np.float32(2.0 ** -exponents[-1])
+            part *= np.float32(2.0 ** -exponents[-1])
         # Rounded up to 2^15, the largest numbers would be infinite as float32.
         scaled.clip(-BELOW_LARGEST, BELOW_LARGEST, out=scaled)
         halves = from_numpy(scaled).half().numpy().astype("<f2", copy=False)
@@ -55,7 +54,7 @@ class Float16(Compressor):
         values: Vector = from_numpy(halves).float().numpy()
         parts = np.split(values, np.cumsum(layout.sizes)[:-1])
         for exponent, part in zip(exponents.tolist(), parts, strict=True):
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 part *= np.float32(2.0**exponent)
         if not np.isfinite(values).all():
             raise DecodeError("a value is NaN or infinite")

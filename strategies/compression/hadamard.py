@@ -86,8 +86,7 @@ class Rotation:
                 rows = _transform(rows) * self._signs_of(row, part, block)
             rows = rows * (units[first : first + len(rows), None] / STEPS) + 0.0  # never -0
             first += len(rows)
-            with np.errstate(under="ignore"):
-                values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX).reshape(-1)
+            values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX).reshape(-1)
         return values[: self._size]
 
     def _parts(self) -> Iterator[tuple[slice, int]]:

@@ -85,7 +85,7 @@ class LowRank(Compressor):
             if factored:
                 left = part[: rows * self.rank].reshape(rows, self.rank)
                 right = part[rows * self.rank :].reshape(columns, self.rank)
-                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                with np.errstate(over="ignore", invalid="ignore"):
                     product = np.multiply.outer(left[:, 0], right[:, 0])
                     for column in range(1, self.rank):
                         product += np.multiply.outer(left[:, column], right[:, column])
@@ -127,8 +127,7 @@ def factors(matrix: Matrix, right: Matrix, iterations: int) -> tuple[Vector, Vec
     # and the product's are at most the norm of a row of Q.
     norms = np.sqrt(np.einsum("mr,mr->m", right, right))
     right *= min(1.0, LARGEST / max(float(norms.max()), 1.0))
-    with np.errstate(under="ignore"):
-        return left.astype("<f4"), right.astype("<f4")
+    return left.astype("<f4"), right.astype("<f4")
 
 
 def _times(form: str, matrix: Matrix, columns: Matrix) -> Matrix:

@@ -64,9 +64,8 @@ class Quantized(Compressor):
         for start in range(0, len(vector), step):
             rows = self._rows(vector[start : start + step])
             norms.append(self._norms(rows))
-            with np.errstate(under="ignore"):
-                rows /= np.where(norms[-1] > 0, norms[-1], 1)[:, None]
-                rows *= self.levels
+            rows /= np.where(norms[-1] > 0, norms[-1], 1)[:, None]
+            rows *= self.levels
             below = np.floor(rows)
             number = (below + self.levels).astype(np.uint8)
             number += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
@@ -104,10 +103,9 @@ class Quantized(Compressor):
         if (numbers > 2 * self.levels).any():
             raise DecodeError(f"a level is beyond {self.levels}")
         rows = self._rows(numbers)
-        with np.errstate(under="ignore"):
-            rows -= self.levels
-            rows /= self.levels
-            rows *= norms[:, None]
+        rows -= self.levels
+        rows /= self.levels
+        rows *= norms[:, None]
         return DenseUpdate(rows.reshape(-1)[:size])
 
     def error_bound(self, size: int) -> float:
@@ -154,8 +152,7 @@ class Quantized(Compressor):
             largest: Vector = np.abs(rows).max(axis=1)
             return largest
         exact = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1)).clip(max=FLOAT32_MAX)
-        with np.errstate(under="ignore"):
-            above: Vector = np.nextafter(exact.astype(np.float32), FLOAT32_MAX)
+        above: Vector = np.nextafter(exact.astype(np.float32), FLOAT32_MAX)
         return above
 
     def _entry_bits(self, share: float) -> float:

@@ -75,8 +75,7 @@ class Rotated(Compressor):
                 scale = product / (sent * sent).sum(axis=1, keepdims=True)
             numbers.append(number.reshape(-1))
             scales.append(scale[:, 0] * unit)
-        with np.errstate(under="ignore"):
-            head = np.concatenate(scales).clip(0, FLOAT32_MAX).astype("<f4").tobytes()
+        head = np.concatenate(scales).clip(0, FLOAT32_MAX).astype("<f4").tobytes()
         return seed.to_bytes(SEED_BYTES, "little") + head + pack(np.concatenate(numbers), self.bits)
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:

@@ -9,13 +9,12 @@ no torch and no files.
 
 import itertools
 import pickle
-import random
 import struct
 import time
 import tracemalloc
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Literal
+from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -28,21 +27,21 @@ LAYOUT = Layout(("weight", "bias", "empty", "scale"), ((9, 13), (13,), (0, 4), (
 SMALL_LAYOUTS = (
     LAYOUT,
     Layout(("one",), ((1,),)),
-    Layout(("a", "b", "c", "d"), ((4,), (0,), (9,), (3,))),
     Layout(("kernel", "bias"), ((6, 3, 2, 2), (6,))),
 )
 OTHER_LAYOUTS = tuple(Layout(("array",), ((size,),)) for size in (1, 130, 132, 400))
 # 141,000 entries: heads hardly count.
 LARGE = Layout(("weight", "bias", "scale"), ((350, 400), (999,), ()))
 MODEL_BYTES, MOST_MODELS = 4 * LARGE.size, 20
-SMALLEST = 1.401298464324817e-45  # float32's
+# By what share the bytes of entries of a normal distribution may differ from `expected_bits`.
+TOLERANCE = 0.02
+# Zeros, the smallest number of float32, and the largest that the server accepts in an update.
+EDGES = np.array([0.0, -0.0, 1.4e-45, -1.4e-45, 1e-40, 2.0**64, -(2.0**64)], np.float32)
 # NaN, infinity and the largest number, of float32 and of float16.
 BAD_NUMBERS = [np.array(n, "<f4").tobytes() for n in (np.nan, -np.inf, np.finfo(np.float32).max)]
 BAD_NUMBERS += [np.array(n, "<f2").tobytes() for n in (np.nan, np.inf)]
-EDGE_NUMBERS = [0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 140, 141, 142, 2**16]
-EDGE_NUMBERS += [2**31 - 1, 2**31, 2**32 - 1]
-# Wherever the head of a format has its integers.
-ANY_FIELDS = tuple((offset, form) for offset in range(12) for form in "BI")
+# For what may be counts.
+EDGE_NUMBERS = [0, 1, 2, 7, 8, 9, 63, 64, 140, 141, 142, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
 
 
 class CompressorContract:
@@ -54,44 +53,34 @@ class CompressorContract:
         compressors: What is tested, at least one.
         fixed_point: Whether encoding a decoded update gives an equal update.
         deterministic: Whether the bytes are the same for every seed.
-        tolerance: By what share the bytes may differ from ``expected_bits``, for the entries of
-            a normal distribution and a model of 141,000.
-        at_most: Whether the formula is an upper bound only.
+        at_most: Whether ``expected_bits`` is an upper bound only.
         mutations: How many damaged payloads are decoded.
-        largest: The largest magnitude of an entry that is encoded; the server rejects updates
-            beyond 2^64.
-        errstate: What NumPy does on overflow and the like in `decode`: "raise" is the strictest.
     """
 
     compressors: ClassVar[Sequence[Compressor]] = ()
     fixed_point: ClassVar[bool] = True
     deterministic: ClassVar[bool] = True
-    tolerance: ClassVar[float] = 0.02
     at_most: ClassVar[bool] = False
     mutations: ClassVar[int] = 400
-    largest: ClassVar[float] = 2.0**64
-    errstate: ClassVar[Literal["ignore", "raise"]] = "ignore"
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give each test that takes a ``compressor`` every one."""
         if "compressor" in metafunc.fixturenames:
             if not self.compressors:
                 raise TypeError(f"{type(self).__name__}: set `compressors`")
-            names = [str(one)[:80] for one in self.compressors]
-            metafunc.parametrize("compressor", self.compressors, ids=names)
+            metafunc.parametrize("compressor", self.compressors, ids=str)
 
     def vectors(self, layout: Layout) -> dict[str, Vector]:
         """Return vectors as training and aggregation make them, and others, read-only."""
-        rng, size = np.random.default_rng(5), layout.size
+        rng, size = _rng(5), layout.size
         normal = rng.standard_normal(size, dtype=np.float32)
-        edges = [0.0, -0.0, SMALLEST, -SMALLEST, 1e-40, self.largest, -self.largest]
         made = {
             "normal": normal,
-            "mostly zero": np.where(rng.random(size) < 0.02, normal, 0).astype(np.float32),
+            "mostly zero": np.where(rng.random(size) < 0.02, normal, np.float32(0)),
             "zero": np.zeros(size, np.float32),
             "equal": np.full(size, -0.25, np.float32),
             "integers": rng.integers(-2, 3, size).astype(np.float32),
-            "edges": rng.choice(np.array(edges, np.float32), size),
+            "edges": rng.choice(EDGES, size),
         }
         for vector in made.values():
             vector.setflags(write=False)
@@ -106,19 +95,17 @@ class CompressorContract:
     def damage(self, compressor: Compressor, count: int) -> int:
         """Decode so many damaged payloads; return how many of them were updates all the same.
 
-        Fails where one raises anything but a `DecodeError`, warns, or decodes to what is no update.
+        Fails where one raises anything but a `DecodeError`, or decodes to what is no update.
         """
-        rng, decoded = np.random.default_rng(3), 0
-        with warnings.catch_warnings(), np.errstate(all=self.errstate):
-            warnings.simplefilter("error")
-            for layout in SMALL_LAYOUTS:
-                vectors = self.vectors(layout).values()
-                payloads = [compressor.encode(vector, layout, rng) for vector in vectors]
-                for data in mutants(rng, payloads, -(-count // len(SMALL_LAYOUTS)), ANY_FIELDS):
-                    try:
-                        decoded += _decodes(compressor, data, layout)
-                    except Exception as error:
-                        pytest.fail(f"{error!r} from {data.hex()} for {layout.shapes}")
+        decoded = 0
+        for layout in SMALL_LAYOUTS:
+            vectors = self.vectors(layout).values()
+            payloads = [compressor.encode(vector, layout, _rng()) for vector in vectors]
+            for data in mutants(payloads, -(-count // len(SMALL_LAYOUTS))):
+                try:
+                    decoded += _decodes(compressor, data, layout)
+                except Exception as error:
+                    pytest.fail(f"{error!r} from {data.hex()} for {layout.shapes}")
         return decoded
 
     def test_round_trip_gives_a_finite_update_of_the_layouts_size(
@@ -134,8 +121,7 @@ class CompressorContract:
             update = compressor.decode(data, layout)
             check_update(update, layout.size)
             before = _bits(update)
-            again = compressor.decode(data, layout)
-            assert _bits(again) == before, f"{name}: decoding is not a function"
+            assert _bits(compressor.decode(data, layout)) == before, f"{name}: not a function"
             update.to_dense()[:] = 7
             assert _bits(update) == before, "to_dense returned the update's own memory"
             if self.fixed_point:
@@ -148,8 +134,8 @@ class CompressorContract:
         """`expected_bits`, from which bits are counted and replies are bounded."""
         data = compressor.encode(self.vectors(LARGE)["normal"], LARGE, _rng())
         found, expected = 8 * len(data), compressor.expected_bits(LARGE)
-        least = 0 if self.at_most else expected * (1 - self.tolerance)
-        most = expected * (1 + self.tolerance)
+        least = 0 if self.at_most else expected * (1 - TOLERANCE)
+        most = expected * (1 + TOLERANCE)
         assert least <= found <= most, f"{found} bits, {expected} expected"
 
     def test_bytes_depend_on_vector_layout_and_seed_only(self, compressor: Compressor) -> None:
@@ -188,13 +174,10 @@ class CompressorContract:
         """Nor does what overflows: such numbers are at every place, and from there to the end."""
         for layout in SMALL_LAYOUTS:
             data = compressor.encode(self.vectors(layout)["normal"], layout, _rng())
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                for start, bad in itertools.product(range(len(data)), BAD_NUMBERS):
-                    one = data[:start] + bad + data[start + len(bad) :]
-                    all_on = data[:start] + bad * ((len(data) - start) // len(bad) + 1)
+            for start, bad in itertools.product(range(len(data)), BAD_NUMBERS):
+                for middle in (bad, bad * (len(data) // len(bad) + 1)):
+                    one = data[:start] + middle + data[start + len(middle) :]
                     _decodes(compressor, one[: len(data)], layout)
-                    _decodes(compressor, all_on[: len(data)], layout)
 
     def test_cost_of_decoding_is_bounded_by_the_model(self, compressor: Compressor) -> None:
         """Any four bytes may be a count: in short messages, and in those far too long."""
@@ -203,15 +186,13 @@ class CompressorContract:
         numbers = (1, LARGE.size, 2**16, 2**24, 2**31, 2**32 - 1)
         for length, fill in itertools.product(lengths, (b"\0", b"\xff", b"\xaa")):
             short = length == lengths[0]
-            for number, offset in itertools.product(numbers, range(13) if short else (0, 1, 5)):
+            offsets = range(min(13, length - 3)) if short else (0, 1, 5)
+            for number, offset in itertools.product(numbers, offsets):
                 data = bytearray((full[:16] + fill * length)[:length])
-                if offset + 4 > length:
-                    continue
                 struct.pack_into("<I", data, offset, number)
-                with np.errstate(all="ignore"):
-                    seconds, peak, rejected = cost(
-                        lambda given: compressor.decode(given, LARGE), bytes(data)
-                    )
+                seconds, peak, rejected = cost(
+                    lambda given: compressor.decode(given, LARGE), bytes(data)
+                )
                 about = f"{length} bytes, filled with {fill!r}, {number} at byte {offset}"
                 assert not short or rejected, f"{about} decode"
                 most = MODEL_BYTES if short else MOST_MODELS * MODEL_BYTES
@@ -219,37 +200,18 @@ class CompressorContract:
                 assert seconds < 1, f"{about}: takes {seconds} seconds"
 
 
-def mutants(
-    rng: np.random.Generator,
-    payloads: Sequence[bytes],
-    count: int,
-    fields: Sequence[tuple[int, str]],
-) -> Iterator[bytes]:
-    """Yield so many damaged copies of valid payloads.
-
-    ``fields`` are the (offset, "B" or "I") of integers that are set to `EDGE_NUMBERS`.
-    """
-    draw = random.Random(int(rng.integers(2**63)))  # noqa: S311 - faster than NumPy's, one by one
+def mutants(payloads: Sequence[bytes], count: int, seed: int = 3) -> Iterator[bytes]:
+    """Yield so many damaged copies of valid payloads."""
+    draw = Random(seed)  # noqa: S311 - faster than NumPy's, one by one
     for _ in range(count):
         data = bytearray(draw.choice(payloads))
         for _ in range(draw.randint(1, 3)):
-            kind, at = draw.randrange(6), draw.randrange(max(len(data), 1))
-            if kind == 0 and data:  # one bit
-                data[at] ^= 1 << draw.randrange(8)
-            elif kind == 1:  # too short
-                del data[at:]
-            elif kind == 2:  # too long
-                data += draw.randbytes(draw.randrange(40))
-            elif kind == 3:  # the beginning of one, the end of another
-                data[at:] = draw.choice(payloads)[draw.choice([at, draw.randrange(7)]) :]
-            elif kind == 4:  # random bytes in the middle
-                noise = draw.randbytes(draw.randrange(9))
-                data[at : at + len(noise)] = noise[: len(data) - at]
-            elif fields:  # an integer at an edge of its range
-                (offset, form), number = draw.choice(fields), draw.choice(EDGE_NUMBERS)
-                if offset + struct.calcsize(form) <= len(data):
-                    bits = 8 * struct.calcsize(form)
-                    struct.pack_into("<" + form, data, offset, number % (1 << bits))
+            start = draw.randrange(draw.choice([14, len(data) + 1]))  # half of them in the head
+            number = draw.choice(EDGE_NUMBERS).to_bytes(4, "little")
+            noise = draw.randbytes(draw.randrange(9))
+            piece = draw.choice([b"", number, number[:1], noise, draw.choice(payloads)[start:]])
+            end = draw.choice([start, start + len(piece), start + len(piece), len(data)])
+            data[start:end] = piece
         yield bytes(data)
 
 
@@ -274,7 +236,8 @@ def cost(decode: Callable[[bytes], object], data: bytes) -> tuple[float, int, De
     tracemalloc.start()
     seconds = time.process_time()
     try:
-        decode(data)
+        with np.errstate(all="ignore"):
+            decode(data)
     except DecodeError as error:
         rejected = error
     finally:
@@ -287,7 +250,8 @@ def cost(decode: Callable[[bytes], object], data: bytes) -> tuple[float, int, De
 def _decodes(compressor: Compressor, data: bytes, layout: Layout) -> bool:
     """Return whether the bytes decode, to a valid update; they may be rejected."""
     try:
-        update = compressor.decode(data, layout)
+        with np.errstate(all="ignore"):
+            update = compressor.decode(data, layout)
     except DecodeError:
         return False
     check_update(update, layout.size)

@@ -62,20 +62,20 @@ HEADS = [Head(9, 3, Version(4, 12345)).encode(), Head(9, 0, Version(0, 2**32 - 1
 
 
 @pytest.mark.parametrize(
-    ("decode", "check", "valid", "fields"),
+    ("decode", "check", "valid"),
     [
-        (decode_updates, check_updates, lists_of_updates(), [(0, "I"), (4, "I")]),
-        (Payload.decode, check_head, REPLIES, [(0, "B"), (1, "B"), (2, "I"), (6, "I")]),
-        (Head.decode, check_head, HEADS, [(0, "B"), (1, "I"), (5, "I"), (9, "I"), (13, "I")]),
+        (decode_updates, check_updates, lists_of_updates()),
+        (Payload.decode, check_head, REPLIES),
+        (Head.decode, check_head, HEADS),
     ],
     ids=["updates", "reply", "head"],
 )
-def test_damaged_payload_is_rejected_or_decodes_to_a_valid_result(decode, check, valid, fields):
+def test_damaged_payload_is_rejected_or_decodes_to_a_valid_result(decode, check, valid):
     """Those of compressors are in their contract."""
     decoded = 0
     for data in valid:
         check(decode(data), data)
-    for data in mutants(generator(12), valid, 3000, fields):
+    for data in mutants(valid, 3000):
         try:
             found = decode(data)
         except DecodeError:

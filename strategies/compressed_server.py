@@ -100,13 +100,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
 
-    def client_settings(self) -> dict[str, float | str]:
-        """Return further keys of the training config, for clients in other languages.
-
-        Ours build the strategy from the run config.
-        """
-        return {}
-
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -122,7 +115,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        config.update(self.client_settings())
         nodes = list(grid.get_node_ids())
         self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}

@@ -36,7 +36,3 @@ class STC(CompressedStrategy):
         """Return what both ends compress with."""
         up, down = (Ternary(p, self.scope) for p in (self.sparsity_up, self.sparsity_down))
         return Codec(up, down)
-
-    def client_settings(self) -> dict[str, float | str]:
-        """Return p and the scope."""
-        return {"sparsity-up": self.sparsity_up, "scope": self.scope}

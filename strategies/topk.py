@@ -36,7 +36,3 @@ class TopK(CompressedStrategy):
         """Return what both ends compress with."""
         down = Float32() if self.sparsity_down == 1 else Sparse(self.sparsity_down, self.scope)
         return Codec(Sparse(self.sparsity_up, self.scope), down)
-
-    def client_settings(self) -> dict[str, float | str]:
-        """Return p and the scope."""
-        return {"sparsity-up": self.sparsity_up, "scope": self.scope}

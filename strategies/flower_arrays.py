@@ -21,12 +21,8 @@ Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 NUMPY = "numpy.ndarray"
 RAW_BYTES = "fedavg_app.bytes"  # the serialization type of arrays of raw bytes
-# Format versions by their two bytes: (size of the header length field in bytes, header parser).
-_VERSIONS = {
-    b"\x01\x00": (2, npy.read_array_header_1_0),
-    b"\x02\x00": (4, npy.read_array_header_2_0),
-}
-_MAGIC = len(npy.MAGIC_PREFIX)
+# Where the header begins in version 1.0 of the format, after two bytes with its length.
+_START = npy.MAGIC_LEN + 2
 
 
 def to_array(array: NDArray[np.generic]) -> Array:
@@ -46,9 +42,7 @@ def from_array(array: Array, like: Array | None = None) -> NDArray[np.generic]:
     if array.stype != NUMPY:
         raise ValueError(f"is serialized as {array.stype!r}, not {NUMPY!r}")
     data = array.data
-    length_bytes, _ = _VERSIONS.get(data[_MAGIC : _MAGIC + 2], (0, None))
-    start = _MAGIC + 2 + length_bytes
-    end = start + int.from_bytes(data[start - length_bytes : start], "little")
+    end = _START + int.from_bytes(data[_START - 2 : _START], "little")
     shape, fortran_order, dtype = _parse_header(data[:end])
     if like is not None and (dtype, shape) != (np.dtype(like.dtype), tuple(like.shape)):
         raise ValueError(f"is {dtype}{list(shape)}, expected {like.dtype}{list(like.shape)}")
@@ -114,9 +108,11 @@ def _parse_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[np.gener
     """Return (shape, whether in Fortran's order, dtype)."""
     stream = BytesIO(data)
     try:
-        version = npy.read_magic(stream)
-        _, parse = _VERSIONS[bytes(version)]
-        header: tuple[tuple[int, ...], bool, np.dtype[np.generic]] = parse(stream)
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError("another version")
+        header: tuple[tuple[int, ...], bool, np.dtype[np.generic]] = npy.read_array_header_1_0(
+            stream
+        )
     except Exception as error:  # NumPy raises various types for malformed headers
         raise ValueError("has an unreadable header") from error
     return header

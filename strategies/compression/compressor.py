@@ -52,7 +52,3 @@ class Compressor(ABC):
         there is no bound; None where none is known.
         """
         return None
-
-    def contraction_fix(self) -> str:
-        """Return which argument makes this compressor a contraction; empty where none does."""
-        return ""

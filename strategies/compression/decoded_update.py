@@ -14,6 +14,14 @@ class DecodeError(ValueError):
     """Bytes that are not an encoded update; the message is the reason, in one line."""
 
 
+def read_floats(data: bytes) -> Vector:
+    """Return the float32 numbers that the bytes hold; DecodeError if one is NaN or infinite."""
+    values = np.frombuffer(data, "<f4").astype(np.float32)
+    if not np.isfinite(values).all():
+        raise DecodeError("a number is NaN or infinite")
+    return values
+
+
 class Update(ABC):
     """A change of the model's flat vector.
 
@@ -32,17 +40,6 @@ class Update(ABC):
     @abstractmethod
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
-
-    def check(self, size: int) -> None:
-        """Check that this is an update of a vector of ``size`` entries.
-
-        Decoders of other packages may return anything.
-
-        Raises:
-            DecodeError: It is not.
-        """
-        if self.size != size:
-            raise DecodeError(f"the update has {self.size} entries, not {size}")
 
     def max_abs(self) -> float:
         """Return the largest magnitude of an entry; 0 where there is none, NaN if one is NaN."""
@@ -79,14 +76,6 @@ class SparseUpdate(Update):
 
     def __init__(self, size: int, positions: Positions, values: Vector) -> None:
         self.size, self.positions, self.values = size, positions, values
-
-    def check(self, size: int) -> None:
-        """Check the size, and that every value has a position within it."""
-        super().check(size)
-        if self.positions.shape != self.values.shape:
-            raise DecodeError(f"{len(self.positions)} positions for {len(self.values)} values")
-        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < size:
-            raise DecodeError(f"a position lies beyond the vector's {size} entries")
 
     def to_dense(self) -> Vector:
         """Return the change as a new float32 vector."""

@@ -180,11 +180,10 @@ def check_contraction(place: str, compressor: Compressor) -> None:
     """
     bound = compressor.error_bound(LARGE)
     if bound is not None and not bound < 1:
-        fix = compressor.contraction_fix()
         raise ValueError(
             f"{place} = {compressor}: the squared error can be {bound:.3g} times the update's "
             f"squared norm, so that what error feedback keeps would grow; give "
-            f"{f'{fix}, or ' if fix else ''}feedback = 'none'"
+            "one whose error is smaller, or feedback = 'none'"
         )
 
 

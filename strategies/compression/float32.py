@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
 from strategies.compression.vector_layout import Layout
 
 BITS = 32
@@ -23,10 +23,7 @@ class Float32(Compressor):
         """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         if len(data) != 4 * layout.size:
             raise DecodeError(f"{len(data)} bytes, not 4 for each of {layout.size} entries")
-        values = np.frombuffer(data, "<f4").astype(np.float32)
-        if not np.isfinite(values).all():
-            raise DecodeError("a value is NaN or infinite")
-        return DenseUpdate(values)
+        return DenseUpdate(read_floats(data))
 
     def error_bound(self, size: int) -> float:
         """Return 0."""

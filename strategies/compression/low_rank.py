@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Count
@@ -75,9 +75,7 @@ class LowRank(Compressor):
         """
         if 8 * len(data) != self.expected_bits(layout):
             raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")
-        numbers = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
-        if not np.isfinite(numbers).all():
-            raise DecodeError("a value is NaN or infinite")
+        numbers = read_floats(data)
         parts = [np.empty(0, np.float32)]
         for rows, columns, factored in self._matrices(layout):
             sent = self.rank * (rows + columns) if factored else rows * columns

@@ -13,7 +13,7 @@ shorter.
 
 import math
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from pydantic import Field
 from strategies.compression import golomb
 from strategies.compression.bit_packing import pack, packed_size, unpack
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Count
 
@@ -85,9 +85,9 @@ class Quantized(Compressor):
         size, start = layout.size, 4 * self._buckets(layout.size)
         if len(data) < start + HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the norms and the head take {start + HEAD.size}")
-        norms = np.frombuffer(data[:start], "<f4").astype(np.float32)
-        if not (np.isfinite(norms).all() and (norms >= 0).all()):
-            raise DecodeError("a norm is negative, NaN or infinite")
+        norms = read_floats(data[:start])
+        if (norms < 0).any():
+            raise DecodeError("a norm is negative")
         b, count = HEAD.unpack_from(data, start)
         if count > size or (b == ALL_ENTRIES and count != size):
             raise DecodeError(f"z = {count} of {size} entries")
@@ -116,13 +116,6 @@ class Quantized(Compressor):
         """
         d = min(self.bucket, max(size, 1))
         return min(d / (4 * self.levels**2), math.sqrt(d) / self.levels)
-
-    def contraction_fix(self) -> str:
-        """Return the fewest bits that make it a contraction."""
-        for bits in range(2, 9):
-            if replace(self, bits=bits).error_bound(self.bucket) < 1:
-                return f"bits = {bits}"
-        return f"bucket = {self.levels**2}"
 
     def expected_bits(self, layout: Layout) -> float:
         """Return the bits for entries of a normal distribution, with the cheaper of the two codes.

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, Positions, SparseUpdate, Vector
+from strategies.compression.decoded_update import (
+    DecodeError,
+    Positions,
+    SparseUpdate,
+    Vector,
+    read_floats,
+)
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Share
@@ -47,9 +53,7 @@ class RandomEntries(Compressor):
         count = self._count(layout.size)
         if len(data) != SEED_BYTES + 4 * count:
             raise DecodeError(f"{len(data)} bytes, not {SEED_BYTES} and 4 for each of {count}")
-        values = np.frombuffer(data[SEED_BYTES:], "<f4").astype(np.float32)
-        if not np.isfinite(values).all():
-            raise DecodeError("a value is NaN or infinite")
+        values = read_floats(data[SEED_BYTES:])
         seed = int.from_bytes(data[:SEED_BYTES], "little")
         kept = values != 0
         return SparseUpdate(layout.size, self._positions(seed, layout.size)[kept], values[kept])
@@ -58,10 +62,6 @@ class RandomEntries(Compressor):
         """Return 1 - p, or 1/p - 1 where the entries are scaled up."""
         share = self._count(size) / size if size else 1.0
         return 1 / share - 1 if self.unbiased else 1 - share
-
-    def contraction_fix(self) -> str:
-        """Return the argument that leaves the entries as they are."""
-        return "unbiased = false"
 
     def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits for each of the k entries, and the seed's."""

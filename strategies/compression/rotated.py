@@ -20,7 +20,7 @@ from pydantic import Field
 
 from strategies.compression.bit_packing import pack, unpack
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
 from strategies.compression.hadamard import FLOAT32_MAX, Rotation, block_sizes
 from strategies.compression.vector_layout import Layout
 
@@ -84,9 +84,9 @@ class Rotated(Compressor):
         start = SEED_BYTES + 4 * len(blocks)
         if len(data) < start:
             raise DecodeError(f"{len(data)} bytes, the scales end at {start}")
-        scales = np.frombuffer(data[SEED_BYTES:start], "<f4")
-        if not (np.isfinite(scales).all() and (scales >= 0).all()):
-            raise DecodeError("a scale is negative, NaN or infinite")
+        scales = read_floats(data[SEED_BYTES:start])
+        if (scales < 0).any():
+            raise DecodeError("a scale is negative")
         numbers = unpack(data[start:], sum(blocks), self.bits)
         rotation = Rotation(int.from_bytes(data[:SEED_BYTES], "little"), layout.size)
         return DenseUpdate(rotation.back(numbers, LEVELS[self.bits], scales.astype(np.float64)))

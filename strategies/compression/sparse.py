@@ -12,7 +12,7 @@ import numpy as np
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector, read_floats
 from strategies.compression.float32 import BITS
 from strategies.compression.largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
 from strategies.compression.vector_layout import Layout
@@ -51,9 +51,9 @@ class Sparse(Compressor):
         allowed = max_kept(self.sparsity, layout.blocks(self.scope))
         if count > allowed or len(data) < start:
             raise DecodeError(f"k = {count}, the sparsity allows {allowed}, or the bytes end early")
-        values = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
-        if not (np.isfinite(values).all() and (values.view(np.int32) & MAGNITUDE_BITS).all()):
-            raise DecodeError("a value is zero, NaN or infinite")
+        values = read_floats(data[HEAD.size : start])
+        if not (values.view(np.int32) & MAGNITUDE_BITS).all():
+            raise DecodeError("a value is zero")
         positions, _ = golomb.decode(data[start:], b, count, size)
         return SparseUpdate(size, positions, values)
 

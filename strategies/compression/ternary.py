@@ -13,7 +13,7 @@ import numpy as np
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector, read_floats
 from strategies.compression.largest_entries import largest_of_blocks, max_kept
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Scope, Share
@@ -57,13 +57,12 @@ class Ternary(Compressor):
         allowed = max_kept(self.sparsity, blocks)
         if count > allowed:
             raise DecodeError(f"k = {count}, the sparsity allows {allowed}")
-        magnitudes = np.frombuffer(data[HEAD.size : start], "<f4").astype(np.float32)
+        magnitudes = read_floats(data[HEAD.size : start])
         positions, negative = golomb.decode(data[start:], b, count, size, signs=count)
         bounds = np.concatenate([[0], np.cumsum(blocks)])
         counts = np.diff(np.searchsorted(positions, bounds))  # of the positions in each block
         as_bits = magnitudes.view(np.int32)  # denormals count, whatever the processor's settings
-        fitting = np.where(counts > 0, as_bits > 0, as_bits == 0)
-        if not (np.isfinite(magnitudes).all() and fitting.all()):
+        if not np.where(counts > 0, as_bits > 0, as_bits == 0).all():
             raise DecodeError("a magnitude is not a positive number, or its block has no entry")
         of_entries = np.repeat(magnitudes, counts)
         return SparseUpdate(size, positions, np.where(negative, -of_entries, of_entries))

@@ -81,10 +81,6 @@ class Zstandard(Compressor):
         """Return the other compressor's bound."""
         return self.inner.error_bound(size)
 
-    def contraction_fix(self) -> str:
-        """Return the other compressor's argument."""
-        return self.inner.contraction_fix()
-
     def expected_bits(self, layout: Layout) -> float:
         """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strategies.base import RunSettings
-from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
+from strategies.compression.decoded_update import DenseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import Payload, ReplyStatus
@@ -229,8 +229,6 @@ class Faulty(Float32):
         values = np.ones(layout.size, np.float32)
         if self.fault == "length":
             return DenseUpdate(values[:-1])
-        if self.fault == "position":
-            return SparseUpdate(layout.size, np.array([3, layout.size]), values[:2])
         if self.fault == "nan":
             values[5] = np.nan
             return DenseUpdate(values)
@@ -241,12 +239,7 @@ class Faulty(Float32):
     ("fault", "kind", "reason"),
     [
         ("MemoryError", ReplyError, "undecodable update: line one line two"),
-        ("length", ReplyError, "undecodable update: the update has 130 entries, not 131"),
-        (
-            "position",
-            ReplyError,
-            "undecodable update: a position lies beyond the vector's 131 entries",
-        ),
+        ("length", ReplyError, "undecodable update: 130 entries, not 131"),
         ("nan", DivergedReplyError, "the update changes a weight by nan"),
     ],
 )

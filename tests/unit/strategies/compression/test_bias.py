@@ -127,18 +127,18 @@ def test_float16_keeps_eleven_bits_of_small_and_large_updates(scale):
 
 
 @pytest.mark.parametrize(
-    ("place", "part", "fix"),
+    ("place", "part"),
     [
-        ("uplink", "'quantized'", "give bits = 5, or feedback = 'none'"),
-        ("uplink", "{name = 'quantized', bits = 2}", "give bits = 5, or feedback"),
-        ("downlink", "'quantized'", "downlink = Quantized"),
-        ("uplink", "{name = 'random', unbiased = true}", "give unbiased = false, or feedback"),
-        ("uplink", "'sign'", "give feedback = 'none'"),
-        ("uplink", "{name = 'zstd', of = 'quantized'}", "give bits = 5, or feedback"),
+        ("uplink", "'quantized'"),
+        ("uplink", "{name = 'quantized', bits = 2}"),
+        ("downlink", "'quantized'"),
+        ("uplink", "{name = 'random', unbiased = true}"),
+        ("uplink", "'sign'"),
+        ("uplink", "{name = 'zstd', of = 'quantized'}"),
     ],
 )
 @pytest.mark.parametrize("feedback", ["residual", "ef21"])
-def test_error_feedback_without_a_contraction_is_refused(place, part, fix, feedback):
+def test_error_feedback_without_a_contraction_is_refused(place, part, feedback):
     import tomllib
 
     import strategies
@@ -146,6 +146,6 @@ def test_error_feedback_without_a_contraction_is_refused(place, part, fix, feedb
     arguments = tomllib.loads(f"{place} = {part}") | {"feedback": feedback}
     with pytest.raises(ValueError, match="error feedback keeps would grow") as refused:
         strategies.build("compressed", arguments)
-    assert fix in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(f"{place} = ")
+    assert str(refused.value).endswith("feedback = 'none'")
     strategies.build("compressed", {**arguments, "feedback": "none"})

@@ -54,7 +54,7 @@ def test_scope_model_selects_from_all_tensors_together():
 def test_value_that_is_zero_or_not_finite_is_rejected(value):
     data = bytearray(encode([0, 3, 0, 0, 3, 0, 0, 0], 0.25, 8))
     struct.pack_into("<f", data, 9, value)
-    with pytest.raises(DecodeError, match="a value is zero, NaN or infinite"):
+    with pytest.raises(DecodeError, match=r"is zero|NaN or infinite"):
         Sparse(0.25).decode(bytes(data), layout_of(8))
 
 

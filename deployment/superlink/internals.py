@@ -17,9 +17,6 @@ from starlette.middleware import Middleware
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
 
-# With these Flower serves the control and fleet APIs over gRPC as well, past any middleware.
-_GRPC_SERVERS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
-
 # Milliseconds that a request waits for the database.
 BUSY_TIMEOUT = 60_000
 
@@ -44,9 +41,6 @@ def run_superlink(middleware: list[Middleware]) -> None:
             f"flwr {version('flwr')} is installed, and the SuperLink's launcher is for "
             f"{FLOWER_NAMES}: install that, or put a proxy before flower-superlink"
         )
-    for name in _GRPC_SERVERS:
-        if os.environ.get(name) == "1":
-            raise UnsupportedFlowerError(f"{name}=1 serves an API to everyone: unset it")
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)

@@ -7,11 +7,26 @@ already, the fork server, is forked for every message: still a process of its ow
 its message. The processes of a device, each started by the one before:
 
 * the SuperNode (`__main__`), Flower's, with its first process id;
-* its SuperExec (`superexec`), Flower's loop around this package's executor (`executor`), which
-  ends a client at its message's expiry;
+* its SuperExec (`executor`), Flower's loop around this package's executor, which ends a client at
+  its message's expiry;
 * the fork server (`preload`), started by `multiprocessing`;
 * the client of the message that is in work (`client_process`), Flower's own `run_clientapp`.
 
 Each ends when the one before it ends, however that ends. What Flower does not document is in
 `internals`. None of this is in what `flwr run` packs: it belongs to the device.
 """
+
+import ctypes
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # from Linux's <sys/prctl.h>
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, even if it then runs C code.
+
+    Does nothing on other systems than Linux, which have no such call.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -5,6 +5,7 @@ are started, and where the installed Flower does not fit, it is flower-supernode
 latter cases a line says so.
 """
 
+import argparse
 import os
 import secrets
 import signal
@@ -18,29 +19,33 @@ from pathlib import Path
 
 from deployment.supernode import internals
 
-# Options of flower-supernode that say how its clients are started.
-ISOLATION = "--isolation"
+# Options of flower-supernode that only its own way to start clients has.
 FLOWERS_OWN = (
     "--host", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile", "--appio-ssl-certfile",
     "--appio-ssl-keyfile", "--appio-ssl-ca-certfile", "--superexec-auth-secret-file",
     "--allow-runtime-dependency-installation",
 )  # fmt: skip
-PORT = "--port"
 # Seconds that the SuperExec is given to end.
 PATIENCE = 5
 
 
 def main() -> None:
     """Run it; the exit status is flower-supernode's, or 1 if the SuperExec ended first."""
-    options = sys.argv[1:]
     check_home()
-    if value(options, ISOLATION) is not None:
-        run_flowers(options)
-    why = why_not_warm(options)
-    if why is not None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--isolation")
+    parser.add_argument("--port")
+    own, options = parser.parse_known_args()
+    if own.isolation is None:
+        why = why_not_warm(options)
+        if why is None:
+            run_warm(options, own.port or str(free_port()))
+            return
         report(f"each message starts a new Python process, as in Flower: {why}")
-        run_flowers(options)
-    run_warm(options)
+    flowers = sys.argv[1:]
+    if own.port is None and own.isolation != "process":  # whose port others are to know
+        flowers += ["--port", str(free_port())]
+    os.execvp("flower-supernode", ["flower-supernode", *flowers])  # noqa: S606, S607
 
 
 def check_home() -> None:
@@ -57,20 +62,11 @@ def check_home() -> None:
 
 def why_not_warm(options: Sequence[str]) -> str | None:
     """Return why clients cannot be warm, in one line; None if they can."""
+    given = {option.partition("=")[0] for option in options}
     for option in FLOWERS_OWN:
-        if value(options, option) is not None:
+        if option in given:
             return f"the option {option} requires it"
     return internals.why_unfit()
-
-
-def value(options: Sequence[str], name: str) -> str | None:
-    """Return an option's value, empty where it has none; None where it is not given."""
-    for position, option in enumerate(options):
-        if option == name:
-            return "".join(options[position + 1 : position + 2])
-        if option.startswith(f"{name}="):
-            return option.partition("=")[2]
-    return None
 
 
 def report(line: str) -> None:
@@ -79,23 +75,15 @@ def report(line: str) -> None:
     sys.stderr.flush()
 
 
-def run_flowers(options: Sequence[str]) -> None:
-    """Become flower-supernode, with a free port unless one is given or others are to know it."""
-    if value(options, PORT) is None and value(options, ISOLATION) != "process":
-        options = [*options, PORT, str(free_port())]
-    os.execvp("flower-supernode", ["flower-supernode", *options])  # noqa: S606, S607
-
-
-def run_warm(options: Sequence[str]) -> None:
+def run_warm(options: Sequence[str], port: str) -> None:
     """Run the SuperNode in this process, with its SuperExec beside it; each ends with the other."""
-    port = value(options, PORT) or str(free_port())
     secret = secrets.token_bytes(32)
     superexec = start_superexec(f"127.0.0.1:{port}", secret)
     ending = threading.Event()
     threading.Thread(target=end_with, args=(superexec, ending), daemon=True).start()
     try:
         internals.run_supernode(
-            [*options, PORT, port, ISOLATION, "process",
+            [*options, "--port", port, "--isolation", "process",
              "--superexec-auth-secret-file", readable_once(secret)]
         )  # fmt: skip
     finally:
@@ -136,7 +124,7 @@ def readable_once(secret: bytes) -> str:
 def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
     """Start the SuperExec for the SuperNode at that address."""
     # -P: not what lies in the directory that this was started in.
-    program = [sys.executable, "-P", "-m", "deployment.supernode.superexec"]
+    program = [sys.executable, "-P", "-m", "deployment.supernode.executor"]
     process = subprocess.Popen(  # noqa: S603
         [*program, address, str(os.getpid())], stdin=subprocess.PIPE
     )

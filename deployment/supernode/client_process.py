@@ -7,8 +7,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from deployment.supernode import internals
-from deployment.supernode.process_tree import end_with_parent
+from deployment.supernode import end_with_parent, internals
 
 # What a client reports when its reply is on its way.
 REPLYING = b"replying"

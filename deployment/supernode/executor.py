@@ -1,15 +1,21 @@
-"""The executor of a SuperExec that forks its clients and ends them at their messages' expiry."""
+"""A SuperExec whose executor forks its clients and ends them at their messages' expiry.
+
+    python -m deployment.supernode.executor HOST:PORT PARENT
+
+`deployment.supernode` starts it, and writes the secret that both share to its standard input.
+"""
 
 import json
 import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from deployment.supernode import client_process, internals
+from deployment.supernode import client_process, end_with_parent, internals
 from deployment.supernode.client_process import REPLYING
 
 # The most by which a device's clock may be ahead of the server's, in seconds; Flower refuses more.
@@ -171,3 +177,17 @@ def deadline(created_at: float, ttl: float, started: float) -> float:
     """
     by_clock = created_at + ttl + CLOCK_AHEAD - time.time()
     return min(started + ttl, time.monotonic() + by_clock)
+
+
+def main() -> None:
+    """Run the SuperExec until its SuperNode ends."""
+    end_with_parent()
+    address, parent = sys.argv[1:]
+    secret = sys.stdin.buffer.read()
+    executor = ForkingExecutor()
+    executor.warm_up()
+    internals.run_superexec(executor, address, secret, int(parent))
+
+
+if __name__ == "__main__":
+    main()

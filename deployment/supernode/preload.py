@@ -11,7 +11,7 @@ import importlib
 import logging
 import time
 
-from deployment.supernode.process_tree import end_with_parent
+from deployment.supernode import end_with_parent
 
 # What a client imports for a training message; a test compares. What only one task or data set
 # needs is not here: it would take memory on every device.

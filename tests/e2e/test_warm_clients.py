@@ -28,7 +28,7 @@ NODES = 2
 TIMEOUT = 40  # seconds of a round
 KEYS = {"num-clients": NODES, "num-server-rounds": 3, "round-timeout": TIMEOUT}
 FAULTY = {**KEYS, "task": "tests.support.faulty_task:TASK"}
-SUPEREXEC, FORK_SERVER = "deployment.supernode.superexec", "multiprocessing.forkserver"
+SUPEREXEC, FORK_SERVER = "deployment.supernode.executor", "multiprocessing.forkserver"
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,6 @@ def test_host_that_the_own_processes_could_not_use_is_one_line(host):
     ("before", "reason"),
     [
         ("import importlib.metadata as m; m.version = lambda name: '1.43.0'", "flwr 1.43.0 is"),
-        ("import os; os.environ['FLWR_INTERNAL_GRPC_CONTROL_API'] = '1'", "CONTROL_API=1 serves"),
-        ("import os; os.environ['FLWR_INTERNAL_GRPC_FLEET_API'] = '1'", "FLEET_API=1 serves"),
         pytest.param(
             "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
             "does not take the middleware",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tasks.base import count_predictions
 from tasks.training.batch_size import efficient_batch_size
@@ -31,15 +32,16 @@ def make_step(
     """
     general = autograd_step(model, loss, weights, update)
     split = split_model(model)
-    if split is None:
+    if split is None or loss is not functional.cross_entropy:
         return general
-    dense = DenseStep(split, loss, update)
+    dense = DenseStep(split, update)
     limit = 0
 
     def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         nonlocal limit
         limit = limit or efficient_batch_size(model, inputs, inputs.device)
-        return (dense if len(inputs) <= limit else general)(inputs, targets, learning_rate)
+        use_dense = len(inputs) <= limit and targets.dtype == torch.int64
+        return (dense if use_dense else general)(inputs, targets, learning_rate)
 
     return step
 

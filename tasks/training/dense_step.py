@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.training.sgd_update import Loss, WeightUpdate
+from tasks.training.sgd_update import WeightUpdate
 
-DenseLayer = nn.Linear | nn.ReLU | nn.Dropout
+DenseLayer = nn.Linear | nn.ReLU
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,13 @@ class DenseStep:
     weights; for those without convolutions that is most of a step's time.
 
     Args:
-        model: The network.
-        loss: The mean loss of (logits, targets).
+        model: The network, whose loss is the mean cross-entropy.
         update: Changes its weights.
     """
 
-    def __init__(self, model: SplitModel, loss: Loss, update: WeightUpdate) -> None:
+    def __init__(self, model: SplitModel, update: WeightUpdate) -> None:
         self._first, self._first_weights = model.first, model.first_weights
-        self._dense, self._loss, self._update = model.dense, loss, update
+        self._dense, self._update = model.dense, update
 
     def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         """Take one step; return the loss before it."""
@@ -107,33 +106,21 @@ class DenseStep:
             the layers before have no weights.
         """
         x = outputs.flatten(1)
-        # What each layer's backward pass needs: its input, its output, or its mask.
+        # What each layer's backward pass needs: its input, or its output.
         kept: list[Tensor] = []
         for layer in self._dense:
             if isinstance(layer, nn.Linear):
                 kept.append(x)
                 x = functional.linear(x, layer.weight, layer.bias)
-            elif isinstance(layer, nn.ReLU):
+            else:
                 x = x.relu()
                 kept.append(x)
-            else:
-                # Drawn as torch draws it for x itself: 0, or 1 / (1 - p).
-                kept.append(functional.dropout(torch.ones_like(x), layer.p))
-                x = x * kept[-1]
-        if self._loss is functional.cross_entropy and targets.dtype == torch.int64:
-            loss, gradient = _cross_entropy_and_gradient(x, targets)
-        else:
-            with torch.enable_grad():
-                loss = self._loss(x.requires_grad_(), targets)
-            (gradient,) = torch.autograd.grad(loss, x)
-            loss = loss.detach()
+        loss, gradient = _cross_entropy_and_gradient(x, targets)
         ones = gradient.new_ones(len(gradient))
         for place in range(len(self._dense) - 1, -1, -1):
             layer, saved = self._dense[place], kept[place]
             if isinstance(layer, nn.ReLU):
                 gradient = torch.ops.aten.threshold_backward(gradient, saved, 0)
-            elif isinstance(layer, nn.Dropout):
-                gradient = gradient * saved
             else:
                 left = gradient.t()
                 if place or self._first_weights:

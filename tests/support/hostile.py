@@ -124,7 +124,7 @@ ON_UPDATES = [
     (replayed, "the reply is to round 1, not 2"),
     (too_many_entries, "k = 4294967295, the sparsity allows "),
     (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
-    (bytes_as_examples, "num-examples is of type bytes, not a number"),
+    (bytes_as_examples, "num-examples is a bytes, not a number"),
 ]
 
 

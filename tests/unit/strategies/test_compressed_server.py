@@ -161,7 +161,7 @@ def with_huge_magnitude(reply):
     ("spoil", "reason"),
     [
         (lambda reply, _: reply.content.pop("update"), "no ConfigRecord 'update'"),
-        (lambda reply, _: reply.content["update"].pop("num-examples"), "num-examples is None"),
+        (lambda reply, _: reply.content["update"].pop("num-examples"), "num-examples is a NoneType"),
         (lambda reply, _: reply.content["update"].pop("payload"), "no bytes 'payload'"),
         (lambda reply, _: change_entry(reply, "update", "num-examples", 0.5), "is 0.5, must be at"),
         (lambda reply, _: replace(reply, b""), "its head alone takes 10"),

@@ -17,7 +17,6 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
-    MultiKrum,
     Strategy,
 )
 
@@ -78,14 +77,12 @@ class FlowerAdapter(FederatedStrategy[Message]):
         """Return the inner strategy's messages.
 
         Raises:
-            StrategyError: The inner strategy failed, or cannot work with a round's replies.
+            StrategyError: The inner strategy failed.
         """
         self.start_round(server_round, arrays, config)
         trained = self._trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
-        if server_round == 1:
-            check_krum(self.inner, len(messages))
         return self._with_buffers(messages, arrays)
 
     def validate(self, reply: Message) -> ClientUpdate[Message]:
@@ -328,24 +325,6 @@ def respelled(metrics: MetricRecord | None, spelling: Mapping[str, str]) -> Metr
     if metrics is None:
         return None
     return MetricRecord({spelling.get(key, key): value for key, value in metrics.items()})
-
-
-def check_krum(strategy: Strategy, replies: int) -> None:
-    """Check what Krum takes silently: it scores a reply by its n - f - 2 nearest others.
-
-    Raises:
-        StrategyError: Its arguments do not fit so many replies (Blanchard et al. 2017).
-    """
-    for one in wrapped(strategy):
-        if not isinstance(one, MultiKrum):
-            continue
-        name, most = type(one).__name__, max(replies - 3, 0)
-        malicious, selected = one.num_malicious_nodes, one.num_nodes_to_select
-        if not 0 <= malicious <= most:
-            fix = f"give 0 to {most}, three less than replies"
-            raise StrategyError(f"{name}: num-malicious-nodes = {malicious}: {fix}")
-        if not 1 <= selected <= replies:
-            raise StrategyError(f"{name}: num-nodes-to-select = {selected}: give 1 to {replies}")
 
 
 def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:

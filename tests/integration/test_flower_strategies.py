@@ -17,18 +17,10 @@ HERE = __name__
     ("name", "arguments", "reason"),
     [
         ("FedAdam", "eta = 'x'", "FedAdam: eta = 'x': should be a valid number"),
-        ("Krum", "num-malicious-nodes = 5", "num-malicious-nodes = 5: give 0 to 4"),
-        ("MultiKrum", "num-nodes-to-select = 8", "num-nodes-to-select = 8: give 1 to 7"),
         (
             "QFedAvg",
             "client-learning-rate = 0",
             "QFedAvg failed in round 1: ZeroDivisionError: float division by zero (",
-        ),
-        (
-            "DifferentialPrivacyServerSideFixedClipping",
-            "strategy = 'flwr.serverapp.strategy:Krum', num-malicious-nodes = 6, "
-            "noise-multiplier = 0.1, clipping-norm = 1.0, num-sampled-clients = 7",
-            "Krum: num-malicious-nodes = 6: give 0 to 4",
         ),
     ],
 )
@@ -51,19 +43,6 @@ def test_arguments_that_cannot_work_are_one_line_in_round_1(tmp_path, name, argu
 def test_strategy_that_never_makes_a_model_ends_the_run(tmp_path, name, arguments, reason):
     with pytest.raises(NoRepliesError, match=f"no usable reply in 3 rounds in a row: {reason}"):
         train(tmp_path, f"{FLOWERS}:{name}", arguments, rounds=4)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("Krum", "num-malicious-nodes = 4"),
-        ("MultiKrum", "num-nodes-to-select = 7"),
-        ("Bulyan", "num-malicious-nodes = 1"),  # 4 f + 3 = 7
-    ],
-)
-def test_largest_arguments_that_can_work_are_taken(tmp_path, name, arguments):
-    result = train(tmp_path, f"{FLOWERS}:{name}", arguments)
-    assert not result.history[-1].rejected
 
 
 class WantsMore(flower.FedAvg):

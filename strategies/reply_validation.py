@@ -102,7 +102,7 @@ def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
     """
     record = find_record(reply.content, METRICS, MetricRecord)
     if record is None:
-        raise ReplyError(f"no MetricRecord {METRICS!r} (has: {_record_names(reply)})")
+        raise ReplyError(f"no MetricRecord {METRICS!r}")
     return report_of(reply.metadata.src_node_id, record, bounds)
 
 
@@ -142,7 +142,7 @@ def read_arrays(reply: Message, expected: ArrayRecord, name: str = ARRAYS) -> Ar
     """
     record = find_record(reply.content, name, ArrayRecord)
     if record is None:
-        raise ReplyError(f"no ArrayRecord {name!r} (has: {_record_names(reply)})")
+        raise ReplyError(f"no ArrayRecord {name!r}")
     if set(record) != set(expected):
         difference = sorted(set(record) ^ set(expected))
         raise ReplyError(f"array names differ from the model's: {shorten(', '.join(difference))}")
@@ -230,7 +230,3 @@ def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
     ):
         raise DivergedReplyError(f"array {name!r} has NaN or infinite values")
     return values
-
-
-def _record_names(reply: Message) -> str:
-    return shorten(", ".join(reply.content)) or "nothing"

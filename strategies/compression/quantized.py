@@ -13,7 +13,7 @@ shorter.
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -52,10 +52,11 @@ class Quantized(Compressor):
     bits: Bits = 4
     bucket: Count = 512
     norm: Norm = "l2"
-    levels: int = field(init=False, repr=False, compare=False)  # s
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", (1 << (self.bits - 1)) - 1)
+    @property
+    def levels(self) -> int:
+        """S."""
+        return (1 << (self.bits - 1)) - 1
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the bytes that the module's docstring describes."""

@@ -94,13 +94,13 @@ def test_reply_without_arrays_is_rejected(kept):
     content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
     if not kept:
         content["arrays"] = ConfigRecord({"weight": b"x"})  # the name is right, the kind is not
-    assert_rejected(reply_with(2, content), r"no ArrayRecord 'arrays' \(has: .*metrics")
+    assert_rejected(reply_with(2, content), "no ArrayRecord 'arrays'")
 
 
 @pytest.mark.parametrize("check", [check, check_report])
 def test_reply_without_metrics_is_rejected(check):
     bad = reply_with(2, RecordDict({"arrays": EXPECTED}))
-    assert_rejected(bad, r"no MetricRecord 'metrics' \(has: arrays\)", check)
+    assert_rejected(bad, "no MetricRecord 'metrics'", check)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.augmentation import (
+from tasks.cifar import (
     per_image_standardization,
     random_brightness,
     random_contrast,

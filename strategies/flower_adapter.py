@@ -6,7 +6,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -36,19 +36,18 @@ from strategies.reply_validation import (
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
 
-# Raises `ReplyError` for an update that the strategy could not handle; the second argument is the
-# model that was sent.
-ReplyCheck = Callable[[ClientUpdate[Arrays], Arrays], None]
-
 # An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
-PRIVATE = (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
+CLIPPED_BY_THE_SERVER = (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+)
+PRIVATE = (
+    *CLIPPED_BY_THE_SERVER,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
 )
 
 
@@ -89,14 +88,17 @@ class FlowerAdapter(FederatedStrategy[Message]):
         """Return the reply itself; it must hold the arrays of the model that was sent.
 
         Raises:
-            ReplyError: It does not, or the inner strategy cannot handle it (`REPLY_CHECKS`).
+            ReplyError: It does not, or the inner strategy cannot handle it.
         """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
         check_keys(update.report, self.inner, trained=True)
-        for strategy_type, check in REPLY_CHECKS.items():
-            if isinstance(self.inner, strategy_type):
-                trained, _ = split(update.content, self.settings.buffers)
-                check(ClientUpdate(update.report, trained), from_record(self.model))
+        if isinstance(self.inner, CLIPPED_BY_THE_SERVER):
+            trained, _ = split(update.content, self.settings.buffers)
+            if l2_norm(trained, from_record(self.model)) < MIN_CLIPPED_NORM:
+                raise ReplyError("the update is zero, which cannot be clipped")
+        adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
+        if adapts and "norm_bit" not in update.report.metrics:
+            raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
         return ClientUpdate(update.report, reply)
 
     def accumulate(self, update: ClientUpdate[Message]) -> None:
@@ -325,25 +327,3 @@ def respelled(metrics: MetricRecord | None, spelling: Mapping[str, str]) -> Metr
     if metrics is None:
         return None
     return MetricRecord({spelling.get(key, key): value for key, value in metrics.items()})
-
-
-def check_update_can_be_clipped(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check that the update is not zero, which server-side clipping would turn into NaN."""
-    if l2_norm(update.content, model) < MIN_CLIPPED_NORM:
-        raise ReplyError("the update is zero, which cannot be clipped")
-
-
-def check_norm_bit(update: ClientUpdate[Arrays], model: Arrays) -> None:
-    """Check for the metric by which client-side adaptive clipping adapts its norm."""
-    del model
-    if "norm_bit" not in update.report.metrics:
-        raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
-
-
-# What a strategy of Flower's needs of a reply beyond a valid model. Without it the strategy would
-# raise or return NaN, and one client could end the run. Other packages may add to this.
-REPLY_CHECKS: dict[type[Strategy], ReplyCheck] = {
-    DifferentialPrivacyServerSideFixedClipping: check_update_can_be_clipped,
-    DifferentialPrivacyServerSideAdaptiveClipping: check_update_can_be_clipped,
-    DifferentialPrivacyClientSideAdaptiveClipping: check_norm_bit,
-}

@@ -1,8 +1,8 @@
 """Start a SuperNode with warm clients: ``python -m deployment.supernode OPTION...``.
 
-The options are those of flower-supernode. With ``--isolation`` or another option about how clients
-are started, and where the installed Flower does not fit, it is flower-supernode that is run; in the
-latter cases a line says so.
+The options are those of flower-supernode. With ``--isolation``, which other options about how
+clients are started need besides, it is flower-supernode that is run; and where the installed Flower
+does not fit, as a line then says.
 """
 
 import argparse
@@ -19,12 +19,6 @@ from pathlib import Path
 
 from deployment.supernode import internals
 
-# Options of flower-supernode that only its own way to start clients has.
-FLOWERS_OWN = (
-    "--host", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile", "--appio-ssl-certfile",
-    "--appio-ssl-keyfile", "--appio-ssl-ca-certfile", "--superexec-auth-secret-file",
-    "--allow-runtime-dependency-installation",
-)  # fmt: skip
 # Seconds that the SuperExec is given to end.
 PATIENCE = 5
 
@@ -37,7 +31,7 @@ def main() -> None:
     parser.add_argument("--port")
     own, options = parser.parse_known_args()
     if own.isolation is None:
-        why = why_not_warm(options)
+        why = internals.why_unfit()
         if why is None:
             run_warm(options, own.port or str(free_port()))
             return
@@ -58,15 +52,6 @@ def check_home() -> None:
     except OSError as error:
         report(f"cannot write to {home} ({error.strerror}); name another folder by FLWR_HOME")
         sys.exit(1)
-
-
-def why_not_warm(options: Sequence[str]) -> str | None:
-    """Return why clients cannot be warm, in one line; None if they can."""
-    given = {option.partition("=")[0] for option in options}
-    for option in FLOWERS_OWN:
-        if option in given:
-            return f"the option {option} requires it"
-    return internals.why_unfit()
 
 
 def report(line: str) -> None:

@@ -57,12 +57,6 @@ def test_chosen_isolation_runs_flowers_supernode_and_says_nothing(start, options
     assert done.stderr == ""
 
 
-def test_option_that_only_cold_clients_have_is_named(start):
-    done = start(*OPTIONS, "--allow-runtime-dependency-installation")
-    assert done.returncode == 7
-    assert "--allow-runtime-dependency-installation" in done.stderr
-
-
 def test_secret_can_be_read_once_and_lies_in_no_file():
     path = readable_once(b"secret")
     assert Path(path).read_bytes() == b"secret"

@@ -32,14 +32,12 @@ class Registry(Generic[Kind]):
         what: What one is called, for errors.
         built_in: "module:Class" by name.
         group: The entry points under which installed packages add names; empty for none.
-        classless: A further name, which stands for no class and whoever builds one handles.
     """
 
     kind: type[Kind]
     what: str
     built_in: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
-    classless: str = ""
 
     def names(self) -> list[str]:
         """Return the names, sorted; a package's cannot replace a built-in one."""
@@ -60,7 +58,7 @@ class Registry(Generic[Kind]):
         if ":" not in path:
             path = self._installed().get(name, name)
         if ":" not in path:
-            known = ", ".join(sorted([*self.names(), *filter(None, [self.classless])]))
+            known = ", ".join(self.names())
             raise ValueError(f"{name!r} is no {self.what}; known: {known}; or package.module:Class")
         found = pkgutil.resolve_name(path)
         if not (inspect.isclass(found) and issubclass(found, self.kind)):

@@ -128,7 +128,6 @@ SERVER_OPTIMIZERS = Registry[ServerOptimizer](
         "sgd": "strategies.server_optimizer:SGD",
         "yogi": "strategies.server_optimizer:Yogi",
     },
-    classless=NONE,
 )
 
 

@@ -256,12 +256,3 @@ def test_updates_of_which_one_is_missing_are_answered_with_a_request():
     network.client_mod = client_of_another_process()
     reply = network.train(message, network.random_change())
     assert payload(reply) == network.reply_with(1)
-
-
-@pytest.mark.parametrize("server_round", [0, -1, 2**32, 1.0, "1"])
-def test_round_that_a_reply_cannot_name_is_refused_before_the_training(server_round):
-    network = stc()
-    (message,) = network.configure(0)
-    change_entry(message, "config", "server-round", server_round)
-    with pytest.raises(ValueError, match="not a whole number of 32 bits above 0"):
-        network.client_mod(message, network.contexts[0], None)

@@ -12,10 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from deployment.supernode import internals
 
@@ -25,7 +23,6 @@ PATIENCE = 5
 
 def main() -> None:
     """Run it; the exit status is flower-supernode's, or 1 if the SuperExec ended first."""
-    check_home()
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--isolation")
     parser.add_argument("--port")
@@ -40,18 +37,6 @@ def main() -> None:
     if own.port is None and own.isolation != "process":  # whose port others are to know
         flowers += ["--port", str(free_port())]
     os.execvp("flower-supernode", ["flower-supernode", *flowers])  # noqa: S606, S607
-
-
-def check_home() -> None:
-    """End with one line where Flower could not write: it would fail with the first message."""
-    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home):
-            return
-    except OSError as error:
-        report(f"cannot write to {home} ({error.strerror}); name another folder by FLWR_HOME")
-        sys.exit(1)
 
 
 def report(line: str) -> None:

@@ -62,12 +62,3 @@ def test_secret_can_be_read_once_and_lies_in_no_file():
     assert Path(path).read_bytes() == b"secret"
     assert Path(path).read_bytes() == b""
     assert not Path(path).resolve().exists()
-
-
-def test_folder_of_flower_that_cannot_be_written_is_one_line(start, monkeypatch):
-    monkeypatch.setenv("FLWR_HOME", "/proc/nowhere")
-    done = start(*OPTIONS)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("deployment.supernode: cannot write to /proc/nowhere (")
-    assert line.endswith("; name another folder by FLWR_HOME")

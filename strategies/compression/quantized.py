@@ -55,7 +55,7 @@ class Quantized(Compressor):
 
     @property
     def levels(self) -> int:
-        """S."""
+        """The number of levels on either side of zero."""
         return (1 << (self.bits - 1)) - 1
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:

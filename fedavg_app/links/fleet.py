@@ -2,7 +2,6 @@
 
 import math
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -52,21 +51,6 @@ class Fleet(BaseModel):
     server_down: float = Field(math.inf, gt=0)
 
 
-@dataclass(frozen=True)
-class Device:
-    """One client's device.
-
-    Attributes:
-        link: Its link.
-        loss: The share of rounds in which its reply is lost.
-        computing: Its computing time as a multiple of the reference core's.
-    """
-
-    link: Link
-    loss: float
-    computing: float
-
-
 # Phones that train at night and by day: FedScale's traces (arXiv 2105.11367) spread over more than
 # an order of magnitude in rates and in computing. Shares, losses and spreads are ours; the rates
 # are those of the links above, Wi-Fi behind cable.
@@ -111,8 +95,11 @@ def load_fleet(links: str) -> Fleet:
         raise ConfigError("links", links, fix) from error
 
 
-def draw_devices(fleet: Fleet, num_clients: int, seed: int) -> list[Device]:
-    """Return every client's device: a function of the seed and the number of clients."""
+def draw_devices(fleet: Fleet, num_clients: int, seed: int) -> list[DeviceClass]:
+    """Return every client's device, its class with rates and computing time of its own.
+
+    It is a function of the seed and the number of clients.
+    """
     generator = numpy_generator(seed, "devices")
     shares = np.array([one.share for one in fleet.classes])
     drawn = generator.choice(len(shares), size=num_clients, p=shares / shares.sum())
@@ -123,6 +110,6 @@ def draw_devices(fleet: Fleet, num_clients: int, seed: int) -> list[Device]:
     ]
 
 
-def _device(one: DeviceClass, rate: float, computing: float) -> Device:
-    link = Link(up=one.up * rate, down=one.down * rate, latency=one.latency)
-    return Device(link, one.loss, one.computing * computing)
+def _device(one: DeviceClass, rate: float, computing: float) -> DeviceClass:
+    own = {"up": one.up * rate, "down": one.down * rate, "computing": one.computing * computing}
+    return one.model_copy(update=own)

@@ -79,9 +79,9 @@ class VirtualClock:
             bytes_up: Bytes of its reply.
         """
         device = self._devices[client]
-        down = min(device.link.down, self._fleet.server_up / participants)
-        up = min(device.link.up, self._fleet.server_down / participants)
-        round_trip = 1e-3 * device.link.latency
+        down = min(device.down, self._fleet.server_up / participants)
+        up = min(device.up, self._fleet.server_down / participants)
+        round_trip = 1e-3 * device.latency
         return ClientTime(
             download=transfer_seconds(bytes_down, down) + round_trip,
             computing=self._work[client] * device.computing,

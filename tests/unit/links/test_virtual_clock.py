@@ -38,11 +38,11 @@ def test_devices_follow_shares_and_spread():
         ]
     )
     devices = draw_devices(fleet, 20_000, seed=1)
-    spread = [one for one in devices if one.link.up != 100]
+    spread = [one for one in devices if one.up != 100]
     assert len(spread) / len(devices) == pytest.approx(0.25, abs=0.01)
     for values, median in (
-        ([one.link.up for one in spread], 1),
-        ([one.link.down for one in spread], 10),
+        ([one.up for one in spread], 1),
+        ([one.down for one in spread], 10),
         ([one.computing for one in spread], 5),
     ):
         logarithms = np.log(np.array(values) / median)

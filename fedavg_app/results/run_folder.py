@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
@@ -28,17 +27,6 @@ def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
     with reporting_unwritable(config):
         path.mkdir(parents=True)
     return path
-
-
-def check_writable(config: RunConfig) -> None:
-    """Check that a run's folder can be written, which is made only when its training starts.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    path = Path(config.resume or config.run_dir).expanduser().resolve()
-    with reporting_unwritable(config):
-        TemporaryFile(dir=next(one for one in (path, *path.parents) if one.exists())).close()
 
 
 @contextmanager

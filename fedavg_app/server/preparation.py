@@ -19,7 +19,6 @@ from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.partitions import make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
-from fedavg_app.results.run_folder import check_writable
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import TrainingPlan, make_plan
@@ -56,8 +55,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     """Check a config, and return the run that it describes, before any client is asked.
 
     Raises:
-        ConfigError: A value that cannot be used, data that cannot be split, or a run's folder
-            that cannot be written.
+        ConfigError: A value that cannot be used, or data that cannot be split.
         DataError: The data set is not available.
     """
     task, model, strategy = resolve(config)
@@ -79,7 +77,6 @@ def prepare(config: RunConfig) -> PreparedRun:
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
-    check_writable(config)
     return PreparedRun(config, task, strategy, plan, data, model, state, clock)
 
 

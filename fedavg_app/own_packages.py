@@ -39,21 +39,7 @@ def own_folder() -> Path | None:
 
 
 def claim() -> None:
-    """Make later imports of `OWN` find this project's packages.
-
-    Raises:
-        ImportError: Another package of such a name was imported before.
-    """
-    folder = own_folder()
-    for name in OWN:
-        found = [Path(place) for place in getattr(sys.modules.get(name), "__path__", ())]
-        if folder is None or not found or not (folder / name).is_dir():
-            continue
-        if not any(place.resolve() == (folder / name).resolve() for place in found):
-            raise ImportError(
-                f"{found[0]} was imported as {name!r}, which is the name of a package of "
-                f"{PACKAGE}: rename that folder, or import {PACKAGE} first"
-            )
+    """Make later imports of `OWN` find this project's packages."""
     # By name: a process may have had another copy of this module.
     others = [one for one in sys.meta_path if type(one).__name__ != OwnPackages.__name__]
     sys.meta_path[:] = [OwnPackages(), *others]

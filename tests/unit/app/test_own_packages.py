@@ -48,14 +48,6 @@ def test_run_in_such_a_folder_trains(folder, program):
     assert "died" not in done.stderr
 
 
-def test_folder_that_was_imported_before_is_named_with_the_fix(folder):
-    done = python(folder, "-c", "import tasks\nimport fedavg_app")
-    assert done.returncode == 1
-    line = done.stderr.strip().splitlines()[-1]
-    assert line.startswith(f"ImportError: {folder}/tasks was imported as 'tasks'")
-    assert "rename that folder, or import fedavg_app first" in line
-
-
 def test_module_of_such_a_folder_is_refused_with_the_fix(folder):
     done = python(folder, str(Path(ROOT) / "simulation.py"), "run", "--task=tasks.mine:TASK")
     assert done.returncode == 1

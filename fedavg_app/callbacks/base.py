@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord
 
@@ -54,13 +54,7 @@ class TrainingRun:
 
 
 class Callback:
-    """Hooks called after each round and at the end of training; by default they do nothing.
-
-    Attributes:
-        requires: A package that it needs beyond the project's own; empty for none.
-    """
-
-    requires: ClassVar[str] = ""
+    """Hooks called after each round and at the end of training; by default they do nothing."""
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Take in the metrics and the global model of a round; round 0 is the initial model."""

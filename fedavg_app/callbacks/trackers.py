@@ -7,7 +7,7 @@ later; MLFLOW_TRACKING_URI names a server.
 
 import os
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from flwr.app import ArrayRecord
 
@@ -54,18 +54,16 @@ class TensorBoard(Tracker):
         run: The training.
     """
 
-    requires: ClassVar[str] = "tensorboard"
-
     def __init__(self, run: TrainingRun) -> None:
-        self._folder = run.folder / TENSORBOARD_FOLDER
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._folder, self._new_writer = run.folder / TENSORBOARD_FOLDER, SummaryWriter
         self._writer: Any = None
 
     def _log(self, scalars: dict[str, float], number: int) -> None:
         if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
             # A resumed run repeats the rounds after its last checkpoint: those logged are hidden.
-            self._writer = SummaryWriter(  # type: ignore[no-untyped-call, unused-ignore]
+            self._writer = self._new_writer(  # type: ignore[no-untyped-call, unused-ignore]
                 str(self._folder), flush_secs=TENSORBOARD_FLUSH_SECONDS, purge_step=number
             )
         for name, value in scalars.items():
@@ -84,8 +82,6 @@ class WandB(Tracker):
     Args:
         run: The training.
     """
-
-    requires: ClassVar[str] = "wandb"
 
     def __init__(self, run: TrainingRun) -> None:
         import wandb
@@ -119,8 +115,6 @@ class MLflow(Tracker):
     Raises:
         ConfigError: The server does not answer, or its address cannot be used.
     """
-
-    requires: ClassVar[str] = "mlflow"
 
     def __init__(self, run: TrainingRun) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", MLFLOW_RETRIES)

@@ -19,6 +19,7 @@ from fedavg_app.cli.partition import show_partition
 from fedavg_app.cli.sweep import sweep
 from fedavg_app.cli.training import central, resume, run
 from fedavg_app.errors import USER_ERRORS, error_place
+from fedavg_app.plugins import CALLBACKS
 
 # The exit status of a program that SIGINT ended; typer returns it, too.
 INTERRUPTED = 130
@@ -107,7 +108,8 @@ def run_command_line(program: typer.Typer) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except ModuleNotFoundError as error:
-        return _failed(f"{error.name} is missing; run: pip install 'fedavg-app[simulation]'", 1)
+        extra = error.name if error.name in CALLBACKS.built_in else "simulation"
+        return _failed(f"{error.name} is missing; run: pip install 'fedavg-app[{extra}]'", 1)
     except Exception as error:
         logging.getLogger("fedavg_app").debug("%s", traceback.format_exc())
         hint = "" if handler.level == logging.DEBUG else "; --debug shows the traceback"

@@ -8,10 +8,8 @@ import wandb
 from mlflow import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedavg_app import plugins
 from fedavg_app.callbacks.trackers import PROJECT, TENSORBOARD_FOLDER, MLflow, TensorBoard, WandB
 from fedavg_app.cli.main import main
-from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
@@ -96,12 +94,14 @@ def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-@pytest.mark.parametrize("words", [["run"], ["central"], ["resume", "."]])
-def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, words, name):
-    monkeypatch.setattr(plugins, "find_spec", lambda name: None)
-    monkeypatch.setattr("fedavg_app.results.checkpoint.saved_config", lambda _: RunConfig())
+def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, tmp_path, name):
+    for module in [one for one in sys.modules if one.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)  # its import fails
+    words = ["central", "--task=mnist-logistic", "--data-source=embedded", f"--run-dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["fedavg", *words, "--callback", name])
     assert main() == 1
-    error = capsys.readouterr().err
-    expected = f"error: callback = '{name}': needs the package {name}; run: pip install"
-    assert error == f"{expected} 'fedavg-app[{name}]'\n"
+    expected = f"error: {name} is missing; run: pip install 'fedavg-app[{name}]'"
+    assert capsys.readouterr().err.splitlines()[-1] == expected
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,5 @@
 """The commands that train: `run`, `resume` and `central`."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +8,6 @@ import typer
 from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.cli.options import with_config
 from fedavg_app.config import CentralConfig, RunConfig
-from fedavg_app.errors import ConfigError
 
 ENGINE, OUTPUT = "Engine", "Output"
 
@@ -20,9 +18,9 @@ Workers = Annotated[
     ),
 ]  # fmt: skip
 GpuShare = Annotated[
-    str,
+    float | None,
     typer.Option(
-        metavar="NUMBER|auto", help="the share of a GPU each actor reserves; auto divides evenly",
+        min=0, help="the share of a GPU each actor reserves; by default they are divided evenly",
         rich_help_panel=ENGINE,
     ),
 ]  # fmt: skip
@@ -49,7 +47,7 @@ def run(
     config: RunConfig,
     *,
     num_workers: Workers = 0,
-    gpus_per_worker: GpuShare = "auto",
+    gpus_per_worker: GpuShare = None,
     ray_address: RayAddress = "",
     callback: Callbacks = None,
 ) -> None:
@@ -64,7 +62,7 @@ def resume(
         int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
     ] = 0,
     num_workers: Workers = 0,
-    gpus_per_worker: GpuShare = "auto",
+    gpus_per_worker: GpuShare = None,
     ray_address: RayAddress = "",
     callback: Callbacks = None,
 ) -> None:
@@ -94,11 +92,12 @@ def central(
 def _simulate(
     config: RunConfig,
     num_workers: int,
-    gpus_per_worker: str,
+    gpus_per_worker: float | None,
     ray_address: str,
     names: list[str] | None,
 ) -> None:
-    callbacks, share = _callbacks(names), _gpu_share(gpus_per_worker)
+    callbacks = _callbacks(names)
+    share: float | Literal["auto"] = "auto" if gpus_per_worker is None else gpus_per_worker
     from fedavg_app.ray_engine.simulation import simulate
 
     simulate(config, num_workers, share, ray_address, callbacks)
@@ -110,15 +109,3 @@ def _callbacks(names: list[str] | None) -> list[MakeCallback]:
     from fedavg_app.plugins import load_callback
 
     return [Plots, *map(load_callback, names or [])]
-
-
-def _gpu_share(text: str) -> float | Literal["auto"]:
-    if text == "auto":
-        return "auto"
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < math.inf:
-        raise ConfigError("gpus-per-worker", text, "give a number from 0, or auto")
-    return share

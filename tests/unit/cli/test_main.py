@@ -36,7 +36,7 @@ def test_help_lists_every_key_of_the_config(monkeypatch, capsys, command, config
         ),
         (["run", "--task", "mnits"], "error: task = 'mnits': known tasks:"),
         (["run", "--num-workers=-2"], "error: Invalid value for '--num-workers': -2"),
-        (["run", "--gpus-per-worker=x"], "error: gpus-per-worker = 'x'"),
+        (["run", "--gpus-per-worker=x"], "error: Invalid value for '--gpus-per-worker': 'x'"),
         (["run", "--learning-rate=1e30"], "error: learning-rate = '1e30'"),
         (["run", "--local-steps=2", "--local-epochs=5"], "error: local-epochs = 5: leave it at 1"),
         (["run", "--callback=nowhere:Callback"], "error: callback = 'nowhere:Callback': there is"),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedavg_app.cli.options import read_config
-from fedavg_app.config import CentralConfig, RunConfig, parse_arguments
+from fedavg_app.config import CentralConfig, RunConfig, parse, parse_arguments
 from fedavg_app.errors import ConfigError
 
 
@@ -47,13 +47,14 @@ def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("job.toml", "bach-size = 5", r"bach-size = 5: .*job\.toml; did you mean batch-size\?"),
-        ("job.toml", "batch_size = 5", r"batch_size = 5: .*job\.toml; did you mean batch-size\?"),
+        ("job.toml", "bach-size = 5", "bach-size = 5: unknown key; known: batch-size, "),
+        ("job.toml", "batch_size = 5", "batch_size = 5: unknown key; known: batch-size, "),
         ("job.toml", "batch-size 5", "give a TOML file of keys"),
         ("config.json", "{", "give a TOML file of keys"),
+        ("config.json", "[1]", "give a TOML file of keys"),
     ],
 )
 def test_file_that_is_no_config_is_refused(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=message):
-        read_config(tmp_path / name, RunConfig)
+        parse(RunConfig, read_config(tmp_path / name, RunConfig))

@@ -26,7 +26,7 @@ class Classes(UnbalancedPartitioner):
         if self.classes_per_client > len(classes):
             value = f"classes-per-client = {self.classes_per_client}"
             raise ConfigError("partition-args", value, f"there are only {len(classes)} classes")
-        sizes = self.sizes_of_all(len(labels), num_clients, num_clients)
+        sizes = self.sizes(len(labels), num_clients)
         random = numpy_generator(seed, "partition")
         # Drawn first, so that every split of a data set gives a client the same first class.
         starts = random.integers(len(classes), size=num_clients)
@@ -34,7 +34,7 @@ class Classes(UnbalancedPartitioner):
         parts = []
         for start, size in zip(starts, sizes, strict=True):
             portion = max(1, size // self.classes_per_client)
-            taken: list[Indices] = []
+            taken: list[Indices] = [left[0][:0]]
             current = int(start)
             while size > 0:
                 piece = left[current][: min(portion, size)]

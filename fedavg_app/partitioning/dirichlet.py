@@ -44,15 +44,7 @@ class Dirichlet(Partitioner):
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return the clients' shares; all examples are used."""
-        parts = self._draw(labels, num_clients, seed)
-        if not all(map(len, parts)):
-            raise ConfigError(
-                "partition-args",
-                f"alpha = {self.alpha}",
-                f"some of the {num_clients} clients would have none of the {len(labels)} examples "
-                "of this split; give a larger alpha, fewer clients or fraction-evaluate = 0",
-            )
-        return parts
+        return self._draw(labels, num_clients, seed)
 
     def _draw(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return what `flwr_datasets.partitioner.DirichletPartitioner` does."""

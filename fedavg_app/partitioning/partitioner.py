@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedavg_app.errors import ConfigError
-
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
 Positive = Annotated[int, Field(ge=1)]
@@ -36,7 +34,7 @@ class Partitioner(BaseModel, ABC):
 
     @abstractmethod
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        """Return the disjoint indices of the clients' examples, of which each has at least one.
+        """Return the disjoint indices of the clients' examples, of which each must have some.
 
         Args:
             labels: The target, or the owner, of every example: (n,) int64.
@@ -67,15 +65,3 @@ class UnbalancedPartitioner(Partitioner):
         shares = alpha / parts + (1 - alpha) * powers / powers.sum()
         # Products that miss an integer by rounding only count as that integer.
         return [int(share * num_examples + 1e-9) for share in shares]
-
-    def sizes_of_all(self, num_examples: int, parts: int, num_clients: int) -> list[int]:
-        """Return the `sizes`; ConfigError if the smallest part would have no example."""
-        sizes = self.sizes(num_examples, parts)
-        if sizes[0] == 0:
-            raise ConfigError(
-                "partition-args",
-                f"balancedness = {self.balancedness}",
-                f"some of the {num_clients} clients would have none of the {num_examples} "
-                "examples; give a larger balancedness or minimum-share, or fewer clients",
-            )
-        return sizes

@@ -83,4 +83,9 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
     if count > len(labels):
         fix = f"more clients than the {len(labels)} examples; give fewer"
         raise ConfigError("num-clients", count, fix)
-    return partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
+    parts = partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
+    if not all(map(len, parts)):
+        fix = f"some of the {count} clients would have none of the {len(labels)} {split} examples"
+        fix += "; give fewer clients, or arguments that make their parts less unequal"
+        raise ConfigError("partition-args", config.partition_args, fix)
+    return parts

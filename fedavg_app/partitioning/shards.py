@@ -25,7 +25,7 @@ class Shards(UnbalancedPartitioner):
             raise ConfigError("num-clients", num_clients, fix)
         if self.balancedness < 1:
             random = numpy_generator(seed, "partition")
-            sizes = random.permutation(self.sizes_of_all(len(labels), count, num_clients))
+            sizes = random.permutation(self.sizes(len(labels), count))
         else:  # as `flwr_datasets.partitioner.ShardPartitioner`, which draws from all whole shards
             random = np.random.default_rng(derive_seed(seed, "partition"))
             size = len(labels) // count

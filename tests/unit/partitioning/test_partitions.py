@@ -36,6 +36,17 @@ def test_test_set_follows_the_draw_that_suits_the_training_set():
         assert np.abs(np.bincount(test[test_part], minlength=10) / 200 - shares).max() < 0.02
 
 
+def test_split_that_leaves_a_client_without_examples_is_refused():
+    """The test set can be too small for proportions that suit the training set."""
+    train, test = np.repeat(np.arange(10), 1000), np.repeat(np.arange(10), 3)
+    splits = (Split(np.zeros(len(targets)), targets) for targets in (train, test))
+    data = Dataset(*splits, DataOptions(), "", "made up")
+    config = RunConfig(num_clients=20, partition="dirichlet", partition_args="alpha = 0.3", seed=5)
+    assert all(map(len, partition(data, "train", config)))
+    with pytest.raises(ConfigError, match="some of the 20 clients would have none of the 30 test"):
+        partition(data, "test", config)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "clients", "fragment"),
     [
@@ -51,7 +62,7 @@ def test_test_set_follows_the_draw_that_suits_the_training_set():
             "classes",
             "classes-per-client = 1, balancedness = 0.5",
             20,
-            "'balancedness = 0.5': some of the 20 clients would have none of the 100 examples",
+            "balancedness = 0.5': some of the 20 clients would have none of the 100 train exa",
         ),
         ("dirichlet", "alpha = 0.0", 10, "'alpha = 0.0': should be greater than 0"),
         (

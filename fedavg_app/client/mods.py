@@ -25,9 +25,6 @@ from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
 from strategies.reply_validation import choose_place
 
-# What torch says of batch normalisation over one example.
-ONE_EXAMPLE = "Expected more than 1 value per channel when training"
-
 
 class ClientFailedError(RuntimeError):
     """A client's work failed: the cause in one line, with the file and the line that raised it.
@@ -37,11 +34,6 @@ class ClientFailedError(RuntimeError):
 
     def __init__(self, error: Exception) -> None:
         text = " ".join(str(error).split())
-        if text.startswith(ONE_EXAMPLE):
-            text = (
-                "the last batch of an epoch has one example, which batch normalisation cannot "
-                "train on; give another batch-size"
-            )
         frames = traceback.extract_tb(error.__traceback__)
         file, line = choose_place([(frame.filename, str(frame.lineno)) for frame in frames])
         super().__init__(f"{type(error).__name__}: {text} ({file}, line {line})")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from fedavg_app.errors import NoRepliesError
 from tests.support.in_process import train
 from tests.support.rounding import assert_same_change
 
@@ -56,12 +55,3 @@ def test_norm_of_an_update_has_the_buffers_change_and_not_their_values(strategy)
     reasons = [reason for metrics in result.history for reason in metrics.rejected.values()]
     assert len(reasons) > 10
     assert all(re.search("norm is (1999|2000)", reason) for reason in reasons)
-
-
-def test_last_batch_of_one_example_is_named_with_the_key_that_changes_it():
-    """A client has 200 examples; torch's own text says what the input's size was."""
-    task = {"task": "tests.support.models:NORMALISED_DENSE", "num_server_rounds": 1}
-    with pytest.raises(NoRepliesError, match=r"last batch .* has one example, .* batch-size"):
-        train(batch_size=199, **task)
-    _, result = train(batch_size=198, **task)
-    assert not result.history[1].rejected

@@ -43,10 +43,6 @@ def normalised() -> nn.Module:
     )
 
 
-def normalised_dense() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
-
-
 class Transposed(nn.Module):
     """A weight that is a transposed view."""
 
@@ -90,6 +86,5 @@ EVERYTHING = task(Everything, "everything")
 TRANSPOSED = task(Transposed, "transposed")
 ADAPTER = task(Adapter, "adapter")
 NORMALISED = task(normalised, "normalised")
-NORMALISED_DENSE = task(normalised_dense, "normalised-dense")
 FLOAT16, FLOAT64 = in_dtype(torch.float16), in_dtype(torch.float64)
 BFLOAT16, COMPLEX = in_dtype(torch.bfloat16), in_dtype(torch.complex64)

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from math import ceil, inf
+from typing import Any
 
-from flwr.app import Message
+from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
-from fedavg_app.server.message_size import message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from strategies.reply_validation import error_reason
@@ -226,3 +226,36 @@ class SentMessages:
             self.unanswered[node] = error_reason(reply.error)
         else:
             self.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"
+
+
+def message_bytes(message: Message) -> int:
+    """Return the bytes of the message's records: their values and their names.
+
+    Arrays count as serialized (with NumPy's 128-byte header), numbers 8 bytes, booleans 1, text and
+    bytes their length. What the transport adds around a record is not counted; an error reply
+    carries nothing. (Flower's own `count_bytes` raises for an empty text or list, which a client
+    may send.)
+    """
+    if not message.has_content():
+        return 0
+    total = 0
+    for record in message.content.values():
+        total += sum(len(_utf8(name)) + _value_bytes(value) for name, value in record.items())
+    return total
+
+
+def _value_bytes(value: Any) -> int:
+    if isinstance(value, Array):
+        return len(value.data)
+    if isinstance(value, list):
+        return sum(_value_bytes(item) for item in value)
+    if isinstance(value, bool):
+        return 1
+    if isinstance(value, str):
+        return len(_utf8(value))
+    return len(value) if isinstance(value, bytes) else 8
+
+
+def _utf8(text: str) -> bytes:
+    """Return the text's bytes; a name from a device may have halves of surrogate pairs."""
+    return text.encode(errors="surrogatepass")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedavg_app.config import TrainingConfig, parse_saved
+from fedavg_app.config import parse_saved
 from fedavg_app.errors import ConfigError
 
 
@@ -22,13 +22,14 @@ def evaluate(
     """Test a run's saved model: loss and accuracy."""
     from safetensors import SafetensorError
 
-    from fedavg_app.results.finished_run import read_summary
+    from fedavg_app.results.finished_run import read_config, read_summary
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.preparation import load_task
 
-    config = _config(folder, data_dir)
+    changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
+    config = parse_saved({**read_config(folder), **changes})
     path = folder / (BEST_MODEL_FILE if best else MODEL_FILE)
     task = load_task(config)
     try:
@@ -42,14 +43,3 @@ def evaluate(
         typer.echo(f"these are not the data of the run: {trained_on.get('data')}", err=True)
     loss, accuracy = CentralEvaluation(task, data, config)(model)
     typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")
-
-
-def _config(folder: Path, data_dir: str) -> TrainingConfig:
-    from fedavg_app.results.finished_run import read_config
-
-    changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
-    values = {**read_config(folder), **changes}
-    try:
-        return parse_saved(values)
-    except ConfigError as error:
-        raise ConfigError("RUN", str(folder), f"its config cannot be used: {error}") from error

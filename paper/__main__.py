@@ -37,9 +37,8 @@ def sweep(
     ] = 0,
 ) -> None:  # fmt: skip
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
-    from fedavg_app.ray_engine.ray_cluster import usable_cpus
+    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.sweep.run_process import launcher
-    from fedavg_app.sweep.shared_ray import shared_ray
     from paper.experiments import load
     from paper.sweep import sweep as run_missing
 

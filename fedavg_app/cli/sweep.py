@@ -32,11 +32,10 @@ def sweep(
     others go on from their last checkpoint.
     """
     from fedavg_app.callbacks.plots import check_plot_path
-    from fedavg_app.ray_engine.ray_cluster import usable_cpus
+    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.sweep.grid import read_grid
     from fedavg_app.sweep.run_all import run_all
     from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
-    from fedavg_app.sweep.shared_ray import shared_ray
 
     if plot is not None:
         check_plot_path(plot)

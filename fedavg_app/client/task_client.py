@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import tasks
 from fedavg_app.config import RunConfig, parse_config
@@ -72,38 +72,27 @@ def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
 
 
 @dataclass(frozen=True)
-class _SplitOnClients:
-    """One split's examples on the device, and every client's rows; None where all are one's own."""
-
-    examples: Examples
-    rows: list[Tensor] | None
-
-    def of(self, client: int) -> Examples:
-        """Return one client's examples."""
-        return replace(self.examples, rows=None if self.rows is None else self.rows[client])
-
-
-@dataclass(frozen=True)
 class _Runtime:
     """What the clients of a run share in one process.
 
     Attributes:
         model: The model that they train one after the other.
+        train: Their training examples, by client.
         test: Their test examples; None where the run does not evaluate on clients.
         fingerprint: Of the model's fixed arrays.
     """
 
     task: Task
     model: nn.Module
-    train: _SplitOnClients
-    test: _SplitOnClients | None
+    train: list[Examples]
+    test: list[Examples] | None
     arrays: ModelArrays
     fingerprint: str
 
     def client(self, number: int) -> TaskClient:
         """Return the task client of one partition."""
-        test = None if self.test is None else self.test.of(number)
-        train, arrays = self.train.of(number), self.arrays
+        test = None if self.test is None else self.test[number]
+        train, arrays = self.train[number], self.arrays
         return TaskClient(self.task, self.model, train, test, partition=number, arrays=arrays)
 
 
@@ -114,14 +103,14 @@ def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runti
     data = task.dataset(options)
     device = pick_device(config.device)
 
-    def split(name: str) -> _SplitOnClients:
+    def split(name: str) -> list[Examples]:
         training = name == "train"
         stored = data.train if training else data.test
         examples = Examples.stored(task, stored, device, training=training)
         if not shared:
-            return _SplitOnClients(examples, None)
-        rows = [torch.from_numpy(part).to(device) for part in partition(data, name, config)]
-        return _SplitOnClients(examples, rows)
+            return [examples] * config.num_clients
+        rows = (torch.from_numpy(part).to(device) for part in partition(data, name, config))
+        return [replace(examples, rows=one) for one in rows]
 
     test = split("test") if config.fraction_evaluate else None
     model = task.initial_model(config.seed)

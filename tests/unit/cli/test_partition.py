@@ -1,0 +1,37 @@
+import sys
+
+import pytest
+
+from fedavg_app.cli.main import main
+
+
+@pytest.fixture
+def show(monkeypatch, capsys):
+    """Return what shows a partition of the embedded images and returns the lines it printed."""
+
+    def run(*words):
+        keys = ["--task=mnist-logistic", "--data-source=embedded", *words]
+        monkeypatch.setattr(sys, "argv", ["fedavg", "partition", *keys])
+        assert main() == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_distribution_is_printed_and_drawn(show, tmp_path):
+    path = tmp_path / "clients.png"
+    shown = show("--partition=dirichlet", "--num-clients=20", f"--plot={path}")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "embedded MNIST subset" in shown
+    assert "20 clients have 4,000 of 4,000 training examples" in shown
+    assert str(path) in shown
+
+
+def test_table_has_each_clients_examples_by_class(show):
+    shown = show("--partition=shards", "--num-clients=4")
+    assert "4 clients have 4,000 of 4,000 training examples, each 1,000\n" in shown
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    counts = [[int(cell.strip() or 0) for cell in row] for row in rows]
+    assert [row[:2] for row in counts] == [[client, 1000] for client in range(4)]
+    assert all(sum(row[2:]) == 1000 for row in counts)
+    assert [sum(column) for column in zip(*counts, strict=True)][2:] == [400] * 10

@@ -4,7 +4,8 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -117,6 +118,8 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         str(client): {"fingerprint": fingerprint, "examples": examples}
         for client, (fingerprint, examples) in sorted(run.own_data.items())
     }
+    # A server without the extra "simulation" has no Ray.
+    versions = {name: version(name) for name in PACKAGES if find_spec(name)}
     summary = {
         "status": result.status,
         "rounds": history[-1].round if history else 0,
@@ -137,7 +140,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         "data": run.data.description,
         "data-fingerprint": run.data.fingerprint,
         **({"own-data": own_data} if own_data else {}),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **versions},
     }
     if result.error is not None:
         known = isinstance(result.error, Exception)
@@ -157,13 +160,3 @@ def communication(history: Sequence[RoundMetrics]) -> dict[str, Any]:
     }
     total = sum(one["comm_bytes_total"] for one in rounds.values())
     return {"totals": {"total_comm_bytes": total}, "train_rounds": rounds}
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # a server without the extra "simulation" has no Ray
-            continue
-    return found

@@ -180,11 +180,10 @@ def read_update(payload: Payload, codec: Codec, layout: Layout) -> Update:
         raise ReplyError("the update begins an estimate, which this error feedback has none of")
     try:
         update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
+        update.check(layout.size)
         check_range(update)
     except OutOfRangeError as error:
         raise DivergedReplyError(str(error)) from error
     except Exception as error:  # a compressor of another package may raise or return anything
         raise ReplyError(f"undecodable update: {error}") from error
-    if update.size != layout.size:
-        raise ReplyError(f"undecodable update: {update.size} entries, not {layout.size}")
     return update

@@ -7,7 +7,6 @@ bit; or the full model where that is smaller, or where the client is new or has 
 """
 
 import math
-import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +82,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._layout = Layout((), ())
         self._versions = ClientVersions()
-        self._buffers_fingerprint: int | None = None  # of the model that clients are led to
         self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
         self._last_built: LastBuilt = {}  # at the client's end
         self.reset()
@@ -105,13 +103,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     ) -> Iterable[Message]:
         """Return one message for each node, with what the client's model lacks."""
         self.start_round(server_round, arrays, config)
-        trained, buffers = split(from_record(arrays), self.settings.buffers)
-        found = _fingerprint(trained), _fingerprint(buffers)
-        if found != (self._versions.current.fingerprint, self._buffers_fingerprint):
-            # This strategy did not make it: no client has it yet.
+        if not self._layout.names:  # the initial model, which no client has yet
+            trained, _ = split(from_record(arrays), self.settings.buffers)
             self._layout = Layout.of(trained)
             self._versions.start_from(server_round - 1, self._layout.flatten(trained))
-            self._buffers_fingerprint = found[1]
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
@@ -173,7 +168,6 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
         buffers = {**split(model, self.settings.buffers)[1], **self.buffer_mean.result()}
-        self._buffers_fingerprint = _fingerprint(buffers)
         return {**model, **self._layout.unflatten(vector), **buffers}
 
     def reset(self) -> None:
@@ -246,11 +240,3 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             message_type=self.train_type,
             group_id=str(self.server_round),
         )
-
-
-def _fingerprint(arrays: Arrays) -> int:
-    """Return the CRC-32 of the arrays' bytes, one after the other, as of a `Version`."""
-    fingerprint = 0
-    for array in arrays.values():
-        fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint)
-    return fingerprint

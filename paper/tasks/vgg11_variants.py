@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torchvision.transforms import v2
 
-from tasks.augmentation import random_crop, random_horizontal_flip
-from tasks.cifar import CIFAR10_VGG, vgg11_star
+from tasks.cifar import CIFAR10_VGG, random_crop, random_horizontal_flip, vgg11_star
 
 SCALED = v2.ToDtype(torch.float32, scale=True)
 

@@ -41,6 +41,17 @@ class Update(ABC):
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
 
+    def check(self, size: int) -> None:
+        """Check that this is an update of a vector of ``size`` entries.
+
+        Decoders of other packages may return anything.
+
+        Raises:
+            DecodeError: It is not.
+        """
+        if self.size != size:
+            raise DecodeError(f"the update has {self.size} entries, not {size}")
+
     def max_abs(self) -> float:
         """Return the largest magnitude of an entry; 0 where there is none, NaN if one is NaN."""
         return float(np.abs(self.values).max(initial=0.0))
@@ -76,6 +87,14 @@ class SparseUpdate(Update):
 
     def __init__(self, size: int, positions: Positions, values: Vector) -> None:
         self.size, self.positions, self.values = size, positions, values
+
+    def check(self, size: int) -> None:
+        """Check the size, and that every value has a position within it."""
+        super().check(size)
+        if self.positions.shape != self.values.shape:
+            raise DecodeError(f"{len(self.positions)} positions for {len(self.values)} values")
+        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < size:
+            raise DecodeError(f"a position lies beyond the vector's {size} entries")
 
     def to_dense(self) -> Vector:
         """Return the change as a new float32 vector."""

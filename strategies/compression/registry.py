@@ -1,0 +1,33 @@
+"""The compressors and kinds of error feedback that have a name: a new one is added here."""
+
+from strategies.compression.compressor import Compressor
+from strategies.compression.error_feedback import ErrorFeedback
+from strategies.registry import Registry
+
+COMPRESSORS = Registry[Compressor](
+    Compressor,  # type: ignore[type-abstract]
+    "compressor",
+    {
+        "float16": "strategies.compression.float16:Float16",
+        "float32": "strategies.compression.float32:Float32",
+        "low-rank": "strategies.compression.low_rank:LowRank",
+        "quantized": "strategies.compression.quantized:Quantized",
+        "random": "strategies.compression.random_entries:RandomEntries",
+        "rotated": "strategies.compression.rotated:Rotated",
+        "sign": "strategies.compression.sign:Sign",
+        "sparse": "strategies.compression.sparse:Sparse",
+        "ternary": "strategies.compression.ternary:Ternary",
+        "zstd": "strategies.compression.zstandard:Zstandard",
+    },
+)
+FEEDBACK = Registry[ErrorFeedback](
+    ErrorFeedback,  # type: ignore[type-abstract]
+    "error feedback",
+    {
+        "ef21": "strategies.compression.error_feedback:EF21",
+        "momentum": "strategies.compression.error_feedback:MomentumCorrection",
+        "none": "strategies.compression.error_feedback:NoFeedback",
+        "residual": "strategies.compression.error_feedback:Residual",
+    },
+)
+names, build = COMPRESSORS.names, COMPRESSORS.build

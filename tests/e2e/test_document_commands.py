@@ -100,18 +100,13 @@ NOT_RUN = {
         "docker compose -f deployment/compose.yaml exec superlink flwr run /app deployment "
         '--stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
-    "It needs a GPU.": [
-        "make gpu-check",
-    ],
+    "It needs a GPU.": ["make gpu-check"],
     "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
         "ray start --head --port=6379",
         "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
     ],
-    "A measurement of minutes.": [
-        "python -m benchmarks.step",
-        "python -m benchmarks.latency",
-    ],
+    "A measurement of minutes.": ["python -m benchmarks.step", "python -m benchmarks.latency"],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],
 }
 LISTED = {command for listed in NOT_RUN.values() for command in listed}

@@ -160,8 +160,7 @@ def restart(deployment, name):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "how",
-    ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.long), "SIGKILL of the SuperExec"],
+    "how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.long), "SIGKILL of the SuperExec"]
 )
 def test_processes_of_a_device_end_together(deployment, hanging, how):
     name, client = hanging

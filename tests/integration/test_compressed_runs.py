@@ -14,8 +14,7 @@ QUICK = ["stc", "signsgd", "ef21"]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
 )
 def test_compressed_run_learns_and_counts_what_it_sends(name):
     step = "step-size = 0.002" if name == "signsgd" else ""

@@ -141,13 +141,7 @@ STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
 
 @pytest.mark.parametrize(
     ("strategy", "arguments"),
-    [
-        ("stc", ""),
-        ("topk", ""),
-        ("ef21", ""),
-        ("compressed", COMBINED),
-        ("compressed", STOCHASTIC),
-    ],
+    [("stc", ""), ("topk", ""), ("ef21", ""), ("compressed", COMBINED), ("compressed", STOCHASTIC)],
 )
 def test_nothing_is_lost_or_counted_twice(strategy, arguments):
     config = make_config(

@@ -15,13 +15,7 @@ from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from strategies.compression.testing import check_update, mutants
 from strategies.reply_validation import ReplyError
-from tests.support.compressed_network import (
-    SIZE,
-    Network,
-    flatten,
-    payload,
-    state_bytes,
-)
+from tests.support.compressed_network import SIZE, Network, flatten, payload, state_bytes
 from tests.support.replies import reply_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("server_identity")]
@@ -52,11 +46,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     before = pickle.dumps(network.strategy)
     accepted = 0
     for data in mutants([payload(reply) for reply in valid], SERVER_REPLIES):
-        content = RecordDict(
-            {
-                "update": ConfigRecord({"payload": data, "num-examples": 1}),
-            }
-        )
+        content = RecordDict({"update": ConfigRecord({"payload": data, "num-examples": 1})})
         try:
             network.strategy.validate(reply_with(12, content))
         except ReplyError:

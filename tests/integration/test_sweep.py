@@ -25,8 +25,7 @@ def records(results):
 
 
 @pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL],
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL]
 )
 def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_path, number):
     folder = tmp_path / "results" / "records" / "made-up"

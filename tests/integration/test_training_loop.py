@@ -187,8 +187,7 @@ def everyone(tamper):
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam", "stc", "topk", "signsgd"],
+    "strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAdam", "stc", "topk", "signsgd"]
 )
 def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monkeypatch):
     """Compressed strategies' clients say so in their replies, others send what they have."""

@@ -21,8 +21,7 @@ VGG11_SIZE = 865_482  # of the VGG11* of Sattler et al.
 # Ties, zeros of both signs, subnormal and the largest numbers are drawn often.
 EDGE_VALUES = [0.0, -0.0, 1.0, -1.0, 2.0, SMALLEST, -SMALLEST, 1e-40, LARGEST, -LARGEST]
 FINITE = st.one_of(
-    st.sampled_from(EDGE_VALUES),
-    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.sampled_from(EDGE_VALUES), st.floats(width=32, allow_nan=False, allow_infinity=False)
 )
 SPARSITY = st.one_of(st.sampled_from([1 / 400, 1 / 25, 0.5, 1.0]), st.floats(1e-6, 1.0))
 

@@ -91,16 +91,8 @@ def test_module_with_a_syntax_error_is_shown_with_its_file_and_line(key, write_m
     ("key", "name", "expected"),
     [
         ("client-mods", "json:JSONDecoder", "a class; name an instance of it, made in a module"),
-        (
-            "strategy",
-            "json:JSONDecoder",
-            "'json:JSONDecoder' is not a subclass of Strategy",
-        ),
-        (
-            "strategy",
-            "fedfoo",
-            "'fedfoo' is no strategy; known: compressed, dgc, eden, ef21",
-        ),
+        ("strategy", "json:JSONDecoder", "'json:JSONDecoder' is not a subclass of Strategy"),
+        ("strategy", "fedfoo", "'fedfoo' is no strategy; known: compressed, dgc, eden, ef21"),
         ("task", "json:JSONDecoder", "'json:JSONDecoder' is not a tasks.base.Task"),
         ("task", "mnits", "known tasks: cifar10-cnn, cifar10-vgg11"),
     ],

@@ -7,12 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from fedavg_app.config import RunConfig
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
-from fedavg_app.server.messaging import (
-    EXPIRY_SECONDS,
-    RoundMessenger,
-    SentMessages,
-    message_bytes,
-)
+from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages, message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from tests.support.scripted_grid import ScriptedGrid, training_messages

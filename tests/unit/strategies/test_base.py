@@ -158,12 +158,7 @@ def invalid_copies(good):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("fedavg", {}),
-        ("fedsgd", {}),
-        ("flwr.serverapp.strategy:FedAdam", {}),
-    ],
+    ("name", "arguments"), [("fedavg", {}), ("fedsgd", {}), ("flwr.serverapp.strategy:FedAdam", {})]
 )
 def test_validate_changes_nothing_in_an_uncompressed_strategy(name, arguments):
     strategy = strategies.build(name, arguments)

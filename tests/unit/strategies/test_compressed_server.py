@@ -9,23 +9,9 @@ from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
-from strategies.reply_validation import (
-    DivergedReplyError,
-    ReplyBounds,
-    ReplyError,
-    ResyncError,
-)
-from tests.support.compressed_network import (
-    SIZE,
-    Network,
-    change_entry,
-    flatten,
-    payload,
-    sent,
-)
-from tests.support.compression_reference import (
-    generator,
-)
+from strategies.reply_validation import DivergedReplyError, ReplyBounds, ReplyError, ResyncError
+from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload, sent
+from tests.support.compression_reference import generator
 from tests.support.replies import reasons
 
 pytestmark = pytest.mark.usefixtures("server_identity")

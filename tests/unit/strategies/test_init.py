@@ -46,9 +46,7 @@ def installed(monkeypatch):
         EntryPoint("fedavg", f"{__name__}:OtherPackages", strategies.STRATEGIES.group),
     ]
     monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda group: points if group == "fedavg_app.strategies" else [],
+        registry, "entry_points", lambda group: points if group == "fedavg_app.strategies" else []
     )
 
 

@@ -150,8 +150,7 @@ def test_array_with_nan_or_infinity_is_rejected_as_diverged(name, value):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [0, -1, 0.5, -(10**12), 2**53 + 1, 2**63 - 1, 1e300, math.nan, math.inf, -math.inf],
+    "value", [0, -1, 0.5, -(10**12), 2**53 + 1, 2**63 - 1, 1e300, math.nan, math.inf, -math.inf]
 )
 @pytest.mark.parametrize("check", [check, check_report])
 def test_impossible_number_of_examples_is_rejected(check, value):
@@ -176,8 +175,7 @@ def test_norm_that_overflows_is_above_every_bound():
 
 
 @pytest.mark.parametrize(
-    "shape",
-    ["(1000000000000,)", "(1000000, 1000000)", "(4611686018427387904, 4)", f"({10**30},)"],
+    "shape", ["(1000000000000,)", "(1000000, 1000000)", "(4611686018427387904, 4)", f"({10**30},)"]
 )
 def test_header_that_claims_a_huge_shape_allocates_nothing(shape):
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n"

@@ -95,10 +95,7 @@ def test_compressed_strategies_step_before_they_compress(name):
         ({"name": "adam", "beta-1": -0.1}, "beta-1 = -0.1: should be greater than or equal to 0"),
         ({"name": "yogi", "beta-2": 1}, "beta-2 = 1: should be less than 1"),
         ({"name": "adam", "tau": 0}, "tau = 0: should be greater than 0"),
-        (
-            {"name": "adam", "beta": 0},
-            "Adam does not take beta; it takes: learning-rate, beta-1",
-        ),
+        ({"name": "adam", "beta": 0}, "Adam does not take beta; it takes: learning-rate, beta-1"),
         ("strategies.stc:STC", "is not a subclass of ServerOptimizer"),
     ],
 )

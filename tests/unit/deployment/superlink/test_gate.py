@@ -19,13 +19,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from deployment.superlink.gate import CONCURRENT, Gate
 from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import Monitor
-from tests.unit.deployment.superlink.test_ledger import (
-    NODE,
-    Device,
-    as_sent,
-    forged_record,
-    record,
-)
+from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"
 

@@ -74,8 +74,7 @@ def cases(compressors, vectors, quick):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "vector"),
-    cases(UNBIASED, VECTORS, (UNBIASED[4:6], ["tail", "logistic"])),
+    ("name", "arguments", "vector"), cases(UNBIASED, VECTORS, (UNBIASED[4:6], ["tail", "logistic"]))
 )
 def test_mean_over_seeds_is_the_vector_in_every_entry(name, arguments, vector):
     # One of a thousand entries is beyond 4.5 standard errors with a probability of 0.7 %.

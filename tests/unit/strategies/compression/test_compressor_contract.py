@@ -19,12 +19,7 @@ from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.compression.testing import LAYOUT, CompressorContract, check_update
 from strategies.compression.zstandard import Zstandard
-from tests.support.compression_reference import (
-    generator,
-    layout_of,
-    no_deadline,
-    vectors_in_blocks,
-)
+from tests.support.compression_reference import generator, layout_of, no_deadline, vectors_in_blocks
 
 MANY = 50_000
 SCOPES = ("tensor", "model")

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from strategies.compression.error_feedback import (
-    MomentumCorrection,
-    Residual,
-    compress,
-)
+from strategies.compression.error_feedback import MomentumCorrection, Residual, compress
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import (

@@ -7,12 +7,7 @@ import pytest
 
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sign import Sign
-from tests.support.compression_reference import (
-    SMALLEST,
-    float32,
-    generator,
-    layout_of,
-)
+from tests.support.compression_reference import SMALLEST, float32, generator, layout_of
 
 
 def encode(values, step=1.0):

@@ -33,11 +33,7 @@ def test_archives_of_a_device_are_loaded_and_test_archive_is_optional(tmp_path):
 @pytest.mark.parametrize(
     ("inputs", "targets", "reason"),
     [
-        (
-            IMAGES.astype(float),
-            LABELS,
-            r"are float64 \(5, 28, 28\), not uint8 \(n, 28, 28\)",
-        ),
+        (IMAGES.astype(float), LABELS, r"are float64 \(5, 28, 28\), not uint8 \(n, 28, 28\)"),
         (IMAGES, LABELS[:4], r"targets are \(4,\) for 5 inputs"),
         (IMAGES, LABELS + 0.5, "targets are float64, not integers"),
         (IMAGES, LABELS + 6, "targets must be 0 to 9"),

@@ -41,10 +41,9 @@ def cohort(*nodes):
     return CohortGrid(None, nodes)
 
 
-def npy(header, body=b"", version=1):
+def npy(header, body):
     """Return a .npy file with a header written by hand."""
-    size = struct.pack("<H" if version == 1 else "<I", len(header))
-    return b"\x93NUMPY" + bytes([version, 0]) + size + header.encode("latin1") + body
+    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header.encode("latin1") + body
 
 
 def as_numpy(arrays):

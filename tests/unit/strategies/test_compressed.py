@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 import strategies
 from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
+from strategies.compression.float16 import Float16
 from strategies.compression.float32 import Float32
-from tests.support.compressed_network import SHAPES, Network, flatten
+from strategies.compression.sparse import Sparse
+from tests.support.compressed_network import SHAPES, Network
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -16,6 +17,12 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 @dataclass(frozen=True)
 class Halved(NoFeedback):
     """Error feedback of another package."""
+
+
+def test_compressor_is_given_by_name_or_as_a_table():
+    uplink = {"name": "sparse", "sparsity": 0.1, "scope": "model"}
+    codec = strategies.build("compressed", {"uplink": uplink, "downlink": "float16"}).codec
+    assert (codec.uplink, codec.downlink) == (Sparse(0.1, "model"), Float16())
 
 
 @pytest.mark.parametrize(
@@ -54,44 +61,6 @@ def test_invalid_argument_is_named(arguments, reason):
         strategies.build("compressed", arguments)
     with pytest.raises(ValueError, match=reason):
         strategies.client_mod("compressed", arguments)
-
-
-@pytest.mark.parametrize(
-    ("composed", "name", "arguments"),
-    [
-        (
-            {
-                "uplink": {"name": "ternary", "sparsity": 0.1},
-                "downlink": {"name": "ternary", "sparsity": 0.04},
-            },
-            "stc",
-            {"sparsity_up": 0.1, "sparsity_down": 0.04},
-        ),
-        (
-            {"uplink": {"name": "sparse", "sparsity": 0.1, "scope": "model"}},
-            "topk",
-            {"sparsity_up": 0.1, "scope": "model"},
-        ),
-    ],
-    ids=["stc", "topk"],
-)
-def test_composition_of_a_built_in_strategys_compressors_equals_it(composed, name, arguments):
-    ours = Network("compressed", clients=3, **composed)
-    theirs = Network(name, clients=3, **arguments)
-    for _ in range(10):
-        changes = {client: ours.random_change() for client in range(3)}
-        for network in (ours, theirs):
-            network.run_round(changes)
-    assert np.array_equal(flatten(ours.model), flatten(theirs.model))
-    assert ours.outcome.formula_bits_up == theirs.outcome.formula_bits_up
-
-
-def test_shares_of_a_warm_up_are_those_of_the_paper():
-    """Lin et al. 2018: 75 %, 93.75 %, 98.4375 %, 99.6 % and then 99.9 % are left out."""
-    codec = strategies.build("dgc", {}).codec
-    shares = [codec.uplink_in(server_round).sparsity for server_round in range(1, 8)]
-    assert shares[:4] == pytest.approx([0.25, 0.0625, 0.015625, 0.004], rel=0.02)
-    assert shares[4:] == [0.001] * 3
 
 
 class ByShapes(Float32):

@@ -234,8 +234,7 @@ def test_object_array_is_rejected_without_unpickling(shape):
     np.save(stream, objects, allow_pickle=True)
     bad = reply(2, with_payload(stream.getvalue()))
     assert_rejected(bad, r"'weight' is object.*expected float32\[2, 3\]")
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
-    hidden = npy(header, pickle.dumps(FailsWhenUnpickled()))
+    hidden = npy(HEADER, pickle.dumps(FailsWhenUnpickled()))
     assert_rejected(reply(2, with_payload(hidden)), "'weight' holds")
 
 

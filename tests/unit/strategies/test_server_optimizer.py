@@ -10,7 +10,7 @@ from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 from strategies.flower_arrays import to_record
 from strategies.reply_validation import ClientReport, ClientUpdate
-from strategies.server_optimizer import SGD, Yogi
+from strategies.server_optimizer import Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 
 def steps(optimizer, *deltas):
     return [optimizer.step({"w": np.array(delta, float)})["w"] for delta in deltas]
-
-
-def test_sgd_with_momentum_by_hand():
-    found = steps(SGD(learning_rate=0.5, momentum=0.9), [1.0, -2.0], [1.0, 0.0], [0.0, 0.0])
-    np.testing.assert_allclose(found, [[0.5, -1], [0.95, -0.9], [0.855, -0.81]])
 
 
 def test_yogi_by_hand():

@@ -23,10 +23,6 @@ def encode(positions, b, signs=()):
     return golomb.encode(np.array(positions, np.int64), b, np.array(signs, np.bool_))
 
 
-def bits_of(data):
-    return "".join(format(byte, "08b") for byte in data)
-
-
 @no_deadline
 @given(st.floats(1e-6, 0.9999))
 def test_parameter_is_the_papers_formula(p):
@@ -50,7 +46,7 @@ def test_code_equals_the_reference_and_decodes_to_the_positions(drawn, signs):
     size, positions, b = drawn
     data = encode(positions, b, signs)
     expected = position_code(positions, b) + "".join("01"[sign] for sign in signs)
-    assert bits_of(data) == expected.ljust(8 * len(data), "0")
+    assert BitReader(data).bits == expected.ljust(8 * len(data), "0")
     assert len(data) == math.ceil(len(expected) / 8)
     assert BitReader(data).positions(len(positions), b) == positions
     found, following = decode(data, b, len(positions), size, len(signs))

@@ -32,9 +32,6 @@ from tests.support.compression_reference import (
     vectors_in_blocks,
 )
 
-# By form, compressors that accept updates with any number of entries, and the offsets and formats
-# of the integers in their bytes.
-
 
 def lists_of_updates():
     """Return lists of none, one, two and five updates."""

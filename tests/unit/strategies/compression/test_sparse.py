@@ -44,12 +44,6 @@ def test_largest_entries_of_every_block_are_sent_unchanged(drawn, sparsity):
     assert update.to_dense().tobytes() == expected.tobytes()
 
 
-def test_scope_model_selects_from_all_tensors_together():
-    layout, compressor = layout_of(2, 3), Sparse(0.4, "model")
-    data = compressor.encode(float32([1, -2, 6, 0, 3]), layout, generator())
-    assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 6, 0, 3]
-
-
 @pytest.mark.parametrize("value", [0, -0.0, math.nan, math.inf, -math.inf])
 def test_value_that_is_zero_or_not_finite_is_rejected(value):
     data = bytearray(encode([0, 3, 0, 0, 3, 0, 0, 0], 0.25, 8))

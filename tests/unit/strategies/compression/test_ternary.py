@@ -39,16 +39,6 @@ def magnitudes(data, blocks):
     return struct.unpack_from(f"<{blocks}f", data, 5)
 
 
-def test_algorithm_1_by_hand():
-    values = [0.5, -2, 0, 1, -4, 3, -0.25, 0.125]
-    # k = 3, v = 2: -2, -4 and 3 are left, mu = (2 + 4 + 3) / 3.
-    update = compress(values, 3 / 8, 8)
-    assert update.to_dense().tolist() == [0, -3, 0, 0, -3, 3, 0, 0]
-    assert update.positions.tolist() == [1, 4, 5]
-    assert update.values.tolist() == [-3, -3, 3]
-    assert magnitudes(encode(values, 3 / 8, 8), 1) == (3,)
-
-
 @no_deadline
 @given(vectors_in_blocks(), SPARSITY)
 def test_every_block_keeps_its_largest_entries_at_their_mean_magnitude(drawn, sparsity):
@@ -68,13 +58,6 @@ def test_every_block_keeps_its_largest_entries_at_their_mean_magnitude(drawn, sp
         mean = math.fsum(abs(float(part[i])) for i in kept) / len(kept) if kept else 0
         assert float(magnitude) == pytest.approx(mean, rel=6e-8, abs=SMALLEST / 2)
         start += size
-
-
-def test_scope_model_has_one_magnitude_for_all_tensors():
-    layout, compressor = layout_of(2, 3), Ternary(0.4, "model")
-    data = compressor.encode(float32([1, -2, 6, 0, 3]), layout, generator())
-    assert magnitudes(data, 1) == (4.5,)
-    assert compressor.decode(data, layout).to_dense().tolist() == [0, 0, 4.5, 0, 4.5]
 
 
 @pytest.mark.parametrize("value", [SMALLEST, LARGEST, -LARGEST])

@@ -95,13 +95,13 @@ def test_flowers_own_strategies_learn_from_the_sampled_cohort(path, arguments):
     assert {array.dtype for array in result.model.values()} == {"float32"}
 
 
-def fill(value):
-    """Return what fills the first array of a reply with a value."""
+def fill(value, shape=None):
+    """Return what fills the first array of a reply with a value, and may give it another shape."""
 
     def tamper(reply):
         arrays = reply.content["arrays"]
         name = next(iter(arrays))
-        arrays[name] = Array(np.full(arrays[name].shape, value, dtype=np.float32))
+        arrays[name] = Array(np.full(shape or arrays[name].shape, value, np.float32))
         return reply
 
     return tamper
@@ -115,13 +115,6 @@ def stating(count):
         return reply
 
     return tamper
-
-
-def reshape(reply):
-    arrays = reply.content["arrays"]
-    name = next(iter(arrays))
-    arrays[name] = Array(np.zeros(3, dtype=np.float32))
-    return reply
 
 
 def fail(reply):
@@ -138,7 +131,7 @@ def no_reply(reply):
 BAD_REPLIES = {
     "error": (fail, "KeyError: 'x'"),
     "nan": (fill(np.nan), "NaN"),
-    "shape": (reshape, "expected"),
+    "shape": (fill(0, shape=3), "expected"),
     "no examples": (stating(0), "at least 1"),
     "no reply": (no_reply, "no reply in time"),
 }
@@ -205,7 +198,7 @@ def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monk
     ("tamper", "reason"),
     [
         (everyone(fail), "KeyError: 'x'"),
-        (everyone(reshape), "expected float32"),
+        (everyone(fill(0, shape=3)), "expected float32"),
         (everyone(stating(0)), "at least 1"),
         (everyone(no_reply), ": no reply in time"),
         # One that is invalid otherwise makes it no divergence.

@@ -30,8 +30,9 @@ def test_test_set_follows_the_draw_that_suits_the_training_set():
     data = Dataset(*splits, DataOptions(), "", "made up")
     first = Dirichlet(alpha=0.2).resolve_seed(train, 20, 3)
     assert Dirichlet(alpha=0.2, minimum_examples=90).resolve_seed(train, 20, 3) != first
-    pairs = zip(partition(data, "train", config), partition(data, "test", config), strict=True)
-    for train_part, test_part in pairs:
+    parts = [partition(data, split, config) for split in ("train", "test")]
+    assert min(map(len, parts[0])) >= 90
+    for train_part, test_part in zip(*parts, strict=True):
         shares = np.bincount(train[train_part], minlength=10) / 600
         assert np.abs(np.bincount(test[test_part], minlength=10) / 200 - shares).max() < 0.02
 

@@ -172,11 +172,6 @@ def test_operator_may_allow_more():
     Device(Ledger(2_000_000)).reply(record(np.arange(200_000, dtype=np.float32)))
 
 
-def test_reply_of_many_objects_is_refused_before_they_are_stored(device):
-    with pytest.raises(TooLargeError, match="124 objects, at most 78 are expected"):
-        device.announce(record(*(np.array([number]) for number in range(60))))
-
-
 def forged_record(data, numbers):
     content = record()
     content["arrays"]["a"] = forged_array(data, numbers)

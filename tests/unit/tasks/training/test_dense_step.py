@@ -50,14 +50,10 @@ def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rat
     return [torch.stack(losses), *(w.detach() for w in weights), *buffers]
 
 
-def in_double(model, work):
-    """Return the model and the batches in float64."""
-    return copy.deepcopy(model).double(), [(inputs.double(), targets) for inputs, targets in work]
-
-
 def assert_same_training(model, loss, work, kind="dense", **settings):
     """In float64, where rounding is far below any other difference."""
-    model, work = in_double(model, work)
+    model = copy.deepcopy(model).double()
+    work = [(inputs.double(), targets) for inputs, targets in work]
     dense = train(kind, model, loss, work, **settings)
     autograd = train("autograd", model, loss, work, **settings)
     for ours, theirs in zip(dense, autograd, strict=True):

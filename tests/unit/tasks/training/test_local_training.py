@@ -35,9 +35,12 @@ def client(task=LOGISTIC, partition=0, examples=EXAMPLES):
     return TaskClient(task, task.model(), examples, examples, partition=partition)
 
 
-def fit(**changes):
+def trained_on(task, **changes):
+    """Return the weights after training."""
     config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
-    return client().fit(WEIGHTS, config)[0]
+    partition = config.pop("partition", 0)
+    examples = dataclasses.replace(EXAMPLES, prepare=task.augment)
+    return client(task, partition, examples).fit(WEIGHTS, config)[0]
 
 
 def softmax_gradient(weights, inputs, targets):
@@ -67,7 +70,8 @@ def test_one_full_batch_step_returns_the_number_of_examples_and_the_loss():
 )
 def test_full_batch_steps_by_hand(mu, decay, offset):
     """The gradient g(w) + mu (w - w0) + lambda w + offset, that of the bias alone."""
-    config = {**CONFIG, "batch-size": 0, "local-steps": 2, "proximal-mu": mu, "weight-decay": decay}
+    config = {**CONFIG, "batch-size": 0, "local-epochs": 0, "local-steps": 2}
+    config |= {"proximal-mu": mu, "weight-decay": decay}
     trained = client().fit(WEIGHTS, config, offset={"1.bias": offset} if np.any(offset) else None)
     weights = WEIGHTS
     for _ in range(2):
@@ -83,29 +87,16 @@ def test_full_batch_steps_by_hand(mu, decay, offset):
 
 def test_local_sgd_equals_client_update_of_algorithm_1():
     """Examples are split into batches once; E epochs run over them, the last batch is smaller."""
-    order = torch.randperm(23, generator=torch_generator(1, "batches", 4, 9)).numpy()
+    order = torch.randperm(23, generator=torch_generator(3, "batches", 4, 9)).numpy()
     weights = [array.astype(np.float64) for array in WEIGHTS]
     for _ in range(3):
         for chosen in (order[:10], order[10:20], order[20:]):
             gradient = softmax_gradient(weights, INPUTS[chosen], TARGETS[chosen])
             weights = [w - 0.1 * g for w, g in zip(weights, gradient, strict=True)]
-    config = {**CONFIG, "local-epochs": 3, "server-round": 9}
+    config = {**CONFIG, "local-epochs": 3, "server-round": 9, "seed": 3}
     trained = client(partition=4).fit(WEIGHTS, config)[0]
     for ours, expected in zip(trained, weights, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-12)
-
-
-def test_local_steps_replace_epochs_and_cycle_through_the_batches():
-    assert same(fit(local_epochs=2), fit(local_epochs=5, local_steps=6))
-    assert same(fit(local_epochs=1), fit(local_epochs=0, local_steps=3))
-    assert not same(fit(local_steps=1), fit(local_steps=2))
-
-
-def test_batches_depend_only_on_seed_partition_and_round():
-    assert same(fit(), fit())
-    assert not same(fit(), fit(seed=2))
-    assert not same(fit(), fit(server_round=2))
-    assert not same(fit(), client(partition=1).fit(WEIGHTS, CONFIG)[0])
 
 
 def test_trained_arrays_are_not_overwritten_by_next_client():
@@ -159,10 +150,12 @@ def test_client_without_examples_raises_error_that_names_the_split(examples):
 
 @pytest.mark.parametrize("task", [LOGISTIC, double(MNIST_2NN)])
 def test_two_fits_with_carried_momentum_equal_one_run_of_torch_sgd(task):
+    """Their steps replace the epochs, and go on from the last batch to the first."""
     start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
     weights, momentum = start, {}
     for server_round in (1, 2):
-        config = {**CONFIG, "momentum": 0.9, "local-steps": 4, "server-round": server_round}
+        config = {**CONFIG, "momentum": 0.9, "local-epochs": 5, "local-steps": 4}
+        config["server-round"] = server_round
         weights = client(task).fit(weights, config, momentum)[0]
 
     model = task.model()
@@ -199,10 +192,11 @@ def test_gathering_only_the_examples_of_few_steps_gives_identical_result(steps, 
         return shuffled(self, generator)
 
     shuffled = Examples.shuffled
-    few = fit(local_steps=steps, batch_size=size, seed=seed)
+    changes = {"local_steps": steps, "batch_size": size, "seed": seed}
+    few = trained_on(LOGISTIC, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Examples, "shuffled", gather_all)
-        assert same(few, fit(local_steps=steps, batch_size=size, seed=seed))
+        assert same(few, trained_on(LOGISTIC, **changes))
 
 
 def noisy(images):
@@ -210,14 +204,6 @@ def noisy(images):
 
 
 NOISY = dataclasses.replace(LOGISTIC, augment=noisy)
-
-
-def trained_on(task, **changes):
-    """Return the weights after training."""
-    config = {**CONFIG, **{key.replace("_", "-"): value for key, value in changes.items()}}
-    partition = config.pop("partition", 0)
-    examples = dataclasses.replace(EXAMPLES, prepare=task.augment)
-    return client(task, partition, examples).fit(WEIGHTS, config)[0]
 
 
 def test_augmentation_depends_only_on_seed_client_and_round():

@@ -6,6 +6,7 @@ import traceback
 
 import pytest
 from flwr.app import Context, RecordDict
+from PIL import Image
 from safetensors.numpy import load_file
 
 from fedavg_app import server_app
@@ -39,7 +40,8 @@ def everyone(tamper):
 
 
 def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
-    result = run_here(tmp_path, callbacks=[Plots], **{"target-accuracy": 0.3})
+    keys = {"target-accuracy": 0.3, "evaluate-every": 2}
+    result = run_here(tmp_path, callbacks=[Plots], **keys)
     folder = only_folder(tmp_path / "runs")
     assert {path.name for path in folder.iterdir()} == {
         "best.safetensors", "run.log",
@@ -65,7 +67,8 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     }
     assert_model(folder, result.model)
     for name in ("accuracy.png", "accuracy-bits.png", "loss.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+        with Image.open(folder / name) as picture:
+            assert (picture.format, picture.size) == ("PNG", (1050, 630))
 
     shown = capsys.readouterr().out
     assert str(folder) in shown

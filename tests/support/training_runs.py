@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.config import RunConfig, TrainingConfig, with_clients
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.training_plan import make_plan
 from tasks.mnist import MNIST_LOGISTIC
@@ -16,19 +16,13 @@ MODEL = ArrayRecord({"w": Array(np.arange(4, dtype=np.float32))})
 
 
 def training_run(
-    folder: Path = Path(),
-    completed: tuple[RoundMetrics, ...] = (),
-    config: TrainingConfig | None = None,
-    **changes,
+    folder: Path = Path(), completed: tuple[RoundMetrics, ...] = (), **changes
 ) -> TrainingRun:
-    """Return a run of the config, by default a `RunConfig` with some keys changed."""
-    config = config or with_clients(
-        RunConfig(task="mnist-logistic", run_dir=str(folder), **changes)
-    )
+    """Return a run of a `RunConfig` with some keys changed."""
+    config = with_clients(RunConfig(task="mnist-logistic", run_dir=str(folder), **changes))
     data = labelled_dataset(np.arange(60) % 3)
     plan = make_plan(config, MNIST_LOGISTIC)
-    work = config.local_work
-    return TrainingRun(config, MNIST_LOGISTIC, plan, data, completed, folder, work)
+    return TrainingRun(config, MNIST_LOGISTIC, plan, data, completed, folder, config.local_work)
 
 
 def history(accuracies: list[float | None]) -> list[RoundMetrics]:

@@ -1,13 +1,13 @@
 """What processes import: a SuperNode starts a new one for every message, so each import counts."""
 
-import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.documents import ROOT
+from tests.support.processes import succeed
+
 # A ClientApp's process in small: one message, then the modules that it has loaded.
 CLIENT = """
 import sys
@@ -50,15 +50,7 @@ HEAVY = {
 
 def modules_after(program, *arguments):
     """Return the modules that a process has imported at the end of a program."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return set(succeed([sys.executable, "-c", program, *arguments], cwd=ROOT).stdout.split())
 
 
 def packages(modules):

@@ -5,14 +5,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app import packed_content
-from fedavg_app.flower_internals import identify_server
 from fedavg_app.packed_content import pack, pack_all, unpack
 from fedavg_app.server.messaging import message_bytes
 
-
-@pytest.fixture(autouse=True)
-def _server():
-    identify_server(1)
+pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 def message(content):

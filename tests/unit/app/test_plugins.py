@@ -67,6 +67,7 @@ BROKEN = {
     "other import": ("import no_such_library\n", 1, "ModuleNotFoundError: No module named 'no_s"),
     "name in import": ("from os import nonsense\n", 1, "ImportError: cannot import name 'nonsense"),
     "zero division": ("def f():\n    return 1 / 0\n\n\nf()\n", 2, "ZeroDivisionError: division by"),
+    "syntax": ("x = 1\ndef f(:\n", 2, "SyntaxError: invalid syntax ("),
 }
 
 
@@ -78,13 +79,7 @@ def test_module_that_raises_is_shown_with_its_error_file_and_line(key, kind, wri
     shown = refusal(key, "plugin:THING")
     assert shown.startswith(f"its module raised {error}")
     assert shown.endswith(f"({path}, line {line})")
-
-
-@pytest.mark.parametrize("key", LOADERS)
-def test_module_with_a_syntax_error_is_shown_with_its_file_and_line(key, write_module):
-    path = write_module("plugin", "x = 1\ndef f(:\n")
-    shown = refusal(key, "plugin:THING")
-    assert shown == f"its module raised SyntaxError: invalid syntax ({path}, line 2)"
+    assert shown.count(", line ") == 1
 
 
 @pytest.mark.parametrize(

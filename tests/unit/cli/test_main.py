@@ -8,6 +8,7 @@ import pytest
 from fedavg_app.cli.main import main
 from fedavg_app.config import CentralConfig, RunConfig
 from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
 
 def command_line(monkeypatch, *arguments):
@@ -88,10 +89,7 @@ main.app.command("probe")(listed)
 sys.argv = ["fedavg", "probe"]
 sys.exit(main.main())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed([sys.executable, "-c", code], cwd=ROOT)
     assert done.stdout == ""
     assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 

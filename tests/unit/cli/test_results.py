@@ -11,6 +11,7 @@ from PIL import Image
 from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
+from tests.support.run_folders import only_folder
 
 TRAINING = (
     "central", "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "40",
@@ -24,14 +25,10 @@ def folders(tmp_path_factory):
     parent = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         for rate in ("0.04", "0.01"):
-            words = [*TRAINING, "--learning-rate", rate, "--run-dir", str(parent)]
+            words = [*TRAINING, "--learning-rate", rate, "--run-dir", str(parent / rate)]
             patch.setattr(sys, "argv", ["fedavg", *words])
             assert main() == 0
-    return sorted(parent.iterdir(), key=lambda path: rate_of(path), reverse=True)
-
-
-def rate_of(folder):
-    return json.loads((folder / "config.json").read_text())["learning-rate"]
+    return [only_folder(parent / rate) for rate in ("0.04", "0.01")]
 
 
 def command_line(monkeypatch, capsys, *words):

@@ -8,9 +8,7 @@ from tests.support.in_process import train_seven as train
 
 pytestmark = pytest.mark.slow
 
-CLIENTS = 7
 FLOWERS = "flwr.serverapp.strategy"
-HERE = __name__
 
 
 @pytest.mark.parametrize(
@@ -53,5 +51,5 @@ class WantsMore(flower.FedAvg):
 
 
 def test_strategy_with_a_sample_of_its_own_takes_the_whole_cohort(tmp_path):
-    result = train(tmp_path, f"{HERE}:WantsMore")
-    assert result.history[-1].participants == CLIENTS
+    result = train(tmp_path, f"{__name__}:WantsMore")
+    assert result.history[-1].participants == 7

@@ -2,15 +2,16 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
 LOOPBACK = "localhost,127.0.0.1,::1"
-PROXY = {"HTTP_PROXY": "http://proxy.example.org:3128"}
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
+ENVIRONMENT["HTTP_PROXY"] = "http://proxy.example.org:3128"
 SHOW = '#!/bin/sh\necho "$NO_PROXY $no_proxy"\n'
 
 
@@ -19,14 +20,9 @@ def run(words, folder, **variables):
     for name in ("python3", "python", "flwr"):
         (folder / name).write_text(SHOW)
         (folder / name).chmod(0o755)
-    kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        words, env={**kept, **PROXY, "PATH": path, **variables}, cwd=folder.parents[1],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    environment = {**ENVIRONMENT, "PATH": path, **variables}
+    return succeed(words, env=environment, cwd=folder.parents[1]).stdout
 
 
 @pytest.mark.parametrize("own", [{}, {"NO_PROXY": "intra.net"}, {"no_proxy": "intra.net"}])
@@ -52,10 +48,7 @@ def test_scripts_and_makefile_leave_the_loopback_device_out(tmp_path, own):
 
 @pytest.mark.parametrize("no_proxy", ["", LOOPBACK])
 def test_doctor_names_a_proxy_that_hides_the_superlink(no_proxy):
-    kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
     code = "from fedavg_app.cli import doctor; print(*doctor._proxy())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**kept, **PROXY, "NO_PROXY": no_proxy}, cwd=ROOT,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    environment = {**ENVIRONMENT, "NO_PROXY": no_proxy}
+    done = succeed([sys.executable, "-c", code], env=environment, cwd=ROOT)
     assert ("http://proxy.example.org:3128" in done.stdout) == (not no_proxy)

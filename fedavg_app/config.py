@@ -343,11 +343,14 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
     """Parse "a = 1, b = 'x'" (the inside of a TOML inline table); "-" in names becomes "_".
 
     Raises:
-        ConfigError: Not TOML.
+        ConfigError: Not TOML, or one argument is there in two spellings.
     """
     try:
         table = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
     except tomllib.TOMLDecodeError as error:
         example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
         raise ConfigError(key, text, f"{example} ({error})") from None
-    return {name.replace("-", "_"): value for name, value in table.items()}
+    arguments = {name.replace("-", "_"): value for name, value in table.items()}
+    if len(arguments) < len(table):
+        raise ConfigError(key, text, "it has one argument twice, with hyphens and underscores")
+    return arguments

@@ -57,6 +57,8 @@ logger = logging.getLogger("fedavg_app.strategies")
 # Clients choose the texts of their errors, so what is logged of them is bounded.
 MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
 
+SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
+
 
 class StrategyError(RuntimeError):
     """A strategy cannot go on; the cause, if there is one, is what it raised."""
@@ -209,13 +211,16 @@ class FederatedStrategy(Strategy, Generic[Content]):
     ) -> RoundOutcome:
         """Validate and accumulate the replies as they come, and finalize the round.
 
-        The model stays as it is where fewer than ``min-replies`` replies were valid; then these are
-        rejected, too.
+        The model stays as it is where fewer than ``min-replies`` replies were valid, or what
+        `finalize` makes of them is not finite; then these are rejected, too.
 
         Args:
             server_round: The round's number, from 1.
             replies: At most one for each node; they may still be on their way.
             on_rejected: Called with the node of a rejected reply, before the next one is taken.
+
+        Raises:
+            StrategyError: `finalize` returned arrays of other names, shapes or dtypes.
         """
 
         def use(reply: Message) -> ClientReport:
@@ -231,8 +236,13 @@ class FederatedStrategy(Strategy, Generic[Content]):
         reports, rejected = self.screen(replies, use, on_rejected, self.settings.min_replies)
         model = None
         if reports:
+            before = from_record(self.model)
             try:
-                model = self.finalize(from_record(self.model))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    made = self.finalize(before)
+                if made is not None:
+                    check_next_model(before, made)
+                model = made
             except ReplyError as error:
                 rejected |= {report.node_id: error for report in reports}
         self.reset()
@@ -398,6 +408,29 @@ def broadcast(
         )
         for node in grid.get_node_ids()
     ]
+
+
+def check_next_model(before: Arrays, after: Arrays) -> None:
+    """Check what `FederatedStrategy.finalize` returned next to the model that was sent.
+
+    Raises:
+        StrategyError: An array is missing or added, or has another shape or dtype.
+        ReplyError: An array has NaN or infinite values that were not sent.
+    """
+    for name in before | after:
+        wanted, found = (
+            f"{model[name].dtype} {model[name].shape}" if name in model else "missing"
+            for model in (before, after)
+        )
+        if found != wanted:
+            raise StrategyError(f"array {name!r} that finalize returned is {found}, not {wanted}")
+    for name, array in after.items():
+        finite = np.isfinite(array)
+        if not finite.all() and not np.array_equal(
+            array[~finite], before[name][~finite], equal_nan=True
+        ):
+            reason = f"array {name!r} of the next model would have NaN or infinite values"
+            raise ReplyError(f"{reason}; {SMALLER_RATES}")
 
 
 def model_bits(arrays: ArrayRecord) -> float:

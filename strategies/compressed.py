@@ -1,10 +1,10 @@
 """Compressed strategies put together from compressors, error feedback and a server optimiser."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies import compression
 from strategies.codec import Codec

@@ -9,7 +9,6 @@ bit; or the full model where that is smaller, or where the client is new or has 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, l2_norm, split
-from strategies.base import FederatedStrategy, model_bits
+from strategies.base import SMALLER_RATES, FederatedStrategy, check_next_model, model_bits
 from strategies.client_state import LastBuilt
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
@@ -32,7 +32,7 @@ from strategies.compressed_messages import (
     read_update,
 )
 from strategies.compression.decoded_update import Vector
-from strategies.compression.error_feedback import NoFeedback, add, compress
+from strategies.compression.error_feedback import NoFeedback, OutOfRangeError, add, compress
 from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
@@ -152,8 +152,10 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
 
         Only now are the updates acknowledged: those of a round with too few are not used, and their
         clients take them back.
+
+        Raises:
+            ReplyError: The next model would not be finite.
         """
-        self._versions.confirm(self._round_nodes, self.server_round)
         update = self.combine(*self.update_sum.finish())
         if self.optimizer is not None:
             changes = self.optimizer.step({"update": update.astype(np.float64)})
@@ -162,13 +164,18 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             update = add(update, self.residual)
         # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
         rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
-        data, sent = compress(update, self.codec.downlink, self._layout, rng)
+        try:
+            data, sent = compress(update, self.codec.downlink, self._layout, rng)
+        except OutOfRangeError as error:
+            raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
+        vector = add(self._layout.flatten(model), sent.to_dense())
+        next_model = {**model, **self._layout.unflatten(vector)}
+        check_next_model(model, next_model)  # before clients are told of it
+        self._versions.confirm(self._round_nodes, self.server_round)
         if not isinstance(self.codec.feedback, NoFeedback):
             self.residual = update - sent.to_dense()
-        vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        buffers = {**split(model, self.settings.buffers)[1], **self.buffer_mean.result()}
-        return {**model, **self._layout.unflatten(vector), **buffers}
+        return {**next_model, **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with an empty sum."""

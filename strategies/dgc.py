@@ -5,10 +5,10 @@ Bandwidth for Distributed Training. ICLR 2018, arXiv 1712.01887.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

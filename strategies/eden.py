@@ -4,7 +4,7 @@ S. Vargaftik et al.: EDEN: Communication-Efficient and Robust Distributed Mean E
 Federated Learning. ICML 2022, arXiv 2108.08842. The server's updates are sent as they are.
 """
 
-from dataclasses import dataclass
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

@@ -5,7 +5,7 @@ Faster Error Feedback. NeurIPS 2021, arXiv 2106.05203; with few clients a round 
 2110.03294. The paper compresses gradients by top-k; here it is the change by the local training.
 """
 
-from dataclasses import dataclass
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

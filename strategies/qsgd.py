@@ -4,7 +4,7 @@ D. Alistarh et al.: QSGD: Communication-Efficient SGD via Gradient Quantization 
 NeurIPS 2017, arXiv 1610.02132. The server's updates are sent as they are.
 """
 
-from dataclasses import dataclass
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

@@ -6,7 +6,7 @@ Strategies, compressors, error feedback and server optimisers each have a `Regis
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 Kind = TypeVar("Kind")
 
 # Hints for arguments, whose bounds `make` checks.
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=1e-9, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -128,7 +128,8 @@ def make(
         takes = _kebab(*names) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
     try:
-        hints = get_type_hints(cls.__init__, include_extras=True)
+        source = cls if is_dataclass(cls) else cls.__init__
+        hints = get_type_hints(source, include_extras=True)
     except Exception:  # a hint of another package's that names what is imported for types only
         hints = {}
     given = dict(arguments)
@@ -146,6 +147,8 @@ def make(
     fixed = {name: value for name, value in fixed.items() if name in parameters}
     try:
         return cls(**fixed, **given)
+    except ValidationError as error:  # a dataclass of pydantic refuses its arguments together
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
 

@@ -8,11 +8,11 @@ gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 
 from strategies.aggregation import Arrays, moved
 from strategies.registry import Decay, Positive, Registry, read_part

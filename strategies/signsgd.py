@@ -5,10 +5,11 @@ Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et a
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_messages import CompressedReply

@@ -4,7 +4,7 @@ F. Sattler, S. Wiedemann, K.-R. Müller, W. Samek: Robust and Communication-Effi
 Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithms 1 to 4.
 """
 
-from dataclasses import dataclass
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

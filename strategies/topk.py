@@ -4,7 +4,7 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 1704.05021; as in Sattler et al. 2020, without momentum correction, clipping or warm-up.
 """
 
-from dataclasses import dataclass
+from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy

@@ -14,6 +14,7 @@ from typing import Any
 from fedavg_app.config import parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.comparison import setting_text
+from fedavg_app.server.preparation import resolve
 from fedavg_app.sweep.identity import identity
 from fedavg_app.sweep.run_process import PlannedRun
 
@@ -25,7 +26,7 @@ def read_grid(path: Path) -> list[PlannedRun]:
 
     Raises:
         ConfigError: The file cannot be read, or a run has an unknown key or a value that cannot be
-            used.
+            used: a strategy's argument, too.
     """
     try:
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -44,6 +45,9 @@ def read_grid(path: Path) -> list[PlannedRun]:
 
 
 def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for key, value in keys.items():
+        if value == []:
+            raise ConfigError(key, value, "give one value or more")
     values = [value if isinstance(value, list) else [value] for value in keys.values()]
     for combination in product(*values):
         yield dict(zip(keys, combination, strict=True))
@@ -51,6 +55,7 @@ def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _plan(values: Mapping[str, Any], varying: list[str]) -> PlannedRun:
     config = with_clients(parse_config(values))
+    resolve(config)
     name = ", ".join(setting_text(key, values[key]) for key in varying if key in values)
     digest = sha256(repr(sorted(identity(config))).encode()).hexdigest()[:12]
     return PlannedRun(name or config.method, f"{config.method}-{digest}", config)

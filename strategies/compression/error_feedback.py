@@ -8,11 +8,11 @@ reply that was lost or rejected leaves the memory as it was before it.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update, Vector

@@ -14,10 +14,10 @@ array's entries; all float32.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats

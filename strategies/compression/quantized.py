@@ -13,12 +13,12 @@ shorter.
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.bit_packing import pack, packed_size, unpack

@@ -6,9 +6,8 @@ float32 each. They are one of each of k stretches of n/k entries, the first of w
 random entry: as drawing k of n, this gives each entry the chance k/n, and takes k numbers.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import (

@@ -12,11 +12,11 @@ the levels, ``bits`` bits each (`bit_packing`), those of the last block's paddin
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies.compression.bit_packing import pack, unpack
 from strategies.compression.compressor import Compressor

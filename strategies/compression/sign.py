@@ -8,11 +8,11 @@ the z positions that are zero (`golomb`), the signs of the others (1 is negative
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor

@@ -6,9 +6,9 @@ code of the k positions (`golomb`), zero padding.
 """
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor

@@ -7,9 +7,9 @@ signs (1 is negative), zero padding.
 
 import math
 import struct
-from dataclasses import dataclass
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor

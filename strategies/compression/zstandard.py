@@ -7,12 +7,13 @@ of its content and has no dictionary; none at all where the other compressor has
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 import numpy as np
 import zstandard
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strategies import compression
 from strategies.compression.compressor import Compressor

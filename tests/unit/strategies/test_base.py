@@ -12,6 +12,7 @@ from strategies.base import (
     MAX_LOGGED_TRACEBACKS,
     FederatedStrategy,
     RunSettings,
+    StrategyError,
     accuracy_spread,
     model_bits,
 )
@@ -123,6 +124,41 @@ def test_round_with_fewer_than_min_replies_is_reset_and_not_finalized():
     assert strategy.total == 0
     assert outcome.formula_bits_up == 0
     assert reasons(outcome)[10] == "too few usable replies: 2, min-replies is 3"
+
+
+def test_model_that_is_not_finite_is_not_taken():
+    strategy = recorder()
+    strategy.result = {"w": np.full(1, np.nan, np.float32)}
+    outcome = strategy.finish_round(1, [reply(10, VALID, 3), reply(20, VALID, 4)])
+    assert outcome.model is None
+    assert strategy.steps[-1] == "reset"
+    assert set(reasons(outcome)) == {10, 20}
+    assert "'w' of the next model would have NaN or infinite values" in reasons(outcome)[10]
+
+
+def test_infinities_that_were_sent_may_come_back():
+    strategy = recorder()
+    mask = {"w": np.array([0, -np.inf], np.float32)}
+    strategy.configure_train(1, record(mask), ConfigRecord(), cohort())
+    strategy.result = {"w": np.array([1, -np.inf], np.float32)}
+    outcome = strategy.finish_round(1, [reply(10, VALID, 3)])
+    assert outcome.model["w"].numpy().tolist() == [1.0, -np.inf]
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ({"w": np.ones(1)}, r"'w' .* is float64 \(1,\), not float32 \(1,\)"),
+        ({"w": np.ones(2, np.float32)}, r"is float32 \(2,\), not"),
+        ({}, r"'w' .* is missing, not float32"),
+        ({"w": np.ones(1, np.float32), "v": np.ones(1)}, r"'v' .* is float64 \(1,\), not missing"),
+    ],
+)
+def test_model_of_another_form_ends_the_run(result, found):
+    strategy = recorder()
+    strategy.result = result
+    with pytest.raises(StrategyError, match=found):
+        strategy.finish_round(1, [reply(10, VALID, 3)])
 
 
 def test_second_reply_of_a_node_is_rejected():

@@ -10,7 +10,14 @@ from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
 from strategies.reply_validation import DivergedReplyError, ReplyBounds, ReplyError, ResyncError
-from tests.support.compressed_network import SIZE, Network, change_entry, flatten, payload, sent
+from tests.support.compressed_network import (
+    SIZE,
+    Network,
+    change_entry,
+    flatten,
+    payload,
+    sent,
+)
 from tests.support.compression_reference import generator
 from tests.support.replies import reasons
 
@@ -81,6 +88,16 @@ def test_acknowledgement_is_kept_when_the_version_is_not():
     assert head_of(message)[0] == 1
     second = sent(network.train(message, zeros))
     np.testing.assert_allclose(first + second + network.residual(0), change, atol=1e-6)
+
+
+def test_round_that_would_overflow_is_taken_back():
+    network = stc(server_optimizer={"name": "sgd", "learning_rate": 1e308, "momentum": 0.0})
+    model, change = network.model, np.full(SIZE, 1e8, np.float32)
+    unused = sent(network.run_round({0: change})[0])
+    assert "give smaller rates in strategy-args" in reasons(network.outcome)[10]
+    assert network.model is model
+    # Nothing is acknowledged: the client sends it again.
+    np.testing.assert_allclose(sent(network.run_round({0: zeros})[0]), unused)
 
 
 def test_updates_of_a_round_with_too_few_replies_are_sent_again():

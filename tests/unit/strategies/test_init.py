@@ -19,6 +19,8 @@ from strategies.compression.ternary import Ternary
 from strategies.fedavg import FedAvg
 from strategies.flower_adapter import FlowerAdapter
 from strategies.reply_validation import ReplyBounds
+from strategies.server_optimizer import Adam
+from strategies.stc import STC
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -118,7 +120,11 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
             "OtherPackages does not take sise, x; it takes: size, label",
         ),
         ("fedavg", {"mu": 1}, "FedAvg does not take mu; it takes: weights"),
-        ("stc", {"sparsity_up": 0}, "STC: sparsity-up = 0: should be greater than 0"),
+        (
+            "stc",
+            {"sparsity_up": 0},
+            "STC: sparsity-up = 0: should be greater than or equal to 0.000000001",
+        ),
         ("stc", {"sparsity_down": 1.5}, r"sparsity-down = 1\.5: should be less than or equal to 1"),
         ("topk", {"sparsity_up": math.nan}, "sparsity-up = nan"),
         ("stc", {"scope": "layer"}, "scope = 'layer': should be 'tensor' or 'model'"),
@@ -186,3 +192,18 @@ def test_wrapper_takes_the_name_of_a_strategy_and_that_ones_arguments():
 def test_strategy_that_cannot_be_wrapped_is_named(arguments, reason):
     with pytest.raises(ValueError, match=reason):
         strategies.build(PRIVACY, {**SETTINGS, **arguments})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: STC(sparsity_up=2),
+        lambda: STC(scope="layer"),
+        lambda: Ternary(2.0),
+        lambda: Quantized(bits=1),
+        lambda: Adam(tau=math.nan),
+    ],
+)
+def test_python_gets_no_object_with_arguments_out_of_bounds(make):
+    with pytest.raises(ValueError, match="1 validation error"):
+        make()

@@ -51,6 +51,11 @@ def test_same_run_twice_is_run_once(tmp_path):
     [
         ("sed = [1]", "sed = 1: unknown key"),
         ("seed = [1, -1]", "seed = -1: should be greater than or equal to 0"),
+        ("seed = []", "give one value or more"),
+        (
+            "strategy = 'stc'\nstrategy-args = [{ sparsity-up = 0.1 }, { sparsity-up = 'x' }]",
+            "sparsity-up = 'x': should be a valid number",
+        ),
         ("variants = 3", r"variants = '3': write each as a table \[\[variants\]\]"),
         ("seed = ", "give a TOML file"),
     ],

@@ -40,9 +40,13 @@ def _by_function(function: Split) -> type[Partitioner]:
             except TypeError as error:
                 given = ", ".join(f"{key} = {value}" for key, value in arguments.items())
                 raise ConfigError("partition-args", given, str(error)) from None
-            return checked(
-                function(labels, num_clients, seed, **arguments), len(labels), num_clients
-            )
+            parts = function(labels, num_clients, seed, **arguments)
+            try:
+                return checked(parts, len(labels), num_clients)
+            except (TypeError, ValueError) as error:
+                name = f"{function.__module__}:{function.__qualname__}"
+                fix = f"{error}; return one array of indices for each client"
+                raise ConfigError("partition", name, fix) from error
 
     return ByFunction
 
@@ -51,7 +55,8 @@ def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> 
     """Return the parts as arrays of indices.
 
     Raises:
-        ConfigError: They are not one part for each client, of different examples that there are.
+        TypeError, ValueError: They are not one part for each client, of different examples that
+            there are.
     """
     found = [np.asarray(part) for part in parts]
     problem = ""
@@ -66,5 +71,5 @@ def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> 
         elif len(np.unique(every)) < len(every):
             problem = "an example belongs to two clients"
     if problem:
-        raise ConfigError("partition", problem, "return one array of indices for each client")
+        raise ValueError(problem)
     return [part.astype(np.int64) for part in found]

@@ -53,7 +53,8 @@ def test_function_of_the_page_splits_in_unequal_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("parts", "arguments", "problem"),
     [
-        ([[0], [1]], "", "2 parts for 3 clients"),
+        ([[0], [1]], "", "partition = '.*:.*<lambda>': 2 parts for 3 clients; return one array"),
+        (None, "", "'NoneType' object is not iterable; return one array"),
         ([[0], [1], []], "", "a part is not a sequence of one index or more"),
         ([[0], [1], [0.5]], "", "a part is not a sequence of one index or more"),
         ([[0], [1], [60]], "", "an index is not from 0 to 59"),

@@ -97,7 +97,7 @@ def draw(sizes: Counts, classes: Counts | None, title: str, path: Path) -> None:
     if classes is not None:
         shares = (classes / classes.sum(axis=1, keepdims=True)).T
         image = axes[1].imshow(shares, aspect="auto", cmap="Blues", interpolation="nearest")
-        axes[1].set_title("share of each class in them", loc="left", fontsize=9)
+        axes[1].set_title("share of each class in a client's examples", loc="left", fontsize=9)
         axes[1].set_ylabel("class")
         axes[1].yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.colorbar(image, ax=axes[1], format="{x:.0%}")

@@ -92,6 +92,12 @@ def moved(
     }
 
 
+def finite_or_sent(values: NDArray[np.generic], sent: NDArray[np.generic]) -> bool:
+    """Return whether all values are finite but those that were sent, such as a mask's."""
+    finite = np.isfinite(values)
+    return bool(finite.all()) or np.array_equal(values[~finite], sent[~finite], equal_nan=True)
+
+
 def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """Return the array in another dtype; values are rounded for a dtype of integers or truths."""
     rounded = np.rint(array) if dtype.kind in "iub" else array

@@ -36,7 +36,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from strategies.aggregation import Arrays, BufferMean
+from strategies.aggregation import Arrays, BufferMean, finite_or_sent
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -425,10 +425,7 @@ def check_next_model(before: Arrays, after: Arrays) -> None:
         if found != wanted:
             raise StrategyError(f"array {name!r} that finalize returned is {found}, not {wanted}")
     for name, array in after.items():
-        finite = np.isfinite(array)
-        if not finite.all() and not np.array_equal(
-            array[~finite], before[name][~finite], equal_nan=True
-        ):
+        if not finite_or_sent(array, before[name]):
             reason = f"array {name!r} of the next model would have NaN or infinite values"
             raise ReplyError(f"{reason}; {SMALLER_RATES}")
 

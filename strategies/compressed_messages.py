@@ -6,6 +6,7 @@ all that a compressed strategy sends is the entries of one (docs/protocol.md).
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
@@ -87,7 +88,7 @@ def read_train_message(message: Message, codec: Codec, last_round: int) -> Train
     config = get_record(message.content, CONFIG, ConfigRecord).copy()
     head = Head.decode(take_bytes(config, CONFIG, HEAD))
     encoded = take_bytes(config, CONFIG, UPDATES) if UPDATES in config else None
-    server_round = int(str(config["server-round"]))
+    server_round = cast(int, config["server-round"])
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
     if head.codec != codec.digest:

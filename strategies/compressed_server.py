@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Arrays, l2_norm, split
-from strategies.base import SMALLER_RATES, FederatedStrategy, check_next_model, model_bits
+from strategies.base import SMALLER_RATES, FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
 from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
@@ -32,7 +32,13 @@ from strategies.compressed_messages import (
     read_update,
 )
 from strategies.compression.decoded_update import Vector
-from strategies.compression.error_feedback import NoFeedback, OutOfRangeError, add, compress
+from strategies.compression.error_feedback import (
+    NoFeedback,
+    OutOfRangeError,
+    add,
+    check_range,
+    compress,
+)
 from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStatus
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
@@ -154,7 +160,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         clients take them back.
 
         Raises:
-            ReplyError: The next model would not be finite.
+            ReplyError: The update is not finite, or beyond what clients may send.
         """
         update = self.combine(*self.update_sum.finish())
         if self.optimizer is not None:
@@ -166,16 +172,15 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
         try:
             data, sent = compress(update, self.codec.downlink, self._layout, rng)
+            check_range(sent)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        vector = add(self._layout.flatten(model), sent.to_dense())
-        next_model = {**model, **self._layout.unflatten(vector)}
-        check_next_model(model, next_model)  # before clients are told of it
         self._versions.confirm(self._round_nodes, self.server_round)
         if not isinstance(self.codec.feedback, NoFeedback):
             self.residual = update - sent.to_dense()
+        vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        return {**next_model, **self.buffer_mean.result()}
+        return {**model, **self._layout.unflatten(vector), **self.buffer_mean.result()}
 
     def reset(self) -> None:
         """Begin with an empty sum."""

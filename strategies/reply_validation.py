@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, l2_norm
+from strategies.aggregation import Arrays, finite_or_sent, l2_norm
 from strategies.flower_arrays import find_record, from_array, from_record
 
 ARRAYS = "arrays"
@@ -223,10 +223,6 @@ def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
         values = from_array(array, like)
     except ValueError as error:
         raise ReplyError(f"array {name!r} {error}") from error
-    finite = np.isfinite(values)
-    # Infinities that were sent, such as a mask's, come back.
-    if not finite.all() and not np.array_equal(
-        values[~finite], from_array(like)[~finite], equal_nan=True
-    ):
+    if not finite_or_sent(values, from_array(like)):
         raise DivergedReplyError(f"array {name!r} has NaN or infinite values")
     return values

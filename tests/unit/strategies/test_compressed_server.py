@@ -90,8 +90,11 @@ def test_acknowledgement_is_kept_when_the_version_is_not():
     np.testing.assert_allclose(first + second + network.residual(0), change, atol=1e-6)
 
 
-def test_round_that_would_overflow_is_taken_back():
-    network = stc(server_optimizer={"name": "sgd", "learning_rate": 1e308, "momentum": 0.0})
+@pytest.mark.parametrize("learning_rate", [1e308, 1e30])
+def test_round_that_would_overflow_is_taken_back(learning_rate):
+    """At once, or with the next rounds' changes beside it."""
+    optimizer = {"name": "sgd", "learning_rate": learning_rate, "momentum": 0.0}
+    network = stc(server_optimizer=optimizer)
     model, change = network.model, np.full(SIZE, 1e8, np.float32)
     unused = sent(network.run_round({0: change})[0])
     assert "give smaller rates in strategy-args" in reasons(network.outcome)[10]

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -23,6 +24,13 @@ def read(paths: list[Path]) -> Splits:
     """
     if paths[0].is_dir():
         return read_torchvision("CIFAR10", paths[0].parent)
+    if len(paths) == 1:
+        from torchvision.datasets.utils import extract_archive
+
+        with TemporaryDirectory() as folder:
+            with reading(paths[0]):
+                extract_archive(paths[0], folder)
+            return read([Path(folder) / BINARY / name for name in FILES])
     batches = []
     for path in paths:
         with reading(path):
@@ -39,13 +47,14 @@ CIFAR10 = Sources(
     name="cifar10",
     label="CIFAR-10",
     files=(
-        "CIFAR-10's six binary files, for example test_batch.bin, or the folder "
-        "cifar-10-batches-py of the python version"
+        "CIFAR-10's six binary files or their archive, for example cifar-10-binary.tar.gz, or the "
+        "folder cifar-10-batches-py of the python version"
     ),
     patterns=(
         tuple(f"{BINARY}/{name}" for name in FILES),
         tuple(FILES),
         ("cifar-10-batches-py",),
+        ("cifar-10-binary.tar*",),
     ),
     read=read,
     schema=Schema(np.uint8, SHAPE, classes=10),

@@ -1,4 +1,5 @@
 import pickle
+import tarfile
 
 import datasets
 import numpy as np
@@ -46,7 +47,7 @@ def test_binary_record_is_a_label_and_three_colour_planes(folder):
     assert data.train.inputs[16][1, 2, 3] == record[1 + 1024 + 2 * 32 + 3]  # green, row 2, column 3
 
 
-@pytest.mark.parametrize("distribution", ["python", "inner folder"])
+@pytest.mark.parametrize("distribution", ["python", "inner folder", "binary.tar.gz"])
 def test_all_distributions_give_the_same_data(folder, distribution, monkeypatch):
     before = load(folder).fingerprint
     if distribution == "python":
@@ -59,6 +60,11 @@ def test_all_distributions_give_the_same_data(folder, distribution, monkeypatch)
         inner.mkdir()
         for name in NAMES:
             (folder / name).rename(inner / name)
+    if "tar" in distribution:
+        with tarfile.open(folder / f"cifar-10-{distribution}", f"w:{distribution[-2:]}") as archive:
+            for path in sorted(folder.glob("*_batch*")):
+                archive.add(path, f"cifar-10-batches-bin/{path.name}")
+                path.unlink()
     assert load(folder).fingerprint == before
 
 

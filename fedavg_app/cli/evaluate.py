@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from fedavg_app.config import parse_saved
-from fedavg_app.errors import ConfigError
 
 
 def evaluate(
@@ -20,9 +19,7 @@ def evaluate(
     ] = "",
 ) -> None:
     """Test a run's saved model: loss and accuracy."""
-    from safetensors import SafetensorError
-
-    from fedavg_app.results.finished_run import read_config, read_summary
+    from fedavg_app.results.finished_run import read_config, read_summary, reading
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
@@ -30,12 +27,9 @@ def evaluate(
 
     changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     config = parse_saved({**read_config(folder), **changes})
-    path = folder / (BEST_MODEL_FILE if best else MODEL_FILE)
     task = load_task(config)
-    try:
+    with reading(folder, BEST_MODEL_FILE if best else MODEL_FILE) as path:
         model = load_model(path, task.model().state_dict())
-    except (OSError, SafetensorError, KeyError) as error:
-        raise ConfigError("RUN", str(folder), f"{path.name} cannot be read: {error}") from error
     data = task.dataset(config.data_options)
     typer.echo(f"data: {data.description}")
     trained_on = read_summary(folder)

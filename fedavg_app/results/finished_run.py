@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 
 # Of runs that came to their end.
 STATUSES = ("finished", "diverged")
+UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def read_run(folder: Path) -> FinishedRun:
     Raises:
         ConfigError: It is not the folder of a training that has ended, with one round at least.
     """
-    with _reading(folder, HISTORY_FILE) as path:
+    with reading(folder, HISTORY_FILE) as path:
         history = read_history(path)
         if not history:
             raise ValueError("it has no round")
@@ -64,17 +67,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def _read_table(folder: Path, name: str) -> dict[str, Any]:
-    with _reading(folder, name) as path:
+    with reading(folder, name) as path:
         table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return table
 
 
 @contextmanager
-def _reading(folder: Path, name: str) -> Iterator[Path]:
+def reading(folder: Path, name: str) -> Iterator[Path]:
     """Turn errors of reading a file of the folder into one that says which folder to give."""
     try:
         yield folder / name
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+    except UNREADABLE as error:
+        why = getattr(error, "strerror", None) or error
         fix = f"give the folder of a run that has ended ({name}: {why})"
         raise ConfigError("RUN", str(folder), fix) from error

@@ -48,6 +48,15 @@ def test_saved_model_has_the_accuracy_of_its_run(monkeypatch, capsys, folders):
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
 
 
+def test_evaluation_of_a_run_that_has_not_ended_says_so(monkeypatch, capsys, folders, tmp_path):
+    shutil.copytree(folders[0], tmp_path / "run")
+    (tmp_path / "run/model.safetensors").unlink()
+    monkeypatch.setattr(sys, "argv", ["fedavg", "evaluate", str(tmp_path / "run")])
+    assert main() == 1
+    fix = "give the folder of a run that has ended (model.safetensors: No such file or directory"
+    assert fix in capsys.readouterr().err
+
+
 def test_evaluation_on_other_data_than_the_runs_says_so(monkeypatch, capsys, folders, tmp_path):
     shutil.copytree(folders[0], tmp_path / "run")
     words = ["evaluate", tmp_path / "run"]

@@ -102,7 +102,10 @@ class Cell:
 
 
 class Experiment(_Part):
-    """A table and the runs that fill it; the fields are those of the file."""
+    """A table and the runs that fill it; the fields are those of the file.
+
+    Where the paper's accuracies are those after ``paper_iterations``, the curves show them there.
+    """
 
     name: str
     title: str
@@ -110,6 +113,7 @@ class Experiment(_Part):
     measure: Measure
     data: str = ""
     speedup: bool = False
+    paper_iterations: int | None = Field(None, ge=1)
     remarks: list[str] = []
     run: Keys = {}
     columns: list[Column] = Field(min_length=1)

@@ -24,7 +24,7 @@ STYLES = (
 )  # fmt: skip
 PANELS_IN_A_ROW = 2
 TARGET = "target"
-PAPER = "the paper's rounds to the target"
+PAPER = {"rounds": "the paper's rounds to the target", "iterations": "the paper's end"}
 PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
 Against = Literal["rounds", "iterations", "bytes", "minutes"]
 # Strategies whose clients send as many values as the model has, every round.
@@ -77,8 +77,7 @@ def draw_curves(
         axes[panel].set_title(experiment.columns[place].name, fontsize=10)
         column = [row[place] for row in table]
         _draw_panel(axes[panel], column, against, floor, experiment.measure)
-        if against == "rounds" and experiment.measure == "rounds-to-target":
-            _mark_papers_rounds(axes[panel], column)
+        _mark_paper(axes[panel], experiment, column, against)
         if panel % across == 0:
             axes[panel].set_ylabel("best test accuracy so far")
     for unused in axes[panels:]:
@@ -86,10 +85,11 @@ def draw_curves(
     handles: dict[str, Artist] = {}
     for panel in axes[:panels]:
         handles |= {str(line.get_label()): line for line in panel.lines}
-    if PAPER in handles:
-        handles[PAPER] = Line2D([], [], color=GREY, label=PAPER, **PAPER_STYLE)
+    for label in PAPER.values():
+        if label in handles:
+            handles[label] = Line2D([], [], color=GREY, label=label, **PAPER_STYLE)
     names = [row[0].cell.row.name for row in table]
-    ordered = [handles[name] for name in (*names, PAPER, TARGET) if name in handles]
+    ordered = [handles[name] for name in (*names, *PAPER.values(), TARGET) if name in handles]
     if ordered:
         figure.legend(handles=ordered, loc="outside lower center", ncols=across)
     save_figure(figure, path)
@@ -111,12 +111,21 @@ def _limits(targets: Sequence[float]) -> tuple[float, float]:
     return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
 
 
-def _mark_papers_rounds(axes: Axes, results: Sequence[Result]) -> None:
-    """Mark where the paper's runs reach the target, each in the colour of the row's curve."""
+def _mark_paper(
+    axes: Axes, experiment: Experiment, results: Sequence[Result], against: Against
+) -> None:
+    """Mark where the paper's runs reach the target, or end, each in the colour of its curve."""
     for result, color in zip(results, cycle(COLORS), strict=False):
-        target = _target(result)
-        if target is not None and isinstance(result.paper, int | float):
-            axes.plot([result.paper], [target], color=color, label=PAPER, **PAPER_STYLE)
+        if not result.best or not isinstance(result.paper, int | float):
+            continue
+        target, end = _target(result), experiment.paper_iterations
+        if against == "rounds" and experiment.measure == "rounds-to-target" and target is not None:
+            place = (result.paper, target)
+        elif against == "iterations" and experiment.measure == "best-accuracy" and end is not None:
+            place = (end, result.paper)
+        else:
+            continue
+        axes.plot(*place, color=color, label=PAPER[against], **PAPER_STYLE)
 
 
 def _draw_panel(

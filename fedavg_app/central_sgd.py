@@ -39,7 +39,7 @@ def train_centrally(
     Args:
         config: The training's settings.
         task: The learning problem that it names.
-        callbacks: Make the callbacks beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run directory and the console.
 
     Raises:
         ConfigError: A value that cannot be used, or an array of the model that cannot be saved.

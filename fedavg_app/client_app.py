@@ -30,7 +30,7 @@ MOMENTUM = "momentum"
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Reply with the node's partition and, where it has data of its own, what these are.
+    """Reply with the node's partition and, if it has own data, their fingerprint and number.
 
     Raises:
         ValueError: The node config names no partition, or its data cannot be loaded.

@@ -1,4 +1,4 @@
-"""What Flower does not document and grids need.
+"""What grids need and Flower does not document.
 
 The rest of the app builds on public API. From here come:
 
@@ -28,7 +28,7 @@ from fedavg_app.server.polling import poll_replies, send
 
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
 MESSAGE_UNAVAILABLE = ErrorCode.MESSAGE_UNAVAILABLE
-# Message ids: unlike those of other processes, and cheap.
+# Message ids: different from those of other processes, and cheap to make.
 _PROCESS, _COUNT = uuid4(), count()
 
 
@@ -63,7 +63,7 @@ def content_from_bytes(data: bytes) -> RecordDict:
     """Return the content that `content_to_bytes` made the bytes of.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The bytes are malformed.
     """
     try:
         return recorddict_from_proto(ProtoRecordDict.FromString(data))

@@ -7,8 +7,8 @@ from typing import Any
 PARTITION_ID = "partition-id"
 # How many clients there are; for simulations, nothing here reads it.
 NUM_PARTITIONS = "num-partitions"
-# The directory of data of the node's own, used instead of its part of a shared data set; the second
-# is its name in Flower's own apps.
+# The directory of the node's own data, used instead of its part of a shared data set; the second
+# key is the name in Flower's own apps.
 DATA_DIRS = ("data-dir", "data-path")
 # In a node's answer to the server's query: the fingerprint of such data, and how many examples they
 # have for training; neither where there are none.

@@ -1,7 +1,7 @@
 """Makes `strategies` and `tasks` those beside this package, whatever the working directory has.
 
-They are common names of folders. Python takes the first on its path, and in the processes that Ray
-starts, with ``python -m`` and in a notebook that is the working directory's.
+These are common folder names. Python takes the first one on its path; in processes that Ray starts,
+with ``python -m`` and in a notebook, that is the working directory's.
 """
 
 import sys
@@ -18,7 +18,7 @@ PACKAGE = "fedavg_app"
 class OwnPackages(MetaPathFinder):
     """Finds the packages `OWN` in the folder of the `fedavg_app` that is imported.
 
-    A device forgets the installed one for that of a run: then the packages are the run's, too.
+    A device drops the installed `fedavg_app` for that of a run; then these are the run's, too.
     """
 
     def find_spec(

@@ -18,7 +18,7 @@ MAX_BYTES = 32 * 2**20
 
 
 def pack(content: RecordDict) -> RecordDict:
-    """Return the content as one record; as it is where it is too large."""
+    """Return the content as one record, or unchanged if it is too large."""
     arrays = content.array_records.values()
     if sum(len(array.data) for record in arrays for array in record.values()) > MAX_BYTES:
         return content
@@ -26,7 +26,7 @@ def pack(content: RecordDict) -> RecordDict:
 
 
 def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
-    """Return each content packed; those of the same records are one object, as a round's are."""
+    """Return each content packed; those with the same records, as in a round, share one object."""
     packed: dict[tuple[tuple[str, int], ...], RecordDict] = {}
     found = []
     for content in contents:

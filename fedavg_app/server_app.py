@@ -60,13 +60,13 @@ def run(
         grid: Reaches the clients.
         prepared: The run, as `prepare` returns it.
         evaluation: Returns what evaluates the global model.
-        callbacks: Make the callbacks beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run directory and the console.
         tell_clients_number: Whether messages say how many clients there are, which the run config
             that clients see does not.
 
     Raises:
-        ConfigError: The run's folder cannot be made, a callback cannot be, or a strategy written
-            for Flower failed.
+        ConfigError: The run's folder or a callback cannot be made, or a strategy written for Flower
+            failed.
         RunError: The run could not go on.
     """
     config, task, data = prepared.config, prepared.task, prepared.data

@@ -30,8 +30,8 @@ class TrainingRun:
         local_work: Human-readable description of the local work.
         model: The global model after the completed rounds.
         best_model: The best model of these.
-        own_data: Of the clients that have data of their own, the fingerprint of these and how many
-            examples there are for training.
+        own_data: For each client that has data of its own, their fingerprint and the number of
+            training examples.
     """
 
     config: TrainingConfig

@@ -24,8 +24,8 @@ def draw_comparison(
 ) -> None:
     """Write a figure with three panels, each with a line for every group.
 
-    Of several runs it is their mean, in a band from the least to the largest, at the rounds that
-    all of them have tested.
+    For several runs the line is their mean, in a band from the smallest to the largest value, at
+    the rounds in which all of them were tested.
 
     Args:
         groups: The runs.

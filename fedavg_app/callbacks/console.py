@@ -43,7 +43,7 @@ class Console(Callback):
             self._count(metrics)
         self._evaluation = ""
         self._last_line = -math.inf
-        # Elsewhere than on a terminal it is not shown, and says only how much time is left.
+        # Without a terminal it is not shown, and only serves to tell how much time is left.
         self._bar = Progress(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=None),

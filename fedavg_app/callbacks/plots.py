@@ -91,7 +91,7 @@ def _accuracy_against_bits(
     """Draw the accuracy by what all clients together have sent and received."""
     figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
     axes = figure.axes[0]
-    # Up and down may be the same, so up is broad and below.
+    # The curves of up and down may coincide, so up is drawn broad, and below the other.
     for key, bits, label, color, style, width in (
         ("bytes_up", 8, "up, as sent", BLUE, "-", 4.5),
         ("theory_bits_up", 1, "up, by the formula", BLUE, ":", 4.5),
@@ -132,7 +132,7 @@ def _losses(history: Sequence[RoundMetrics], title: str) -> Figure:
 
 
 def _plot(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
-    """Draw a curve; nothing where it has no points, which a legend would name."""
+    """Draw a curve, unless it has no points: the legend would still name it."""
     if points:
         axes.plot(*zip(*points, strict=True), **style)
 

@@ -25,7 +25,7 @@ from fedavg_app.results.run_folder import (
 )
 from tasks.data.atomic_file import replacing
 
-# Those whose versions the summary gives.
+# The packages whose versions the summary gives.
 PACKAGES = ("flwr", "torch", "numpy", "ray")
 
 

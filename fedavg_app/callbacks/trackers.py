@@ -17,11 +17,11 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from strategies.reply_validation import shorten
 
-# What the trainings are called together: MLflow's experiment, the project of Weights & Biases.
+# The common name of all trainings: MLflow's experiment, the project of Weights & Biases.
 PROJECT = "fedavg-app"
 TENSORBOARD_FOLDER = "tensorboard"
 TENSORBOARD_FLUSH_SECONDS = 2
-# By itself MLflow asks a server that does not answer for minutes before it says so.
+# By default MLflow retries for minutes before it says that a server does not answer.
 MLFLOW_RETRIES = "2"
 
 

@@ -43,7 +43,7 @@ class TrainingCallbacks:
         result: Its result, once it has ended.
 
     Raises:
-        ConfigError: The folder cannot be made, or a callback cannot be.
+        ConfigError: The folder or a callback cannot be made.
     """
 
     def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:

@@ -95,9 +95,9 @@ def run_command_line(program: typer.Typer) -> int:
     flower = logging.getLogger("flwr")
     flower.setLevel(logging.WARNING)
     flower.handlers.clear()  # its own would print every line again, through the live display
-    # Ended by whatever signal, a run ends its processes.
+    # A run ends its own processes, whatever signal ends it.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    # For modules of the user's own, behind all others; `python` has it, an installed program not.
+    # For the user's own modules, after all others; `python` has it, an installed program does not.
     sys.path.append(str(Path.cwd()))
     try:
         return int(program(standalone_mode=False) or 0)

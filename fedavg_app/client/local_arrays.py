@@ -34,7 +34,7 @@ def matching(names: Iterable[str], local_arrays: str) -> list[str]:
 def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Handle a message with the client's own values of the arrays that "local-arrays" names.
 
-    They are kept once training has succeeded, and as they were where it gave NaN or infinity.
+    New values are kept once training has succeeded; if it gave NaN or infinity, the old ones are.
     """
     received = get_record(message.content, ARRAYS, ArrayRecord)
     names = matching(received, str(context.run_config.get("local-arrays", "")))

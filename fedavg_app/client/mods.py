@@ -2,9 +2,9 @@
 
 Innermost are the arrays that stay on the client (`local_arrays`): no other mod sees their values.
 
-Outermost of all, what came over the network as one object is unpacked, and the reply packed.
-Outside of the strategy's mod travels what its protocol makes of a message; inside are always the
-plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
+Outermost of all, what came over the network as one object is unpacked, and the reply is packed.
+Outside the strategy's mod a message has the form of the strategy's protocol; inside it always has
+the plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
 belong, Flower's own for clipping, noise and sizes included.
 """
 

@@ -17,7 +17,7 @@ class DeviceClass(Link):
     """A class of devices with one kind of link.
 
     Attributes:
-        name: For people.
+        name: Human-readable.
         share: Of the clients, relative to the other classes'.
         loss: The share of rounds in which a client's reply is lost.
         computing: A device's computing time as a multiple of the reference core's.

@@ -53,7 +53,7 @@ LINKS: dict[LinkName, Link] = {
 
 
 def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
-    """Return the seconds of all messages by the end of every round, over one link for all.
+    """Return the seconds that all messages took by the end of every round, over the same link.
 
     The largest message of a round counts, and the largest reply: a round waits for the last one.
     Histories of earlier versions have the mean only.

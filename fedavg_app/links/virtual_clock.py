@@ -23,7 +23,7 @@ logger = logging.getLogger("fedavg_app.links")
 
 @dataclass(frozen=True)
 class ClientTime:
-    """What one client's part of a round takes, in virtual seconds.
+    """How long one client's part of a round takes, in virtual seconds.
 
     Attributes:
         download: Its message, with one round trip.
@@ -52,7 +52,7 @@ class VirtualClock:
 
     Args:
         fleet: What devices are drawn from.
-        work: By client, the seconds of the reference core that its local work of a round takes.
+        work: By client, the seconds that its local work of a round takes on the reference core.
         seed: The run's.
     """
 

@@ -16,8 +16,8 @@ MAX_DRAWS = 10
 class Dirichlet(Partitioner):
     """Draw each class's shares of the clients from a Dirichlet distribution.
 
-    The smaller alpha, the fewer clients have most of a class. Where a client would have fewer than
-    `minimum_examples` training examples, all is drawn again.
+    The smaller alpha is, the fewer clients have most of a class. If a client would have fewer than
+    `minimum_examples` training examples, all shares are drawn again.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 0.5

@@ -55,8 +55,8 @@ def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> 
     """Return the parts as arrays of indices.
 
     Raises:
-        TypeError, ValueError: They are not one part for each client, of different examples that
-            there are.
+        TypeError, ValueError: They are not one part for each client, made of different, existing
+            examples.
     """
     found = [np.asarray(part) for part in parts]
     problem = ""

@@ -1,7 +1,7 @@
-"""`Partitioner`: a way to split examples on clients; its fields are its arguments.
+"""`Partitioner`: a way to split examples among clients; its fields are its arguments.
 
-Those that `flwr_datasets.partitioner` has, too, return its indices, without the milliseconds that
-it takes for each client.
+Those that `flwr_datasets.partitioner` also has return the same indices, without the milliseconds
+that it takes for each client.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Partitioner(BaseModel, ABC):
-    """A way to split examples on clients: one index array per client, fixed by the seed."""
+    """A way to split examples among clients: one index array per client, fixed by the seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 

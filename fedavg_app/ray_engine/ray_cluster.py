@@ -30,7 +30,7 @@ def ray_cluster(
 ) -> Iterator[Callable[[], WorkerResources]]:
     """Start or join Ray in the background, and leave no process of it behind.
 
-    It yields what waits until Ray has started and returns the resources. That raises:
+    It yields a function that waits until Ray has started and returns the resources. It raises:
 
     - ConfigError: The cluster cannot be joined, or has fewer resources than the workers need.
     - RunError: Ray cannot start.
@@ -42,8 +42,8 @@ def ray_cluster(
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
     """
-    # In another thread Ray leaves this process's handler of SIGTERM alone. Its processes end with
-    # the thread that started them, so it lives until the run is over.
+    # Started in another thread, Ray leaves this process's handler of SIGTERM alone. Ray's processes
+    # end with the thread that started them, so that thread lives until the run is over.
     with ThreadPoolExecutor(1) as background:
         starting = background.submit(_start, address, num_workers)
 

@@ -24,7 +24,7 @@ class RayConnection:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
         self._call: Future[bytes] = Future()
-        # The answer makes the one end readable.
+        # The first end becomes readable when the answer has come.
         self._readable, self._written = socket.socketpair()
 
     def fileno(self) -> int:

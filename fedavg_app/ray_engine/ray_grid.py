@@ -32,8 +32,8 @@ from tasks.training.evaluation import BatchResult, combine
 
 logger = logging.getLogger("fedavg_app.ray_engine")
 
-# Clients stop this long before a round's deadline (or a tenth of the time, if that is less): their
-# replies arrive in time.
+# Clients stop this long before a round's deadline (or a tenth of the time, if that is less), so
+# that their replies arrive in time.
 MARGIN_SECONDS = 0.25
 # How often deadlines are looked at.
 CHECK_SECONDS = 0.1
@@ -102,7 +102,7 @@ class RayGrid(BaseGrid):
         pushed = list(messages)
         ids = [assign_message_id(message) for message in pushed]
         self._receive()
-        # The round's time is not that in which workers start.
+        # The time that workers take to start does not count as the round's.
         self._wait_until(lambda: any(worker.process_id for worker in self._workers))
         timed = {one.metadata.message_type for one in pushed} != {MessageType.QUERY}
         left = self._timeout - min(MARGIN_SECONDS, self._timeout / 10) if timed else math.inf

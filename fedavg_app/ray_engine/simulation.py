@@ -28,7 +28,7 @@ def simulate(
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine.
-        callbacks: Make the callbacks beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run directory and the console.
 
     Raises:
         ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and

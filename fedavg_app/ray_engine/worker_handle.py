@@ -45,7 +45,7 @@ class WorkerHandle:
         number: Its place among the workers; the one that replaces it has the same.
         queue: Messages for clients whose state it keeps, not sent yet.
         calls: What else it is to be asked when it is idle.
-        process_id: Its process; 0 as long as it starts.
+        process_id: Its process; 0 while it is starting.
         call: What it was asked and has not answered yet.
         hangs_at: When it is taken to hang, on the monotonic clock.
         task_seconds: It gets clients for about this long at a time: a Ray call costs 2 ms, a

@@ -110,7 +110,7 @@ def load_checkpoint(config: RunConfig) -> RunState:
         keys, state = pickle.loads(content[:-32])  # noqa: S301 - the run's own, see above
         history = read_history(run_folder / HISTORY_FILE, state.history[-1].round)
         state = replace(state, history=history)
-    except Exception as error:  # whatever unpickling another version's raises
+    except Exception as error:  # whatever unpickling a checkpoint of another version raises
         fix = f"its checkpoint cannot be read ({error}); start the run again"
         raise ConfigError("resume", config.resume, fix) from error
     for key, value in _result_keys(config).items():

@@ -10,17 +10,17 @@ from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
-# Keys that say nothing of what was computed, and the one whose runs belong together.
+# Keys that do not affect what was computed, and the one in which runs of a group differ.
 PLACES = {"resume", "run-dir", "data-dir", "checkpoint-every", "min-nodes", "node-timeout"}
 SEED, STRATEGY = "seed", "strategy"
-# Keys of when a training is tested and ends.
+# Keys that say when a training is tested and when it ends.
 LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "patience")
-# Keys whose values need no name beside them.
+# Keys whose values are clear without the key's name.
 SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
 
 # Returns the seconds that have passed by the end of every round.
 Clock = Callable[[Sequence[RoundMetrics]], list[float]]
-# What a run took, by column: "rounds", "bytes_up" and so on; None for what it did not come to.
+# What a run took, by column: "rounds", "bytes_up" and so on; None for what it did not reach.
 Cost = dict[str, float | None]
 
 
@@ -101,7 +101,7 @@ def setting_text(key: str, value: object) -> str:
 
 
 def _told_apart(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
-    """Return the names, with the folder behind those of runs that have the seed of another."""
+    """Return the names, with the folder added where runs have the same name and seed."""
     seeded = [(name, run.config.get(SEED)) for name, run in zip(names, runs, strict=True)]
     return [
         f"{name} ({run.folder.name})" if seeded.count(own) > 1 else name
@@ -115,13 +115,13 @@ def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
 
 
 def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float = 0) -> Cost:
-    """Return what a run took: the whole of it, or until it was tested at a target accuracy.
+    """Return what a run took, as a whole or until a test reached a target accuracy.
 
     Args:
         run: The run.
         clocks: By the name of their column.
-        target: 0 for the whole run, of which the best accuracy is told, too. Until a target, rounds
-            are counted as in the FedAvg paper; where it never was reached, all is None.
+        target: 0 for the whole run, whose best accuracy is given, too. Up to a target, rounds are
+            counted as in the FedAvg paper; if it was never reached, all values are None.
     """
     rounds: float | None = run.history[-1].round
     history, curve = run.history, accuracy_curve(run.history)

@@ -34,8 +34,8 @@ class RoundMetrics:
         bytes_up: Bytes of the records they sent back.
         largest_down: Bytes of the largest of these messages.
         largest_up: Bytes of the largest of the replies.
-        theory_bits_down: Bits of the same by the papers' formulas, without heads, names, metrics.
-        theory_bits_up: Bits of the valid replies by them.
+        theory_bits_down: Bits of the messages by the papers' formulas: no heads, names or metrics.
+        theory_bits_up: Bits of the valid replies by the same formulas.
         total: The same four, summed over all rounds so far.
         seconds: Wall-clock time of the round.
         virtual_seconds: With links, what the round would take over them ("round"), and what the

@@ -20,7 +20,7 @@ def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | Non
     Raises:
         RunError: It cannot be written.
     """
-    # In C order: safetensors 0.8.0 writes arrays in another order as other numbers.
+    # In C order: safetensors 0.8.0 writes wrong numbers for arrays in another order.
     arrays = {name: np.asarray(array.numpy(), order="C") for name, array in model.items()}
     with reporting_write_errors(path.parent), replacing(path) as temporary:
         save_file(arrays, temporary, dict(metadata or {}))

@@ -21,7 +21,7 @@ from tasks.training.examples import Examples
 
 # Evaluates a global model: arrays -> (mean loss, accuracy).
 Evaluate = Callable[[ArrayRecord], tuple[float, float]]
-# The first example of a batch, and the first behind it.
+# The first example of a batch, and the first one after it.
 Batch = tuple[int, int]
 # Prepared test examples are kept up to this many bytes in each process; the others are prepared
 # every time.

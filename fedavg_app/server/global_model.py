@@ -49,7 +49,7 @@ class GlobalModel:
             raise ConfigError("task", config.task, str(error)) from error
 
     def complete(self, sent: ArrayRecord) -> ArrayRecord:
-        """Return all arrays of the state dict, with these for those that travel."""
+        """Return all arrays of the state dict; those that travel are taken from ``sent``."""
         if len(sent) == len(self.arrays.names):
             return sent
         arrays = {**self.fixed, **sent}

@@ -70,8 +70,8 @@ class RoundMessenger:
                 timeout = None
         elif timeout is not None:
             for message in messages:
-                # A slow node must not work off messages of rounds that are over, and be late with
-                # all that follow.
+                # A slow node must not work through messages of rounds that are over, and so be late
+                # with all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
         return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of)
@@ -86,9 +86,9 @@ class RoundMessenger:
         return cohort_size(fraction, self._nodes.num_clients)
 
     def _drop_late_replies(self) -> None:
-        """Fetch the replies that came after their round; a grid keeps them until they are.
+        """Fetch the replies that came after their round; a grid keeps them until they are fetched.
 
-        There will be none to a message that has expired.
+        A message that has expired gets no reply any more.
         """
         now = time.time()
         for message_id in [one for one, expiry in self._late.items() if expiry < now]:
@@ -118,8 +118,8 @@ class SentMessages:
         bytes_up: The bytes of the replies yielded so far.
         largest_down: The bytes of the largest message.
         largest_up: The bytes of the largest of these replies.
-        unanswered: The reason, by node, for each message without a reply of its node; without those
-            that were not needed any more.
+        unanswered: The reason, by node, for each message that its node did not answer; messages
+            whose reply was not needed any more are left out.
         virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
             "download", "computing" and "upload"; empty without a virtual clock.
     """
@@ -163,8 +163,8 @@ class SentMessages:
 
         Replies arrive in any order, and sums of floats depend on it. Each is yielded as soon as
         those before it have come, so that decoding and adding up go on while others still train.
-        Where fewer than all are enough, those that are there are yielded once they could be, and
-        others are waited for in place of rejected ones.
+        Where fewer than all are enough, the replies that have come are yielded once they could be
+        enough, and others are waited for in place of rejected ones.
         """
         order = self._order
         pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))

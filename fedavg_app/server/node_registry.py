@@ -54,8 +54,8 @@ class NodeRegistry:
 
     Attributes:
         by_client: The node id of every client that is connected.
-        own_data: Of the clients that have data of their own, the fingerprint of these and how many
-            examples there are for training.
+        own_data: For each client that has data of its own, their fingerprint and the number of
+            training examples.
     """
 
     def __init__(self, grid: Grid, num_clients: int) -> None:

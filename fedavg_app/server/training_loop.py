@@ -33,7 +33,7 @@ class TrainingLoop:
 
     Attributes:
         model: The initial model, or that of the last completed round.
-        nodes: The nodes, with those that the run begins with.
+        nodes: The registry of nodes, which already has those that the run begins with.
         client_config: Goes to the clients, with the round's "learning-rate" added.
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
             model) first.

@@ -1,7 +1,7 @@
 """A grid of runs as a TOML file.
 
 A line ``seed = [1, 2, 3]`` is a key of the run config with several values; each of the
-``[[variants]]`` has keys of its own, which hold over those above. All combinations are run.
+``[[variants]]`` has keys of its own, which override those above. All combinations are run.
 """
 
 import tomllib

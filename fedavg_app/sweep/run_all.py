@@ -1,4 +1,4 @@
-"""Runs what a sweep lacks, several runs at a time."""
+"""Makes the runs that a sweep lacks, several at a time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ def run_all(
     keep: Keep,
     jobs: int,
 ) -> None:
-    """Run what is missing, and print a line for each run that ends.
+    """Make the missing runs, and print a line for each run that ends.
 
-    However this itself ends, the runs in progress end with it; if it is killed outright, those that
+    However this call ends, the runs in progress end with it; if it is killed outright, those that
     share its Ray end soon afterwards. Where they have a checkpoint, they go on from it the next
     time.
 

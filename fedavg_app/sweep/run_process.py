@@ -18,8 +18,8 @@ from fedavg_app.results.checkpoint import has_checkpoint, saved_config
 from fedavg_app.results.finished_run import STATUSES, read_summary
 from fedavg_app.sweep.identity import arguments, identity
 
-# Starts a run that makes its folder in the given one, and writes its output to a file "log" there;
-# or resumes the run whose folder is the other one.
+# Starts a run that makes its folder in the first path, and writes its output to a file "log" there;
+# or resumes the run whose folder is the second path.
 Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"]
 
 
@@ -28,7 +28,7 @@ class PlannedRun:
     """A run of a sweep.
 
     Attributes:
-        name: Human-readable: what it differs in from the others.
+        name: Human-readable: how it differs from the others.
         slug: The name of its folder.
         config: Its settings.
     """

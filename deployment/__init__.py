@@ -1,6 +1,6 @@
 """A SuperLink and SuperNodes on real machines: certificates, access, warm clients, services.
 
-The package knows Flower's internals and nothing of the app: it starts what runs an app, whichever.
+The package knows Flower's internals and nothing of the app: it starts what runs any app.
 Where the installed Flower is none of `FLOWER_VERSIONS`, it says so in one line.
 """
 

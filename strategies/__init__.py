@@ -54,8 +54,8 @@ def load(name: str) -> type[Strategy]:
     """Return the class of that name; see `Registry.load`.
 
     Raises:
-        ValueError, ImportError, AttributeError: As there. The line for a name of Flower's, such as
-            "fedprox", says how to give that one.
+        ValueError, ImportError, AttributeError: As there. For the name of a strategy of Flower's,
+            such as "fedprox", the line says how to give it.
     """
     flowers = {one.lower(): one for one in flwr.serverapp.strategy.__all__}
     unknown = name not in STRATEGIES.built_in and ":" not in name

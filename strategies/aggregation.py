@@ -93,13 +93,13 @@ def moved(
 
 
 def finite_or_sent(values: NDArray[np.generic], sent: NDArray[np.generic]) -> bool:
-    """Return whether all values are finite but those that were sent, such as a mask's."""
+    """Return whether all values are finite, except for those sent, such as a mask's."""
     finite = np.isfinite(values)
     return bool(finite.all()) or np.array_equal(values[~finite], sent[~finite], equal_nan=True)
 
 
 def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """Return the array in another dtype; values are rounded for a dtype of integers or truths."""
+    """Return the array in another dtype; values are rounded for integers and booleans."""
     rounded = np.rint(array) if dtype.kind in "iub" else array
     return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
 

@@ -123,7 +123,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
         config: The config that they carry.
-        buffer_mean: What the clients' buffers amount to, of the replies accumulated.
+        buffer_mean: The mean of the clients' buffers over the replies accumulated so far.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -156,7 +156,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """Return one training message for each node of the grid, with the full model.
 
         Raises:
-            StrategyError: The clients' SGD has momentum, and the method is defined without.
+            StrategyError: The clients' SGD has momentum, and the method is not defined for it.
         """
         self.start_round(server_round, arrays, config)
         return broadcast(self.train_type, server_round, arrays, config, grid)
@@ -411,7 +411,7 @@ def broadcast(
 
 
 def check_next_model(before: Arrays, after: Arrays) -> None:
-    """Check what `FederatedStrategy.finalize` returned next to the model that was sent.
+    """Check what `FederatedStrategy.finalize` returned against the model that was sent.
 
     Raises:
         StrategyError: An array is missing or added, or has another shape or dtype.

@@ -1,7 +1,7 @@
 """What a client of a compressed strategy keeps, and how its model is brought up to date.
 
-Its `Context.state` holds that copy, its version, and the memory of the error feedback with the
-bytes that were sent last. It may be lost at any time, and is changed last in a round.
+Its `Context.state` holds its copy of the model, the copy's version, and the memory of the error
+feedback with the bytes sent last. It may be lost at any time, and is changed last in a round.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class ClientState:
         version: That model's version.
         last_round: The round that it last answered with an update, 0 for none.
         memory_since: The round whose update was the first made with its memory.
-        memory: The vectors of the error feedback, as they are while the update that was sent last
-            is not accepted; None for none.
+        memory: The vectors of the error feedback, as they are until the update that was sent last
+            is accepted; None for none.
         pending: That update's bytes.
     """
 

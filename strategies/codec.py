@@ -1,4 +1,4 @@
-"""What both ends of a compressed strategy compress with, and the digest that says so.
+"""What both ends of a compressed strategy compress with, and a digest that identifies it.
 
 Each end makes its own from the run's config. Two that differ, such as those of a client with other
 ``strategy-args``, have other digests: the bytes of one end would decode to something else at the
@@ -26,7 +26,7 @@ class Codec:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
         feedback: What clients do about what compression leaves out.
-        warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
+        warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
 
     Raises:
         ValueError: Error feedback would diverge with these compressors, or the uplink has no share
@@ -65,7 +65,7 @@ class Codec:
     def __str__(self) -> str:
         """Return the parts with their arguments, in ASCII, as docs/protocol.md lists them."""
         parts = (self.uplink, self.downlink, self.feedback)
-        # Others than dataclasses have no text that is the same in every process.
+        # Only dataclasses have a text that is the same in every process.
         texts = [repr(one) if is_dataclass(one) else type(one).__name__ for one in parts]
         return " ".join([*texts, str(self.warmup_rounds)])
 

@@ -24,7 +24,7 @@ class Compressed(CompressedStrategy):
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update), "ef21" or, for uplinks with a sparsity, "momentum".
-        warmup_rounds: The first rounds, in which the share of sent entries falls to the uplink's.
+        warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
 
     The others are those of `CompressedStrategy`.
     """

@@ -38,7 +38,7 @@ def train_compressed(
         context: The client's context; its state is changed last.
         call_next: The handler that trains.
         codec: What both ends compress with.
-        last_built: Of the clients in this process; changed.
+        last_built: The model built last for the clients in this process; it is changed here.
 
     Raises:
         ValueError: The server's message cannot be read, is older than the last one handled or of

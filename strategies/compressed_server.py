@@ -74,7 +74,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             adds what it did not send to its next update.
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
-        update_sum: Of the clients' updates, or of estimates that these change.
+        update_sum: The sum of the clients' updates, or of the estimates that these change.
     """
 
     weights: Weights = "uniform"
@@ -156,8 +156,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def finalize(self, model: Arrays) -> Arrays:
         """Return the model changed by exactly what clients will be sent.
 
-        Only now are the updates acknowledged: those of a round with too few are not used, and their
-        clients take them back.
+        Only now are the updates acknowledged: those of a round with too few replies are not used,
+        and their clients take them back.
 
         Raises:
             ReplyError: The update is not finite, or beyond what clients may send.

@@ -20,7 +20,7 @@ class EDEN(CompressedStrategy):
     There is no error feedback: the mean over clients and rounds has no error to feed back.
 
     Args:
-        bits: Of an entry, from 1 (DRIVE) to 4.
+        bits: Bits per entry, from 1 (DRIVE) to 4.
 
     The others are those of `CompressedStrategy`.
     """

@@ -52,7 +52,7 @@ PRIVATE = (
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
-    """A strategy written for Flower: it gets the replies that hold the model's arrays, finite.
+    """A strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
     Replies are reduced to the records and metrics that all of them share: one client with a metric
     of its own would make Flower's strategies drop the round. The strategy sees trained arrays only:
@@ -274,8 +274,8 @@ def wrapped(strategy: Strategy) -> Iterator[Strategy]:
 def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
     """Check that a reply has the metrics that the strategy needs.
 
-    They are that by which it weights replies, and of training those with an attribute
-    ``train_..._key``.
+    These are the metric by which it weights replies and, in training, those that its attributes
+    ``train_..._key`` name.
 
     Raises:
         ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a

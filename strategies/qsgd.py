@@ -21,8 +21,8 @@ class QSGD(CompressedStrategy):
     There is no error feedback: the mean over clients and rounds has no error to feed back.
 
     Args:
-        bits: Of an entry, from 2 to 8.
-        bucket: The entries that share a norm.
+        bits: Bits per entry, from 2 to 8.
+        bucket: How many entries share a norm.
         norm: "l2", the paper's, or "max", the largest magnitude.
 
     The others are those of `CompressedStrategy`.

@@ -158,8 +158,8 @@ def validate_arrays(
         reply: The client's reply.
         expected: The names, shapes and dtypes that its arrays must have.
         bounds: What its numbers must keep to.
-        origin: The arrays from which the client's update is measured. One that is missing is the
-            update itself, such as a gradient; None for all.
+        origin: The arrays from which the client's update is measured. An array that is missing here
+            is the update itself, such as a gradient; with None, all arrays are.
 
     Raises:
         ReplyError: As for `read_report`, `read_arrays` and `check_norm`.
@@ -182,7 +182,7 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
 def error_reason(error: Error) -> str:
     """Return the last line of an error's reason, and where its traceback ends if it has one.
 
-    The line of our own clients says that itself, whatever Flower and Ray put around it.
+    The line of our own clients has the place in it, whatever Flower and Ray put around the line.
     """
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
     if not lines:

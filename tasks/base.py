@@ -29,7 +29,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Return the model on the device, the weights of 2-d convolutions in channels-last layout.
 
     That is the layout that convolutions compute in, on a CPU and on a GPU; `Examples` has its
-    batches in the same. On a CPU batch normalisation gets its inputs in the contiguous layout: of
+    batches in the same. On a CPU batch normalisation gets its inputs in the contiguous layout: for
     channels-last ones torch adds up a channel's values in one float32 sum, and the mean over 4,000
     images is off in the third digit. On a GPU cuDNN is told to sum in the same order each time.
     """

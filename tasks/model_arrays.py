@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tasks.training.transfers import to_arrays
 
-# Of the fingerprint of the fixed arrays, in hexadecimal digits.
+# The length of the fixed arrays' fingerprint, in hexadecimal digits.
 FINGERPRINT_LENGTH = 16
 
 

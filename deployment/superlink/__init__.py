@@ -1,1 +1,1 @@
-"""A SuperLink with a gate before it, for `deployment/superlink.sh`."""
+"""A SuperLink with a gate in front of it, for `deployment/superlink.sh`."""

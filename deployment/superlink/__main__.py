@@ -2,7 +2,7 @@
 
     python -m deployment.superlink [--max-reply-bytes BYTES] [OPTION OF flower-superlink]...
 
-Devices reach it from anywhere with a registered key. What starts runs and registers keys, `flwr`,
+Devices reach it from anywhere with a registered key. `flwr`, which starts runs and registers keys,
 works on this machine only.
 """
 

@@ -2,8 +2,8 @@
 
 Flower's SuperLink serves three APIs on one port. The fleet API, which SuperNodes use,
 checks a signature. The control API (`flwr run`, `flwr supernode register`) and the runtime API
-(which gives a run's app to the process that asks for it) check nothing. Here these are for
-connections from this machine only.
+(which gives a run's app to the process that asks for it) check nothing. Here these two serve only
+connections from this machine.
 """
 
 from ipaddress import IPv6Address, ip_address

@@ -1,7 +1,7 @@
 """An ASGI middleware that judges what registered devices send before the SuperLink stores it.
 
 Flower checks a request's signature and stores what it carries, whoever it says it is from and
-whatever its size. The gate serves a device one reply to each message that it was given, of a size
+whatever its size. The gate takes one reply to each message that a device was given, of a size
 that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line; a
 SuperNode drops the reply and goes on. A reply that is too large reaches the run as an error with
 the reason.
@@ -41,8 +41,8 @@ REQUESTS: dict[str, Any] = {
     "push-object": PushObjectRequest,
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
-# Of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB; contents
-# that are one object may have more.
+# Limits of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB;
+# contents that are one object may have more.
 MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": fleet_only.MAX_BODY_BYTES}
 MAX_OTHER_BODY_BYTES = 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
@@ -55,8 +55,8 @@ class Gate:
 
     Args:
         app: Flower's SuperLink.
-        ledger: Decides.
-        monitor: Counts.
+        ledger: Decides what is served.
+        monitor: Counts what is served and refused.
     """
 
     def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
@@ -122,7 +122,7 @@ class Gate:
             self._monitor.served(len(body), len(answer))
             if request is not None:
                 self._note(request, answer)
-        # Only now: the device may send what this allows at once.
+        # Only now, since the device may at once send what this allows.
         for message in messages:
             await send(message)
         if status != 200:

@@ -2,7 +2,7 @@
 
 Flower asks `flwr.superlink.extensions` for the middleware of its paid extension and puts it before
 its own. The function that answers is replaced, in this process only.
-Every step is checked, because a SuperLink without the middleware would work, but open to all.
+Every step is checked, because a SuperLink without the middleware would work but be open to all.
 
 Every request writes to the SuperLink's SQLite database, and waits for others that do: up to 5 s by
 a constant of Flower, after which it fails. With 24 devices in a round some do, and their messages,

@@ -24,11 +24,11 @@ from flwr.supercore.inflatable.inflatable_object import get_object_head_values_f
 # heads, names, numbers, the reason of an error.
 SPARE_BYTES, SPARE_BYTES_PER_OBJECT, SPARE_OBJECTS = 256 * 2**10, 2**10, 64
 MAX_METADATA_BYTES = 64 * 2**10
-# Of the lists in an object: an array's chunks, a record's names.
+# The limit of the lists in an object: an array's chunks, a record's names.
 MAX_LIST_BYTES = 4 * 2**20
 # What is remembered: of a device, its last messages; of all, the last uploads and object sizes.
 MESSAGES, UPLOADS, SIZES = 16, 4096, 2**16
-# Of an array's chunks, as Flower cuts them.
+# The size of an array's chunks, as Flower cuts them.
 CHUNK_BYTES = 5 * 2**20
 
 
@@ -65,7 +65,7 @@ class _Upload:
     def cost(self, request: PushObjectRequest, named: Counter[str]) -> int:
         """Return the bytes that the reply grows by with an object; 0 if it is stored already.
 
-        What an object names more than once is put in as often.
+        A part that an object names more than once counts as often.
         """
         if request.object_id in self.sizes:
             return 0
@@ -102,7 +102,7 @@ class Ledger:
         _keep(self._sizes, SIZES)
 
     def check_reply(self, request: PushMessagesRequest) -> None:
-        """Check what announces a reply.
+        """Check the announcement of a reply.
 
         Raises:
             RefusedError: It is not the device's reply to a message that it was given.
@@ -128,7 +128,7 @@ class Ledger:
             raise TooLargeError(f"{count} objects, at most {most} are expected")
 
     def note_announced(self, request: PushMessagesRequest, response: PushMessagesResponse) -> None:
-        """Take in a reply that the SuperLink awaits the objects of."""
+        """Take in a reply whose objects the SuperLink awaits."""
         metadata = request.messages_list[0].metadata
         given = self._given[request.node.node_id][metadata.reply_to_message_id]
         given.reply_id = metadata.message_id
@@ -144,7 +144,7 @@ class Ledger:
         """Check an object of a reply.
 
         Raises:
-            RefusedError: It is none of an announced reply, or malformed.
+            RefusedError: It belongs to no announced reply, or is malformed.
             TooLargeError: The reply would become too large with it.
         """
         upload = self._uploads.get(request.session_id)

@@ -1,8 +1,8 @@
 """Start a SuperNode with warm clients: ``python -m deployment.supernode OPTION...``.
 
 The options are those of flower-supernode. With ``--isolation``, which other options about how
-clients are started need besides, it is flower-supernode that is run; and where the installed Flower
-does not fit, as a line then says.
+clients are started need as well, flower-supernode itself is run. So it is where the installed
+Flower does not fit, and a line then says so.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def run_warm(options: Sequence[str], port: str) -> None:
 
 
 def end_with(superexec: "subprocess.Popen[bytes]", ending: threading.Event) -> None:
-    """End this process when the SuperExec has ended, unless that is what is to happen."""
+    """End this process when the SuperExec has ended, unless it was meant to end."""
     status = superexec.wait()
     if not ending.is_set():
         report(f"the SuperExec ended (status {status}), and so does the SuperNode")
@@ -93,7 +93,7 @@ def readable_once(secret: bytes) -> str:
 
 def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
     """Start the SuperExec for the SuperNode at that address."""
-    # -P: not what lies in the directory that this was started in.
+    # -P: do not import from the directory that this was started in.
     program = [sys.executable, "-P", "-m", "deployment.supernode.executor"]
     process = subprocess.Popen(  # noqa: S603
         [*program, address, str(os.getpid())], stdin=subprocess.PIPE

@@ -21,9 +21,9 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     """Handle one message in this process, which was forked from the fork server, and end it.
 
     Args:
-        reports: Where the executor hears of it: when its message was made, by the server's clock in
-            seconds since 1970, and the seconds from then to its expiry; the reply to send in the
-            client's place; and `REPLYING`.
+        reports: Tells the executor when the message was made, by the server's clock in seconds
+            since 1970, and the seconds from then to its expiry; the reply to send in the client's
+            place; and `REPLYING`.
         address: The SuperNode's.
         token: The task's.
         parent_pid: The executor's process.
@@ -44,7 +44,7 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
 
 
 def become_like_new() -> None:
-    """Make a forked process what a new Python would be, but for what is imported.
+    """Make a forked process like a new Python, except for what is imported.
 
     The random generators that were seeded in the fork server get seeds of their own (Python reseeds
     its own at a fork): all messages would draw the same numbers otherwise. What a client starts by

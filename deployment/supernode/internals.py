@@ -10,8 +10,8 @@
   must clean up where the run ends meanwhile.
 * The calls by which a ClientApp's process replies, for one that cannot any more.
 
-`why_unfit` says whether this Flower is one of those; nothing else here is used where it is not, and
-so all of this is imported where it is used.
+`why_unfit` says whether this Flower fits. Where it does not, nothing else here is used; so all of
+Flower's parts are imported where they are used.
 """
 
 import functools
@@ -113,7 +113,7 @@ class Pace:
         self.came()
 
     def came(self) -> None:
-        """Say that it is there."""
+        """Note that it has come."""
         self._last = time.monotonic()
 
     def wait(self) -> float:

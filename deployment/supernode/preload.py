@@ -35,8 +35,8 @@ LIBRARIES = (
 def preload() -> None:
     """Import all of `LIBRARIES`, as objects that the garbage collector leaves alone.
 
-    It would write to each in every client, which then has a copy of its own of their memory.
-    `multiprocessing` would pass over an import that fails.
+    The collector would write to each of them in every client, which would then have its own copy of
+    their memory. `multiprocessing` would ignore an import that fails.
     """
     log, started = logging.getLogger("flwr"), time.monotonic()
     gc.disable()

@@ -1,7 +1,7 @@
 """Small numbers in bytes, ``width`` bits each, the most significant bit first.
 
-Eight numbers are a 64-bit word, a byte each. Three steps move what is used of bytes, of pairs of
-bytes and of quadruples together.
+Eight numbers form a 64-bit word, a byte each. Three steps move the used bits together: those of
+single bytes, of pairs of bytes and of groups of four.
 """
 
 import numpy as np

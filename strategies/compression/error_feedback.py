@@ -1,4 +1,4 @@
-"""Error feedback: what a client keeps of its updates, so that what compression loses comes later.
+"""Error feedback: what a client keeps of its updates, to send later what compression loses.
 
 A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
 becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
@@ -49,7 +49,7 @@ class ErrorFeedback(ABC):
 
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return what to compress and send, and the memory for as long as it is not accepted.
+        """Return what to compress and send, and the memory to keep until that is accepted.
 
         The update is what training changed, float32 (n,); neither it nor the memory given changes.
         """
@@ -173,7 +173,7 @@ def check_contraction(place: str, compressor: Compressor) -> None:
 
     Otherwise a residual, or the difference from an estimate, grows from round to round.
 
-    One whose bound is not known passes; ``place`` is "uplink" or "downlink", for the error.
+    A compressor without a known bound passes; ``place`` is "uplink" or "downlink", for the error.
 
     Raises:
         ValueError: It is not.

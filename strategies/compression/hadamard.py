@@ -1,7 +1,7 @@
 """Random rotations from Hadamard transforms, after which all entries are about as large.
 
 One randomised Hadamard transform is not the uniform rotation that DRIVE's and EDEN's theorems ask
-for (`rotated`): of a vector with one large entry it gives entries of one magnitude, and the mean of
+for (`rotated`): it turns a vector with one large entry into entries of equal size, and the mean of
 what is decoded stays off. Two in blocks of 2^13 entries, and three in smaller ones, come so close
 that no bias can be measured (tests/unit/strategies/compression/test_bias.py).
 
@@ -40,8 +40,8 @@ SIGNS = 1 - 2 * np.unpackbits(EIGHTS, axis=1).astype(np.float64)
 def block_sizes(size: int) -> list[int]:
     """Return the sizes of a vector's blocks.
 
-    They are of `BLOCK` entries, and of the powers of two that sum up to what is left, falling,
-    which is padded with zeros to a multiple of `SMALLEST`.
+    Blocks have `BLOCK` entries; what is left is padded with zeros to a multiple of `SMALLEST` and
+    cut into the powers of two that sum up to it, falling.
     """
     padded = -(-size // SMALLEST) * SMALLEST
     powers = (BLOCK >> place for place in range(1, 6))
@@ -49,7 +49,7 @@ def block_sizes(size: int) -> list[int]:
 
 
 class Rotation:
-    """A random rotation of vectors of n entries, whose signs are those of a seed of 64 bits."""
+    """A random rotation of vectors of n entries, whose signs follow from a seed of 64 bits."""
 
     def __init__(self, seed: int, size: int) -> None:
         self._size, self._blocks = size, block_sizes(size)

@@ -1,9 +1,9 @@
 """Matrices as the product of two thin ones.
 
-It is the compression of PowerSGD (T. Vogels, S. P. Karimireddy, M. Jaggi, NeurIPS 2019, arXiv
-1905.13727, algorithm 1) of one client's update, and not PowerSGD: that averages P over the workers
-before any computes Q, which takes two exchanges a round, and feeds back the error against the
-common mean. Here each client's update is factored alone.
+This is PowerSGD's compression (T. Vogels, S. P. Karimireddy, M. Jaggi, NeurIPS 2019, arXiv
+1905.13727, algorithm 1) of one client's update, not PowerSGD itself: that averages P over the
+workers before any computes Q, which takes two exchanges a round, and feeds back the error against
+the common mean. Here each client's update is factored alone.
 
 An array of two or more dimensions is a matrix M of its first dimension n by all the others m. It is
 sent as P (n x r) and Q (m x r), and decodes to P Q^T, where that takes fewer numbers:

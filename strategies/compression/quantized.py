@@ -43,8 +43,8 @@ class Quantized(Compressor):
     """Sends every entry as one of 2^bits - 1 multiples of its bucket's norm, from -N to N.
 
     Args:
-        bits: Of an entry, from 2 to 8; s = 2^(bits - 1) - 1 levels beside zero.
-        bucket: d, the entries that share a norm.
+        bits: Bits per entry, from 2 to 8; s = 2^(bits - 1) - 1 levels beside zero.
+        bucket: d, how many entries share a norm.
         norm: "l2", the paper's, for which E||Q(v) - v||^2 <= min(d / s^2, sqrt(d) / s) ||v||^2; or
             "max", the largest magnitude, which loses less where s is small.
     """

@@ -2,8 +2,8 @@
 
 J. Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency. 2016,
 arXiv 1610.05492, section 2 ("random mask"). Bytes (little endian): the seed, 8 bytes; the k values,
-float32 each. They are one of each of k stretches of n/k entries, the first of which begins at a
-random entry: as drawing k of n, this gives each entry the chance k/n, and takes k numbers.
+float32 each: one from each of k stretches of n/k entries, the first of which begins at a random
+entry. Like drawing k of n, this gives each entry the chance k/n, but it takes only k numbers.
 """
 
 import numpy as np
@@ -80,6 +80,6 @@ class RandomEntries(Compressor):
         places *= np.diff(borders)
         places >>= np.uint64(32)
         places += borders[:-1] + (words[0] * np.uint64(size) >> np.uint64(32))
-        end = np.searchsorted(places, np.uint64(size))  # those beyond go on from the first entry
+        end = np.searchsorted(places, np.uint64(size))  # those beyond the end wrap around
         positions = places.view(np.int64)
         return np.concatenate([positions[end:] - size, positions[:end]])

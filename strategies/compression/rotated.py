@@ -27,8 +27,8 @@ from strategies.compression.vector_layout import Layout
 Bits = Annotated[int, Field(ge=1, le=4)]
 SEED_BYTES, SCALE_BITS = 8, 32
 
-# By their bits an entry, rising, for the standard deviation 10^4; and the mean squared error, for
-# the deviation 1.
+# The levels by bits per entry, rising, for a standard deviation of 10^4; and the mean squared error
+# for a deviation of 1.
 DEVIATION = 10**4
 LEVELS = {
     bits: np.array([*(-level for level in reversed(positive)), *positive], np.float64)
@@ -47,7 +47,7 @@ class Rotated(Compressor):
     """Sends every rotated entry as one of 2^bits levels.
 
     Args:
-        bits: Of an entry, from 1 to 4.
+        bits: Bits per entry, from 1 to 4.
         unbiased: Whether S = ||y||^2 / <y, y'>, so that the mean over seeds is the update: exactly
             for uniform rotations, here but for what cannot be measured (`hadamard`). Then
             E||Q(v) - v||^2 is about (pi / 2 - 1) ||v||^2 for one bit (DRIVE, theorem 3). Else
@@ -94,7 +94,7 @@ class Rotated(Compressor):
     def error_bound(self, size: int) -> float:
         """Return the distortion D of Max's quantiser.
 
-        D / (1 - D) with the unbiased scale, pi / 2 - 1 for one bit. Of small blocks the rotated
+        D / (1 - D) with the unbiased scale, pi / 2 - 1 for one bit. In small blocks the rotated
         entries are not quite normal, and the error differs by some per cent.
         """
         distortion = DISTORTIONS[self.bits]

@@ -42,7 +42,7 @@ class ReplyStatus(IntEnum):
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the global model: the round that made it, and 32 bits of what it is."""
+    """A version of the global model: the round that made it, and a fingerprint of 32 bits."""
 
     number: int
     fingerprint: int
@@ -118,7 +118,7 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
 class ClientVersions:
     """The server's side of the protocol that updates clients' models (docs/protocol.md).
 
-    As many of the last updates are kept as are smaller together than the full model.
+    It keeps the last updates, as many as together are smaller than the full model.
 
     Attributes:
         current: The current version.

@@ -3,8 +3,8 @@
     class TestMine(CompressorContract):
         compressors = (Mine(), Mine(levels=7))
 
-in a file of pytest is all that is needed. They need pytest and the installed package, no network,
-no torch and no files.
+in a pytest file is all you need. The tests need pytest and the installed package, no network, no
+torch and no files.
 """
 
 import itertools
@@ -95,7 +95,7 @@ class CompressorContract:
     def damage(self, compressor: Compressor, count: int) -> int:
         """Decode so many damaged payloads; return how many of them were updates all the same.
 
-        Fails where one raises anything but a `DecodeError`, or decodes to what is no update.
+        Fails if one raises anything but a `DecodeError`, or decodes to something that is no update.
         """
         decoded = 0
         for layout in SMALL_LAYOUTS:
@@ -113,7 +113,7 @@ class CompressorContract:
     ) -> None:
         """The same bytes decode to the same update, whose memory is its own, every time.
 
-        Where it is a fixed point, it is encoded to what decodes to an equal update.
+        If it is a fixed point, encoding it again gives bytes that decode to an equal update.
         """
         for name, layout, vector in self.cases():
             data = compressor.encode(vector, layout, _rng())

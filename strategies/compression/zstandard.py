@@ -1,7 +1,7 @@
 """Another compressor's bytes, packed with Zstandard (RFC 8878).
 
-What a general-purpose compressor makes of plain numbers is what methods for updates are measured
-against: half precision, or 8 bits an entry, packed. Bytes: one Zstandard frame that states the size
+It is the baseline for methods made for updates: plain numbers, in half precision or 8 bits an
+entry, packed by a general-purpose compressor. Bytes: one Zstandard frame that states the size
 of its content and has no dictionary; none at all where the other compressor has none.
 """
 

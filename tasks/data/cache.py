@@ -36,7 +36,7 @@ def load_cached(
 
     Args:
         name: The data set's path in the cache. It must change whenever ``parse`` returns something
-            else; where the options say a device's own, its folder is for that device's data only.
+            else; if the options are for a device's own data, its folder is for those data only.
         parse: Returns the training and the test set.
         options: See `Dataset`.
         description: See `Dataset`.
@@ -96,7 +96,7 @@ def _read(path: Path, options: DataOptions, description: str) -> Dataset:
 
 
 def _write(path: Path, train: Split, test: Split, *, private: bool) -> None:
-    """Write the data set; nobody else can read a device's own, of which only this one is kept."""
+    """Write the data set; a device's own is private, and replaces the one before it."""
     from safetensors.numpy import save_file
 
     arrays = {

@@ -3,8 +3,8 @@
 Archives are ``train.npz`` and, where the device can test a model, ``test.npz``, each with the
 arrays "inputs" and "targets" as the task stores them. A folder of ``flwr-datasets create``,
 ``partition_0`` for example, holds rows of a data set of the Hugging Face hub, as the library
-`datasets` saves them. They are for training, but for those of a data set with owners, of which a
-part is for testing, as it is of the hub's.
+`datasets` saves them. They are all for training, except in a data set with owners: there a part is
+for testing, as in the hub's.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def find(folder: Path) -> list[Path]:
 def read(
     paths: list[Path], schema: Schema, read_hub: Callable[[Any], Splits] | None = None
 ) -> Splits:
-    """Read what `find` returns into (train, test); the latter is empty where nothing is for it.
+    """Read what `find` returns into (train, test); the latter is empty if there is none.
 
     Args:
         paths: The files.

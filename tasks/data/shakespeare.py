@@ -1,7 +1,7 @@
 """Shakespeare's plays as lines of speaking roles, and those as sequences of symbols.
 
-A role is a speaker of one play: the Porters of Macbeth and of Henry VIII are two clients. Of every
-role the first lines train; the last fifth, at least one line, is for testing.
+A role is a speaker of one play: the Porters of Macbeth and of Henry VIII are two clients. The last
+fifth of every role's lines, at least one line, is for testing; those before it are for training.
 """
 
 import re
@@ -27,7 +27,7 @@ FEWEST_LINES = 3
 TEST_SHARE = 0.2
 AUTHOR = "by William Shakespeare"
 THE_END = "End of the Project Gutenberg EBook"
-# A speaker stands two spaces in, what else they say four; in one play nothing is indented.
+# A speaker's first line is indented by two spaces, others by four; in one play nothing is.
 INDENTED = re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"    (.*)")
 PLAIN = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"(?!<)(.*)")
 # In Markdown: _Exit_, _\\[Aside]_ or, with the marks misplaced, [Within]_; within a paragraph.

@@ -34,8 +34,8 @@ class Sources:
         name: The data set's directory in the cache.
         label: Its human-readable name: "CIFAR-10".
         files: Human-readable list of the files that a directory must hold.
-        patterns: Their names; in each of these tuples are those of one form of the data set. What
-            matches a pattern first is taken.
+        patterns: Their names; each of these tuples has those of one form of the data set. The first
+            match of a pattern is taken.
         read: Parses them, in the order of the patterns, into the training and the test set.
         schema: What its stored examples look like.
         parser_packages: Installed packages that the parsed arrays depend on; their versions are
@@ -146,7 +146,7 @@ class Sources:
             missing.append([name for name in names if not found[name]])
             if not missing[-1]:
                 return [path for paths in found.values() for path in paths]
-        first = min(missing, key=len)[0]  # of the form of which the least is missing
+        first = min(missing, key=len)[0]  # of the form that lacks the fewest files
         raise DataError(f"data-dir = {str(folder)!r} has no {first}; give {self.files}")
 
     def _cache_name(self, source: str) -> str:

@@ -22,12 +22,12 @@ Step = Callable[[Tensor, Tensor, float], Tensor]
 def make_step(
     model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
 ) -> Step:
-    """Return what takes the steps of a network.
+    """Return the function that takes a network's steps.
 
     Args:
         model: The network, in training mode.
         loss: The mean loss of (logits, targets).
-        weights: Those of the model's that are trained.
+        weights: The model's trained weights.
         update: Changes them.
     """
     general = autograd_step(model, loss, weights, update)
@@ -81,7 +81,7 @@ def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
 
     Args:
         model: The network.
-        inputs: Prepared inputs, at least one, where the model is; only their shape counts.
+        inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
         count: How many examples the gradient is of.
     """
     size = efficient_batch_size(model, inputs, inputs.device)

@@ -14,12 +14,12 @@ MAX_BATCH = 1000
 def efficient_batch_size(model: nn.Module, inputs: Tensor, device: torch.device) -> int:
     """Return how many examples to process at a time where the result does not depend on it.
 
-    On a CPU it is such that the largest output of a layer takes `MAX_LAYER_BYTES`, and at most
-    `MAX_BATCH`, which it is on other devices.
+    On a CPU as many as make the largest output of a layer take `MAX_LAYER_BYTES`, but at most
+    `MAX_BATCH`; on other devices `MAX_BATCH`.
 
     Args:
         model: The network.
-        inputs: Prepared inputs, at least one, where the model is; only their shape counts.
+        inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
         device: Where the examples will be processed.
     """
     if device.type != "cpu":

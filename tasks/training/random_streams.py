@@ -33,9 +33,8 @@ def torch_generator(seed: int, *path: int | str) -> "torch.Generator":
 def seeded(seed: int, device: "torch.device") -> Iterator[None]:
     """Seed torch's global random state inside, and restore what it was before.
 
-    Seeded are the generator of the CPU and, where ``device`` is a CUDA device, that device's: what
-    runs on it, such as dropout, draws from there. The same seed gives other numbers there than on
-    the CPU.
+    This seeds the CPU's generator and, if ``device`` is a CUDA device, that device's, from which
+    dropout, for example, draws there. The same seed gives other numbers there than on the CPU.
 
     Args:
         seed: A 64-bit integer, for example from `derive_seed`.

@@ -14,8 +14,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class WeightUpdate:
     """How a gradient g changes a weight w at learning rate eta.
 
-    v <- m v + g + o + lambda w + mu (w - w_sent), w <- w - eta v; v is a new 0 in every step where
-    m is 0. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu
+    v <- m v + g + o + lambda w + mu (w - w_sent), w <- w - eta v; where m is 0, v begins with 0 in
+    every step. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu
     (arXiv 1812.06127) are settings; w_sent are the weights when this is made.
 
     Args:

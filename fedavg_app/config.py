@@ -168,7 +168,7 @@ class RunConfig(TrainingConfig):
     )
     num_clients: Count = Field(
         0,
-        description="K, the number of clients the data are split on; 0 means one per SuperNode, "
+        description="K, the number of clients to split the data among; 0: one per SuperNode, "
         f"and {SIMULATED_CLIENTS} without SuperNodes",
     )
     fraction_train: Fraction = Field(
@@ -202,11 +202,11 @@ class RunConfig(TrainingConfig):
         0.0, description="a client whose update has a larger L2 norm is rejected; 0 means no limit"
     )
     min_nodes: Annotated[Count, Effect.NONE] = Field(
-        0, description="nodes a run waits for, the others may join later; 0 means one per client"
+        0, description="nodes to wait for before round 1; others may join later; 0: one per client"
     )
     node_timeout: Annotated[Seconds, Effect.NONE] = Field(
         3.0,
-        description="seconds without a new node, or later without any, after which a run gives up",
+        description="give up after so many seconds without a new node at first, or any node later",
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
         0, description="rounds between two checkpoints; 0 means that there are none"
@@ -217,7 +217,7 @@ class RunConfig(TrainingConfig):
     links: str = Field(
         "",
         description="simulate the clients' links on a virtual clock, which round-timeout then "
-        "counts: fibre, cable, 5g, 4g, lte-m, nb-iot, phones, or a TOML file",
+        "uses: fibre, cable, 5g, 4g, lte-m, nb-iot, phones, or a TOML file",
     )
     seconds_per_example: Seconds | Literal["auto"] = Field(
         "auto",

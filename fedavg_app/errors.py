@@ -29,7 +29,7 @@ class RunError(RuntimeError):
 
 
 class NoRepliesError(RunError):
-    """Several rounds in a row had no valid reply."""
+    """The last rounds had too few valid replies (docs/run-folder.md, "status")."""
 
     status = "no-replies"
 

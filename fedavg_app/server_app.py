@@ -136,7 +136,7 @@ def _log_own_data(own_data: Mapping[int, tuple[str, int]], num_clients: int) -> 
     """Log how many clients have data of their own, and which of them have the same."""
     if not own_data:
         return
-    text = "%d of %d clients train on data of their own; the partition is that of the others"
+    text = "%d of %d clients train on data of their own; the partition is for the others"
     logger.info(text, len(own_data), num_clients)
     same = defaultdict[str, list[int]](list)
     for client, (fingerprint, _) in sorted(own_data.items()):
@@ -152,7 +152,7 @@ def _warn_of_ignored(config: RunConfig, work: str) -> None:
     values, defaults = (one.model_dump(by_alias=True) for one in (config, RunConfig()))
     ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
     if ignored:
-        text = "%s: without effect, since a client computes %s; leave it out"
+        text = "%s has no effect, since a client computes %s; leave it out"
         logger.warning(text, ", ".join(ignored), work)
 
 

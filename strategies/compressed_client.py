@@ -122,7 +122,7 @@ def settled_memory(
     """Return the client's memory now that the server says what it accepted; None for an empty one.
 
     The update sent last is pending until the server names it as accepted. Otherwise its reply was
-    lost, late or rejected, and the memory stays as it was before it. Where the server has accepted
+    lost, late or rejected, and the memory still has what it carried. Where the server has accepted
     a later one than this state knows of, the state is an old copy: what it holds may have been
     counted, so it is dropped. So is an estimate that began with an update that was not accepted:
     the server has an older one, or none.

@@ -178,7 +178,7 @@ def read_update(payload: Payload, codec: Codec, layout: Layout) -> Update:
     if payload.status == ReplyStatus.DIVERGED:
         raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
     if payload.status == ReplyStatus.FIRST_UPDATE and not codec.feedback.keeps_estimates:
-        raise ReplyError("the update begins an estimate, which this error feedback has none of")
+        raise ReplyError("the update begins an estimate, but this error feedback keeps none")
     try:
         update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
         update.check(layout.size)

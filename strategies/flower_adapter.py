@@ -191,7 +191,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             self.inner.summary()
         if self.settings.buffers and isinstance(self.inner, PRIVATE):
             names = ", ".join(self.settings.buffers)
-            logger.warning("without clipping and noise, as means of the clients': %s", names)
+            logger.warning("averaged without clipping and noise: %s", names)
 
     def _trained(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the arrays without the buffers."""

@@ -38,8 +38,7 @@ MESSAGE_POLL = 0.3
 TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
 # Seconds before an object of a message that has not arrived is asked for again, doubled by Flower
 # up to the second number: by a SuperNode, of the SuperLink (a signed request), and by a client, of
-# its SuperNode. Both are there before the objects. The number of tries is not bounded: Flower's is
-# for longer pauses, and so is its time.
+# its SuperNode. The number of tries is not bounded: Flower's bound is made for longer pauses.
 PULL_PAUSES, CLIENT_PULL_PAUSES = (0.2, 0.4), (0.05, 0.2)
 # Seconds after which a client believes that there is no message for it.
 MESSAGE_WAIT = 10.0

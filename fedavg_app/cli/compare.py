@@ -26,7 +26,7 @@ def compare(
     ] = 0,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="a run's name, once for each; runs of one name are one line"),
+        typer.Option(help="the name of a run, once per run; runs of the same name are one line"),
     ] = None,
     group_by: Annotated[
         list[str] | None,

@@ -88,5 +88,5 @@ def _proxy() -> Iterator[Finding]:
 
     proxy = next((f"{k} {v}" for k, v in getproxies().items() if k in ("http", "https", "all")), "")
     if proxy and not (proxy_bypass("127.0.0.1") and proxy_bypass("localhost")):
-        text = f"{proxy} is the proxy for this machine itself: flwr misses its own SuperLink"
+        text = f"{proxy} is the proxy for localhost, too: flwr will not reach its own SuperLink"
         yield False, text, "add localhost,127.0.0.1,::1 to NO_PROXY"

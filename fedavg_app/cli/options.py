@@ -101,7 +101,7 @@ def _options(kind: type[TrainingConfig]) -> list[inspect.Parameter]:
     """Return the options of a config's fields, by group, and the one that names a file."""
     names = {kebab(name): name for name in kind.model_fields}
     keys = [(group, key) for group, keys in GROUPS.items() for key in keys if key in names]
-    help_ = "take what no option says from this file: TOML keys, or a run's config.json"
+    help_ = "read keys that no option gives from this file: TOML, or a run's config.json"
     return [
         *(_option(kind, names[key], group) for group, key in keys),
         _parameter(CONFIG_OPTION, Path | None, "--config", help_, "FILE", "Output"),

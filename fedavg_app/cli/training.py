@@ -14,7 +14,7 @@ ENGINE, OUTPUT = "Engine", "Output"
 Workers = Annotated[
     int,
     typer.Option(
-        min=0, help="Ray actors; 0 means one per CPU core", rich_help_panel=ENGINE,
+        min=0, help="Ray actors; 0 means one per usable CPU core", rich_help_panel=ENGINE,
     ),
 ]  # fmt: skip
 GpuShare = Annotated[
@@ -35,7 +35,7 @@ Callbacks = Annotated[
     list[str] | None,
     typer.Option(
         "--callback", metavar="NAME",
-        help="tell this callback of every round, too: tensorboard, wandb, mlflow, or "
+        help="also call this after each round: tensorboard, wandb, mlflow, or "
         "package.module:Class; may be repeated",
         rich_help_panel=OUTPUT, show_default=False,
     ),

@@ -149,7 +149,7 @@ class SentMessages:
         for message, message_id in zip(messages, message_ids, strict=True):
             node = message.metadata.dst_node_id
             if message_id is None:
-                self.unanswered[node] = "it could not be sent a message"
+                self.unanswered[node] = "the message could not be sent"
                 continue
             self._nodes[message_id] = node
             self._expiry[message_id] = message.metadata.created_at + message.metadata.ttl

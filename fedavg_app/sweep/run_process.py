@@ -95,7 +95,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            fix = "a sweep of it is going on, or runs of one that was killed; wait, or end them"
+            fix = "a sweep of it, or runs of one that was killed, still go on; wait, or end them"
             raise ConfigError("experiment", folder.name, fix) from error
         os.set_inheritable(lock.fileno(), True)
         yield

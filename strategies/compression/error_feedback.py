@@ -2,7 +2,7 @@
 
 A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
 becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
-reply that was lost or rejected leaves the memory as it was before it.
+reply that was lost or rejected settles nothing: what it carried is still in the memory.
 """
 
 import math

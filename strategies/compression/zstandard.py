@@ -60,8 +60,8 @@ class Zstandard(Compressor):
         """
         if not data:
             return self.inner.decode(b"", layout)
-        # The server accepts twice the formula, too. Where that is for entries of a normal
-        # distribution, others may take more, but not more than float32.
+        # Where the formula is for entries of a normal distribution, others may take more, but not
+        # more than float32.
         bits = max(2 * self.inner.expected_bits(layout), BITS * layout.size)
         most = math.ceil(bits / 8) + HEADS + ARRAY_HEADS * len(layout.shapes)
         try:

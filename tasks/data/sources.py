@@ -80,7 +80,7 @@ class Sources:
         }.get(options.source)
         asked = f"data-source = {options.source!r}: {self.label}"
         if parse is None:
-            raise DataError(f"{asked} has none; {self.ways()}")
+            raise DataError(f"{asked} is not available from this source; {self.ways()}")
         parse = reading(asked, self.ways())(parse)
         embedded = options.source == "embedded"
         title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
@@ -112,7 +112,7 @@ class Sources:
                     raise
                 logger.warning("taking data-source=embedded: %s", str(error).partition(";")[0])
         elif self.embedded is None:
-            raise DataError(f"{self.label} must be at hand: {self.ways()}")
+            raise DataError(f"{self.label} is not on this machine: {self.ways()}")
         return self.load(DataOptions("embedded"))
 
     def _from_directory(self, options: DataOptions) -> Dataset:

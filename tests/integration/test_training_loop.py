@@ -337,7 +337,7 @@ ALL_OF_FIVE = {"num_clients": 5, "fraction_train": 1.0, "num_server_rounds": 1}
 def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
     grid, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
     assert result.history[1].rejected == {
-        grid.node(0): "it could not be sent a message",
+        grid.node(0): "the message could not be sent",
         grid.node(1): "Error: Node Unavailable",
     }
 

@@ -30,7 +30,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
 
 def test_folder_is_locked_until_it_is_left(tmp_path):
     folder = tmp_path / "made-up"
-    in_use = pytest.raises(ConfigError, match="'made-up': a sweep of it is going on, or runs")
+    in_use = pytest.raises(ConfigError, match="'made-up': a sweep of it, or runs of one that")
     with exclusive_folder(folder), in_use, exclusive_folder(folder):
         pass
     with exclusive_folder(folder):

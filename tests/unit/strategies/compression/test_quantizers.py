@@ -63,7 +63,7 @@ def transform(values):
 
 
 def test_decoded_bits_are_those_of_the_document():
-    """docs/protocol.md, in integers: 33,500 entries are four blocks of 8,192, and three smaller."""
+    """docs/protocol.md, in integers: 33,500 entries are four blocks of 8,192, and two smaller."""
     size, blocks, seed = 33_500, [8192] * 4 + [512, 256], 9
     layout, padded = layout_of(size), sum(blocks)
     data = Rotated(2).encode(normal(size), layout, np.random.default_rng(seed))

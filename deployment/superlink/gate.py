@@ -65,6 +65,7 @@ class Gate:
         # lock is for objects: what one costs depends on those of its reply that are stored already.
         self._known: dict[bytes, tuple[int, asyncio.Semaphore, asyncio.Lock]] = {}
         self._stranger = 0, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
+        self._large_of_strangers = asyncio.Semaphore(CONCURRENT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -73,19 +74,31 @@ class Gate:
             await (own or self._app)(scope, receive, send)
             return
         name = scope["path"].removeprefix(PREFIX)
-        headers = dict(scope["headers"])
-        if int(headers.get(b"content-length", 0)) > MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES):
+        headers = dict(reversed(scope["headers"]))  # the first of a name, which Flower reads
+        length = int(headers.get(b"content-length", 0))
+        if length > MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES):
             await JSONResponse({"detail": f"the body is too large for {name}"}, 413)(
                 scope, receive, send
             )
             return
-        body = await _read(receive)
-        key = headers.get(PUBLIC_KEY, b"")
+        key, answer = headers.get(PUBLIC_KEY, b""), list[Message]()
+        is_known, large = key in self._known, length > MAX_OTHER_BODY_BYTES
         node_id, slots, storing = self._known.get(key, self._stranger)
-        async with storing if name == "push-object" else nullcontext(), slots:
-            served = await self._serve(name, body, scope, send, node_id)
-        if served and key not in self._known:
-            self._known[key] = served, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
+        # A device that is slow holds slots of its own; strangers share theirs, so these are held
+        # neither while a request is read nor while its answer is sent.
+        first = slots if is_known else self._large_of_strangers if large else nullcontext()
+        async with first:
+            body = await _read(receive)
+            if body is None:
+                return
+            second = nullcontext() if is_known else slots
+            async with second, storing if name == "push-object" else nullcontext():
+                served = await self._serve(name, body, scope, _append_to(answer), node_id)
+            if served and key not in self._known:
+                self._known[key] = served, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
+            # Only now, since the device may at once send what this allows.
+            for message in answer:
+                await send(message)
 
     async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, node_id: int) -> int:
         """Answer a request; return the node whose signature the SuperLink has checked, 0 for none.
@@ -122,7 +135,6 @@ class Gate:
             self._monitor.served(len(body), len(answer))
             if request is not None:
                 self._note(request, answer)
-        # Only now, since the device may at once send what this allows.
         for message in messages:
             await send(message)
         if status != 200:
@@ -188,14 +200,11 @@ class Gate:
         async def receive() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def keep(message: Message) -> None:
-            messages.append(message)
-
         path = PREFIX + name
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         changed = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
-        await self._app(changed, receive, keep)
+        await self._app(changed, receive, _append_to(messages))
         return messages
 
 
@@ -204,11 +213,20 @@ def _content(messages: list[Message]) -> bytes:
     return b"".join(message.get("body", b"") for message in messages)
 
 
-async def _read(receive: Receive) -> bytes:
-    """Return a request's body."""
+def _append_to(messages: list[Message]) -> Send:
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    return send
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """Return a request's body; None where the connection was closed before its end."""
     parts, more = [], True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         parts.append(message.get("body", b""))
         more = message.get("more_body", False)
     return b"".join(parts)

@@ -18,7 +18,10 @@ from flwr.proto.message_pb2 import (
     PullObjectRequest,
     PushObjectRequest,
 )
-from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_head_values_from_object_content,
+    is_valid_sha256_hash,
+)
 
 # A reply may have twice the bytes and objects of the largest message of its run, and these beside:
 # heads, names, numbers, the reason of an error.
@@ -46,7 +49,8 @@ class _Given:
 
     run_id: int
     object_ids: list[str]  # one for every place in its tree
-    reply_id: str = ""
+    upload: "_Upload | None" = None  # of its reply
+    session_id: str = ""
 
 
 @dataclass
@@ -119,25 +123,32 @@ class Ledger:
         given = self._given.get(node_id, {}).get(metadata.reply_to_message_id)
         if given is None or given.run_id != metadata.run_id:
             raise RefusedError("it answers no message that this device was given")
-        if given.reply_id not in ("", metadata.message_id):
+        if given.upload is not None and given.upload.message_id != metadata.message_id:
             raise RefusedError("the message has been answered before")
         if tree.object_id != metadata.message_id or message.ByteSize() > MAX_METADATA_BYTES:
             raise RefusedError("its metadata do not fit its object, or are too long")
+        if not all(is_valid_sha256_hash(node.object_id) for node in _places(tree)):
+            raise RefusedError("an object's id is no SHA-256")
         count, most = sum(1 for _ in _places(tree)), self._limits(given)[1]
         if count > most:
             raise TooLargeError(f"{count} objects, at most {most} are expected")
 
     def note_announced(self, request: PushMessagesRequest, response: PushMessagesResponse) -> None:
-        """Take in a reply whose objects the SuperLink awaits."""
+        """Take in a reply whose objects the SuperLink awaits.
+
+        One that is announced again, since the answer was lost, goes on in another session.
+        """
         metadata = request.messages_list[0].metadata
         given = self._given[request.node.node_id][metadata.reply_to_message_id]
-        given.reply_id = metadata.message_id
-        upload = _Upload(request.node.node_id, metadata.run_id, metadata.message_id)
-        upload.bytes_left = self._limits(given)[0]
-        for node in _places(request.message_object_trees[0]):
-            upload.places[node.object_id] += 1
-            upload.children[node.object_id] = [child.object_id for child in node.children]
-        self._uploads[response.session_id] = upload
+        if given.upload is None:
+            given.upload = _Upload(request.node.node_id, metadata.run_id, metadata.message_id)
+            given.upload.bytes_left = self._limits(given)[0]
+            for node in _places(request.message_object_trees[0]):
+                given.upload.places[node.object_id] += 1
+                children = [child.object_id for child in node.children]
+                given.upload.children[node.object_id] = children
+        self._uploads.pop(given.session_id, None)
+        self._uploads[response.session_id], given.session_id = given.upload, response.session_id
         _keep(self._uploads, UPLOADS)
 
     def check_object(self, request: PushObjectRequest) -> None:

@@ -56,7 +56,8 @@ class Monitor:
     def refused(self, node_id: int, name: str, reason: str) -> None:
         """Count a refused request, and log it."""
         self.refusals[node_id, name] += 1
-        if sum(self.refusals.values()) <= LOGGED or self.refusals[node_id, name] == 1:
+        of_node = sum(count for (node, _), count in self.refusals.items() if node == node_id)
+        if of_node <= LOGGED or self.refusals[node_id, name] == 1:
             _log.warning("refused %s of node %d: %s", name, node_id, reason[:500])
 
     def answer(self, path: str) -> Response | None:
@@ -77,7 +78,7 @@ class Monitor:
         lines.append(f"fedavg_nodes_online {online}")
         lines += _family("run", "gauge", "The round of the run that sent the last message.")
         lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {round_number}')
-        lines += _family("replies_total", "counter", "Replies that were taken in.")
+        lines += _family("replies_total", "counter", "Replies that were announced.")
         lines += [f'fedavg_replies_total{{node="{n}"}} {c}' for n, c in self.replies.items()]
         lines += _family("last_reply_seconds", "gauge", "Seconds since the last reply.")
         lines += [

@@ -18,7 +18,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from deployment.superlink.gate import CONCURRENT, Gate
 from deployment.superlink.ledger import Ledger
-from deployment.superlink.monitor import Monitor
+from deployment.superlink.monitor import LOGGED, Monitor
 from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"
@@ -165,6 +165,80 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
     announcement.node.node_id = NODE + 1
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
     assert set(monitor.refusals) == {(NODE, PUSH)}
+
+
+def test_second_key_in_a_request_does_not_make_a_device_another(device):
+    """Flower checks the first; the gate would file the request under the second."""
+    gate, monitor, _ = given(device)
+    scope_of = {"type": "http", "method": "POST", "path": f"/v1/fleet/{PUSH}"}
+    keys = [(b"flwr-public-key", b"key"), (b"flwr-public-key", b"another")]
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"\xff" * 20, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(gate({**scope_of, "headers": [*keys, (b"content-length", b"20")]}, receive, send))
+    assert sent[0]["status"] == 403
+    assert set(monitor.refusals) == {(NODE, PUSH)}
+
+
+def test_request_whose_connection_is_lost_is_not_judged(device):
+    gate, monitor, superlink = given(device)
+    parts = [{"type": "http.request", "body": b"\xff", "more_body": True}]
+    headers = [(b"content-length", b"9"), (b"flwr-public-key", b"key")]
+    scope = {"type": "http", "method": "POST", "path": f"/v1/fleet/{PUSH}", "headers": headers}
+
+    async def receive():
+        return parts.pop() if parts else {"type": "http.disconnect"}
+
+    asyncio.run(gate(scope, receive, None))
+    assert not monitor.refusals
+    assert len(superlink.asked) == 1
+
+
+def test_strangers_that_send_or_read_slowly_keep_no_device_out():
+    async def superlink(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    gate, _ = make_gate(superlink)
+
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    async def now():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    def request(name, length):
+        headers = [(b"content-length", length), (b"flwr-public-key", b"stranger")]
+        return {"type": "http", "method": "POST", "path": f"/v1/fleet/{name}", "headers": headers}
+
+    async def scenario():
+        slow = [
+            asyncio.create_task(gate(request(name, length), receive, never))
+            for name, length, receive in (
+                ("get-run", b"9", never), ("push-object", b"900000", never), ("get-run", b"0", now),
+            )
+            for _ in range(2 * CONCURRENT)
+        ]  # fmt: skip
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(answer(gate, "activate-node", b"", b"other"), 5)
+        for task in slow:
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_refusals_of_each_device_are_logged_up_to_a_bound(caplog):
+    monitor = Monitor()
+    for node in (1, 2):
+        for _ in range(LOGGED + 5):
+            monitor.refused(node, PUSH, "why")
+    assert [line.count("node 1") for line in caplog.messages].count(1) == LOGGED
+    assert [line.count("node 2") for line in caplog.messages].count(1) == LOGGED
 
 
 def test_device_that_was_activated_is_known_by_its_key(device):

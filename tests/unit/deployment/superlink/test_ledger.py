@@ -112,6 +112,28 @@ def test_reply_may_be_announced_again_but_no_second_one(device):
         device.announce(record(MODEL + 1))
 
 
+def test_reply_that_is_announced_again_may_have_no_more_bytes(device):
+    """Flower keeps what came in the first session."""
+    large = np.zeros(SPARE_BYTES, np.uint8)
+    request, contents = device.announcement(record(large, large + 1))
+    chunks = [one for one in contents.items() if len(one[1]) > SPARE_BYTES]
+    for session, chunk in zip(("s", "t"), chunks[:1] * 2, strict=True):
+        device.ledger.check_reply(request)
+        device.ledger.note_announced(request, PushMessagesResponse(session_id=session))
+        device.push(*chunk, session=session)  # the second time it costs nothing
+    with pytest.raises(RefusedError, match="no reply that this device has announced"):
+        device.push(*chunks[0], session="s")
+    with pytest.raises(TooLargeError):
+        device.push(*chunks[1], session="t")
+
+
+def test_object_whose_id_is_no_hash_is_refused(device):
+    request, _ = device.announcement(record(MODEL))
+    request.message_object_trees[0].children[0].object_id = "x"
+    with pytest.raises(RefusedError, match="no SHA-256"):
+        device.ledger.check_reply(request)
+
+
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [

@@ -153,11 +153,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one training message for each node of the grid, with the full model.
-
-        Raises:
-            StrategyError: The clients' SGD has momentum, and the method is not defined for it.
-        """
+        """Return one training message for each node of the grid, with the full model."""
         self.start_round(server_round, arrays, config)
         return broadcast(self.train_type, server_round, arrays, config, grid)
 
@@ -245,6 +241,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
                 model = made
             except ReplyError as error:
                 rejected |= {report.node_id: error for report in reports}
+                reports = []
         self.reset()
         _log_rejected(server_round, rejected)
         bits = len(reports) * self.reply_bits()
@@ -335,14 +332,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         logger.info("%s", (type(self).__doc__ or type(self).__name__).split("\n")[0])
 
     def start_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> None:
-        """Keep what the round's messages carry, for the steps that follow.
-
-        Raises:
-            StrategyError: As for `configure_train`.
-        """
-        if self.plain_sgd and config.get("momentum"):
-            name = type(self).__name__
-            raise StrategyError(f"{name} is defined for SGD without momentum; leave out momentum")
+        """Keep what the round's messages carry, for the steps that follow."""
         self.server_round, self.model, self.config = server_round, arrays, config
 
     def _log_traceback(self, node: int, error: Error) -> None:

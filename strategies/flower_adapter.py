@@ -126,10 +126,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
         before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
         with self._calling_inner():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
-        self._metrics = respelled(metrics, spelling)
-        if arrays is None:
-            return None
-        with np.errstate(over="ignore"):
+            self._metrics = respelled(metrics, spelling)
+            if arrays is None:
+                return None
             new = {
                 name: cast_like(arrays[name].numpy(), like.dtype)
                 for name, like in split(model, self.settings.buffers)[0].items()

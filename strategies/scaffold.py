@@ -138,10 +138,6 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
         """Begin with no variates, as the clients do."""
         self.variate, self._accepted = {}, {}
 
-    def forget_client(self, node_id: int) -> None:
-        """Expect nothing of the client's earlier variate."""
-        self._accepted.pop(node_id, None)
-
     def _trained(self) -> ArrayRecord:
         """Return the model's trained arrays, which have a control variate."""
         return array_record(split(self.model, self.settings.buffers)[0])

@@ -88,15 +88,15 @@ class RoundMessenger:
     def _drop_late_replies(self) -> None:
         """Fetch the replies that came after their round; a grid keeps them until they are fetched.
 
-        A message that has expired gets no reply any more.
+        A message that has expired gets no reply any more, and is asked for once more.
         """
-        now = time.time()
-        for message_id in [one for one, expiry in self._late.items() if expiry < now]:
-            del self._late[message_id]
         if self._late:
             for replies in poll_replies(self._grid, list(self._late), timeout=0.0):
                 for reply in replies:
                     self._late.pop(reply.metadata.reply_to_message_id, None)
+        now = time.time()
+        for message_id in [one for one, expiry in self._late.items() if expiry < now]:
+            del self._late[message_id]
 
 
 class SentMessages:

@@ -43,6 +43,7 @@ class NetworkGrid(BaseGrid):
         self._sent: dict[str, Message] = {}  # the one looked for the longest ago comes first
         self._looks: dict[str, float] = {}  # in progress, since when
         self._arrived: dict[str, Message] = {}
+        self._wanted: set[str] = set()  # by the last call
         self._ended: BaseException | None = None
         self._news = threading.Condition()
         self._nodes: list[int] = []
@@ -70,6 +71,7 @@ class NetworkGrid(BaseGrid):
         """Return the replies that have arrived, or what stands for those that were rejected."""
         wanted, now = set(message_ids), time.monotonic()
         with self._news:
+            self._wanted = wanted
             if self._ended is not None:
                 raise self._ended
             found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
@@ -88,9 +90,11 @@ class NetworkGrid(BaseGrid):
         return found
 
     def wait(self, seconds: float) -> None:
-        """Wait for the next arrival, and until the SuperLink may be asked again."""
+        """Wait for a reply that was asked for, or until the SuperLink may be asked again."""
         with self._news:
-            self._news.wait_for(lambda: self._arrived or self._ended, max(seconds, MIN_PAUSE))
+            self._news.wait_for(
+                lambda: self._wanted & self._arrived.keys() or self._ended, max(seconds, MIN_PAUSE)
+            )
 
     def _look(self, message_id: str, message: Message) -> None:
         """Fetch the reply to a message if it is there."""

@@ -63,6 +63,7 @@ class NodeRegistry:
         self.own_data: dict[int, tuple[str, int]] = {}
         self._grid, self.num_clients = grid, num_clients
         self._connected: list[int] = []
+        self._asked: set[int] = set()  # of these, those that were sent a query
         self._queried: dict[str, int] = {}  # node by the id of its unanswered query
         self._query_errors: list[str] = []
         self._waiting: dict[int, int] = {}  # by node, the client that another node is
@@ -116,12 +117,11 @@ class NodeRegistry:
         New nodes are queried; their clients count as connected once they have answered.
         """
         found = sorted(self._grid.get_node_ids())
-        if found != self._connected:
-            came, gone = set(found) - set(self._connected), set(self._connected) - set(found)
-            self._connected = found
-            self._queried = {key: node for key, node in self._queried.items() if node not in gone}
-            self._query(came)
-            self._remove(gone)
+        gone, self._connected = set(self._connected) - set(found), found
+        self._asked -= gone
+        self._queried = {key: node for key, node in self._queried.items() if node not in gone}
+        self._query(set(found) - self._asked)
+        self._remove(gone)
         while replies := list(self._grid.pull_messages(self._queried.keys())):
             for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
                 self._register(reply)
@@ -192,7 +192,9 @@ class NodeRegistry:
         ]
         if queries:
             ids = send(self._grid, queries)
-            self._queried |= {key: node for key, node in zip(ids, ordered, strict=True) if key}
+            sent = {key: node for key, node in zip(ids, ordered, strict=True) if key}
+            self._queried |= sent
+            self._asked.update(sent.values())
 
     def _register(self, reply: Message) -> None:
         """Record a node's partition; the node is refused if that is another live node's."""

@@ -39,7 +39,8 @@ def split_model(model: nn.Module) -> SplitModel | None:
         return None
     dense: list[DenseLayer] = []
     for layer in reversed(model):
-        if type(layer) not in get_args(DenseLayer):
+        hooks = layer._forward_hooks or layer._forward_pre_hooks  # such as `weight_norm`'s
+        if hooks or type(layer) not in get_args(DenseLayer):
             break
         assert isinstance(layer, DenseLayer)
         dense.insert(0, layer)

@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array
+from flwr.app import Array, ConfigRecord
 
+import strategies
 import tasks
 from fedavg_app.client.task_client import task_client
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
+from fedavg_app.flower_internals import identify_server
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here
+from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
 
 RATE, ROUNDS, CLIENTS, SIZE = 0.05, 6, 6, 3
@@ -117,6 +120,21 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
+def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
+    """Its variate is in the server's, though another node was its client in between."""
+    identify_server(1)
+    strategy = strategies.load("scaffold")()
+    arrays = record({"w": np.ones(3, np.float32)})
+    config = ConfigRecord({"learning-rate": 0.1, "local-epochs": 0, "local-steps": 2})
+    strategy.configure_train(1, arrays, config, cohort(7))
+    answer = reply(7, arrays)
+    answer.content["control-variate"] = arrays
+    assert strategy.finish_round(1, [answer]).model is not None
+    strategy.forget_client(7)
+    (message,) = strategy.configure_train(2, arrays, config, cohort(7))
+    assert message.content["config"]["accepted-round"] == 1
+
+
 def test_scaffold_sends_twice_the_bytes_of_fedavg(tmp_path):
     train(tmp_path / "a", strategy="scaffold")
     train(tmp_path / "b", strategy="fedavg")
@@ -159,9 +177,7 @@ def trained_by(config, client, weights, server_round):
 
 @pytest.mark.parametrize("strategy", ["scaffold", "fednova"])
 def test_momentum_is_refused(tmp_path, strategy):
-    with pytest.raises(
-        ConfigError, match=f"strategy = '{strategy}': .* defined for SGD without momentum"
-    ):
+    with pytest.raises(ConfigError, match=r"momentum = 0\.9: leave it out: .* without momentum"):
         train(tmp_path, strategy=strategy, momentum=0.9)
 
 

@@ -105,7 +105,7 @@ def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     assert sources(second.replies()) == [10]
 
 
-def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch):
+def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monkeypatch):
     grid = AnsweringGrid(clock, [0.0, None, 0.0])
     sender = messenger(grid, round_timeout=1.0)
     cohort = CohortGrid(grid, NODES)
@@ -114,7 +114,8 @@ def test_reply_to_a_message_that_has_expired_is_not_asked_for(clock, monkeypatch
     expiry = messages[1].metadata.created_at + 1.0 + EXPIRY_SECONDS
     asked = []
     monkeypatch.setattr(grid, "pull_messages", lambda ids: asked.append(list(ids)) or [])
-    for now, expected in ((expiry - 0.1, [[messages[1].metadata.message_id]]), (expiry + 0.1, [])):
+    query = [messages[1].metadata.message_id]
+    for now, expected in ((expiry - 0.1, [query]), (expiry + 0.1, [query]), (expiry + 0.2, [])):
         asked.clear()
         monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
         sender.send(cohort, [], 1, "train")

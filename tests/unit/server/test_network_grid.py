@@ -144,6 +144,20 @@ def test_messages_that_have_expired_are_forgotten():
     assert expired not in flower.asked
 
 
+def test_late_reply_that_nobody_asks_for_ends_no_wait():
+    answered = threading.Event()
+    grid, flower, ids = make(
+        silent=lambda _: None, late=lambda one: answered.wait(9) and answer(one)
+    )
+    grid.pull_messages([ids[1]])  # looked for once, and then no more
+    answered.set()
+    began, looks = time.monotonic(), len(flower.asked)
+    assert collect(grid, ids[:1], timeout=1.0) == {}
+    assert time.monotonic() - began >= 1
+    assert len(flower.asked) - looks < 20  # one in 0.05 s at the most, by what `poll_replies` waits
+    assert list(collect(grid, ids[1:])) == ids[1:]
+
+
 def test_nodes_that_are_waited_for_are_named_once(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(network_grid, "SILENCE", 0.1)

@@ -66,6 +66,17 @@ def test_queries_that_the_grid_refuses_end_in_one_line(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+def test_query_that_could_not_be_sent_is_sent_again(monkeypatch):
+    grid = QueryGrid(partitions(0, 1))
+    failures, push = [1, 2], grid.push_messages
+
+    def fail_at_first(messages):
+        return [""] * len(messages) if failures and failures.pop() else push(messages)
+
+    monkeypatch.setattr(grid, "push_messages", fail_at_first)
+    assert find_nodes(grid, 2) == [100, 101]
+
+
 def test_nodes_that_connect_within_the_quiet_time_count():
     assert find_nodes(QueryGrid(partitions(0, 1, 2), joining=2), 3) == [100, 101, 102]
 

@@ -132,6 +132,7 @@ def test_model_that_is_not_finite_is_not_taken():
     outcome = strategy.finish_round(1, [reply(10, VALID, 3), reply(20, VALID, 4)])
     assert outcome.model is None
     assert strategy.steps[-1] == "reset"
+    assert outcome.formula_bits_up == 0
     assert set(reasons(outcome)) == {10, 20}
     assert "'w' of the next model would have NaN or infinite values" in reasons(outcome)[10]
 

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base import RunSettings
+from strategies.base import RunSettings, StrategyError
 from strategies.flower_adapter import FlowerAdapter
 from strategies.reply_validation import ReplyBounds
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
@@ -168,6 +168,19 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     assert "adaptiveclipping_mod" in str(outcome.rejected[2])
     # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
+
+
+class RenamesArrays(flower.FedAvg):
+    def aggregate_train(self, server_round, replies):
+        _, metrics = super().aggregate_train(server_round, list(replies))
+        return record({"another": np.ones(3)}), metrics
+
+
+def test_strategy_that_returns_other_arrays_is_named():
+    adapter = FlowerAdapter(RenamesArrays(**MINIMUM))
+    adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
+    with pytest.raises(StrategyError, match="RenamesArrays failed in round 1"):
+        adapter.finish_round(1, [valid_reply(1, node) for node in VALID])
 
 
 class Overflows(flower.FedAvg):

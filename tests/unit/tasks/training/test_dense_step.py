@@ -145,6 +145,13 @@ def frozen():
     return model
 
 
+def hooked():
+    """Return a network with a hook, as `torch.nn.utils.weight_norm` adds one."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    model[1].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],))
+    return model
+
+
 class Residual(nn.Sequential):
     def forward(self, inputs):
         return inputs + super().forward(inputs)
@@ -162,6 +169,7 @@ class Residual(nn.Sequential):
         Residual(nn.Flatten(), nn.Linear(4, 4)),
         shared(),
         frozen(),
+        hooked(),
         tasks.load("shakespeare-lstm").model(),
     ],
 )

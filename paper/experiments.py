@@ -19,6 +19,7 @@ from fedavg_app.config import (
     CentralConfig,
     RunConfig,
     TrainingConfig,
+    inline,
     kebab,
     parse,
     with_clients,
@@ -222,11 +223,14 @@ def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
 
 def _added_up(keys: Sequence[Keys]) -> Keys:
     """Return what the keys whose values are arguments amount to."""
-    return {
-        name: ", ".join(values)
-        for name in ("strategy-args", "partition-args")
-        if (values := [part[name] for part in keys if name in part])
-    }
+    added: Keys = {}
+    for name in ("strategy-args", "partition-args"):
+        parts = [part[name] for part in keys if name in part]
+        choices = product(*(part if isinstance(part, list) else [part] for part in parts))
+        texts = [", ".join(map(inline, choice)) for choice in choices]
+        if parts:
+            added[name] = texts if any(isinstance(part, list) for part in parts) else texts[0]
+    return added
 
 
 def _slug(values: Mapping[str, Any]) -> str:

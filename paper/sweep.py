@@ -42,7 +42,8 @@ def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int) -> N
         else:
             result = describe(record)
             write(record, folder / f"{job.planned.slug}.json")
-        job.delete()
+        if left or not job.resumable():
+            job.delete()
         return record is not None, result
 
     missing = [_planned(cell, run) for cell, run in planned if not find(known, run.config)]

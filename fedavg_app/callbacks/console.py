@@ -11,7 +11,6 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.config import RunConfig
 from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
@@ -121,10 +120,8 @@ class Console(Callback):
         if has_checkpoint(self._run.folder):
             of_checkout = Path(sys.argv[0]).name == "simulation.py"
             program = "python simulation.py" if of_checkout else "fedavg"
-            assert isinstance(self._run.config, RunConfig)  # central training has no checkpoints
-            saved = rounds - rounds % self._run.config.checkpoint_every
             self._console.print(
-                f"go on after round {saved} with: {program} resume {self._run.folder}"
+                f"go on from its last checkpoint with: {program} resume {self._run.folder}"
             )
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")

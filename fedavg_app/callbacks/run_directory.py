@@ -58,7 +58,7 @@ class RunDirectory(Callback):
             self._history = (run.folder / HISTORY_FILE).open("a", encoding="utf-8")
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
-        """Append a line to the history, on disk when this returns.
+        """Append a line to the history, in its file when this returns.
 
         Raises:
             RunError: It cannot be written.

@@ -67,7 +67,7 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
             # A new reply to the server's message: Flower's mods reply to the handler's reply where
             # that is what they reject, and the server would never get it.
             return Message(rejection.error, reply_to=message)
-        except (TimeoutError, *USER_ERRORS):  # an engine's deadline, or a line that says enough
+        except USER_ERRORS:  # a line that says enough
             raise
         except Exception as error:
             raise ClientFailedError(error) from error

@@ -37,8 +37,8 @@ logger = logging.getLogger("fedavg_app.ray_engine")
 MARGIN_SECONDS = 0.25
 # How often deadlines are looked at.
 CHECK_SECONDS = 0.1
-# How often workers that die before they have started are replaced.
-MAX_FAILED_STARTS = 3
+# How often workers that die as they start, or as they test the model, are replaced.
+MAX_FAILURES = 3
 
 
 class RayGrid(BaseGrid):
@@ -71,7 +71,7 @@ class RayGrid(BaseGrid):
         self._settings = WorkerSettings(
             run_config, gpus_per_worker, secrets.token_bytes(32), client_config
         )
-        self._failed_starts = 0
+        self._failures = 0
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
@@ -145,7 +145,8 @@ class RayGrid(BaseGrid):
     def client_states(self) -> dict[int, bytes]:
         """Return the clients' states, pickled, by partition."""
         states: dict[int, bytes] = {}
-        for found in self._ask("states", dict.fromkeys(self._workers, ())).values():
+        started = [worker for worker in self._workers if worker.process_id]
+        for found in self._ask("states", dict.fromkeys(started, ())).values():
             states |= found or {}  # a worker that died has lost its clients' states
         return states
 
@@ -246,11 +247,12 @@ class RayGrid(BaseGrid):
         Its clients lose their states; the messages that it had not begun go to other workers.
 
         Raises:
-            RunError: Workers die as they start, again and again.
+            RunError: Workers die as they start, or as they test the model, again and again.
         """
-        self._failed_starts += not worker.process_id
-        if self._failed_starts > MAX_FAILED_STARTS:
-            raise RunError(f"no worker can start: {cause}")
+        task = worker.call.name if worker.call else ""
+        self._failures += task in ("start", "evaluate")
+        if self._failures > MAX_FAILURES:
+            raise RunError(f"no worker can {task}: {cause}")
         died = f"worker {worker.number} died: {cause}"
         logger.warning("%s; it is replaced and its clients lose their state", died)
         worker.kill()

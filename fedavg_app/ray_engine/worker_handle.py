@@ -16,7 +16,7 @@ from fedavg_app.ray_engine.ray_connection import (
     connect,
     plain_reason,
 )
-from fedavg_app.ray_engine.worker import Worker, WorkerSettings
+from fedavg_app.ray_engine.worker import Worker, WorkerError, WorkerSettings
 
 # A worker that has not come back this long after the clients' deadline hangs.
 GRACE_SECONDS = 2.0
@@ -110,6 +110,8 @@ class WorkerHandle:
         try:
             answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - our own worker's
             if not self.process_id:
+                if isinstance(answer, WorkerError):
+                    raise WorkerDiedError(answer.reason)
                 process_id, address = answer
                 if address is not None:
                     self._service = self._actor.serve.remote()

@@ -32,7 +32,7 @@ def read_grid(path: Path) -> list[PlannedRun]:
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError("grid", str(path), f"give a TOML file ({error})") from error
-    variants = keys.pop(VARIANTS, [{}])
+    variants = keys.pop(VARIANTS, None) or [{}]
     if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
         raise ConfigError(VARIANTS, str(variants), f"write each as a table [[{VARIANTS}]]")
     chosen = [one for variant in variants for one in _combinations({**keys, **variant})]

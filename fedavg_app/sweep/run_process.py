@@ -139,13 +139,13 @@ class RunProcess:
         self.planned = planned
         self._folder = folder / planned.slug
         self._started = time.monotonic()
-        resumable = self._resumable()
+        resumable = self.resumable()
         if resumable is None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
         self.process = launch(planned.config, self._folder, resumable)
 
-    def _resumable(self) -> Path | None:
+    def resumable(self) -> Path | None:
         """Return the folder of this run if it has a checkpoint."""
         for path in self._folder.glob("*/"):
             with suppress(ConfigError):
@@ -169,10 +169,9 @@ class RunProcess:
         found = [line.strip() for line in lines if line.strip()]
         return found[-1] if found else f"exit status {self.process.returncode}"
 
-    def delete(self, *, unless_resumable: bool = False) -> None:
+    def delete(self) -> None:
         """Delete the run's folder."""
-        if not (unless_resumable and self._resumable()):
-            shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def terminate(running: Sequence[RunProcess]) -> None:
@@ -190,4 +189,5 @@ def terminate(running: Sequence[RunProcess]) -> None:
                 with suppress(ProcessLookupError):
                     os.killpg(run.process.pid, signal.SIGKILL)
                 run.process.wait()
-                run.delete(unless_resumable=True)
+                if not (run.result() or run.resumable()):
+                    run.delete()

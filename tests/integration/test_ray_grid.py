@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -243,6 +244,27 @@ def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):
     expected = run_here(config)
     assert [m.test_loss for m in result.history] == [m.test_loss for m in expected.history]
     assert same_model(result, expected)
+
+
+def test_workers_that_always_die_in_evaluation_end_the_run(make_config, flag):
+    """As where a batch of the test needs more memory than there is."""
+
+    def set_flag():
+        while not ended.wait(0.05):
+            flag.write_text("kill")
+
+    config, ended = make_config(**FAULTY), threading.Event()
+    thread = threading.Thread(target=set_flag)
+    with ray_grid(config, 1) as grid:
+        grid.worker_process_ids()
+        thread.start()
+        try:
+            with pytest.raises(RunError, match="no worker can evaluate: its process crashed or"):
+                run(grid, config, grid.evaluation)
+        finally:
+            ended.set()
+            thread.join()
+            flag.unlink(missing_ok=True)
 
 
 def test_time_in_which_workers_start_is_nobodys(make_config):

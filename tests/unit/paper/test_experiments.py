@@ -57,6 +57,19 @@ def test_keys_of_row_override_those_of_column_and_these_those_of_table(tmp_path)
     assert small_iid.runs[3].chosen == {"learning-rate": 0.3, "seed": 2}
 
 
+def test_arguments_may_be_tables_and_lists_of_them_and_add_up(tmp_path):
+    text = TABLE.replace(
+        'partition = "shards"', 'partition = "shards", partition-args = { balancedness = 0.9 }'
+    ).replace(
+        "batch-size = 10, seed = [1, 2]",
+        'batch-size = 10, partition-args = ["shards-per-client = 2", { shards-per-client = 3 }]',
+    )
+    (_, small_other), _ = experiment(tmp_path, text).cells()
+    assert [run.config.partition_args for run in small_other.runs] == [
+        "balancedness = 0.9, shards-per-client = 2", "balancedness = 0.9, shards-per-client = 3",
+    ]  # fmt: skip
+
+
 def test_rows_from_another_file_are_its_runs_without_what_belongs_to_its_columns(tmp_path):
     whole = experiment(tmp_path)
     rest = (

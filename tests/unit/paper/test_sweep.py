@@ -7,7 +7,16 @@ from paper.experiments import in_order
 from paper.records import by_run, read_all, read_run
 from paper.records import write as write_record
 from paper.sweep import sweep
-from tests.support.fake_runs import FINGERPRINT, HISTORY, FakeRuns, experiment, files, line, write
+from tests.support.fake_runs import (
+    FINGERPRINT,
+    HISTORY,
+    EndedProcess,
+    FakeRuns,
+    experiment,
+    files,
+    line,
+    write,
+)
 
 CONFIGS = [run.config for _, run in in_order(experiment().cells())]
 
@@ -67,6 +76,24 @@ def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys)
     again = FakeRuns()
     sweep(experiment(), tmp_path, again, jobs=3)
     assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
+
+
+def test_failed_run_that_has_a_checkpoint_goes_on_from_it(tmp_path):
+    """As one that the kernel has killed for want of memory after hours."""
+
+    def leaves(config):
+        return {**files(config, HISTORY, status="failed"), "checkpoint": "{}"}, 1
+
+    def resume(config, folder, resumable):
+        resumed.append(resumable)
+        return EndedProcess(1)
+
+    resumed = []
+    for launch in (FakeRuns(leaves), resume):
+        with pytest.raises(RunError, match="8 of the runs failed"):
+            sweep(experiment(), tmp_path, launch, jobs=3)
+    assert len(resumed) == 8
+    assert all(folder.name == "run" for folder in resumed)
 
 
 def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):

@@ -44,6 +44,7 @@ def test_every_combination_is_a_run_of_its_own(tmp_path):
 def test_same_run_twice_is_run_once(tmp_path):
     (run,) = grid(tmp_path, 'task = "mnist-logistic"\nlearning-rate = [0.1, 0.1]')
     assert run.name == "fedavg"
+    assert len(grid(tmp_path, "variants = []")) == 1
 
 
 @pytest.mark.parametrize(

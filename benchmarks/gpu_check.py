@@ -22,14 +22,8 @@ from fedavg_app.config import parse_config
 from tasks.base import Task, on_device
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
+from tests.support.made_up_examples import noise
 
-# Examples of noise as the tasks' networks take them: the shape, and below what the inputs are if
-# they are whole numbers; the targets, one or one a place, and below what they are.
-INPUTS = {
-    "cifar10-cnn": ((3, 24, 24), 0), "cifar10-vgg11": ((3, 32, 32), 0),
-    "fashion-lstm": ((32, 32), 0), "shakespeare-lstm": ((80,), 250), "yelp-stars": ((256,), 100),
-}  # fmt: skip
-TARGETS = {"shakespeare-lstm": ((80,), 250), "yelp-stars": ((), 5)}
 WORK: Config = {
     "local-epochs": 2, "batch-size": 10, "momentum": 0.5, "proximal-mu": 0.1, "seed": 1,
     "server-round": 1,
@@ -42,19 +36,6 @@ TIMED = ("mnist-2nn", "mnist-cnn")
 ROUNDS = 8
 
 
-def noise(name: str) -> tuple[Tensor, Tensor]:
-    """Return the inputs and targets of some examples of a task."""
-    generator = torch.Generator().manual_seed(0)
-    (shape, below), (places, classes) = (
-        INPUTS.get(name, ((1, 28, 28), 0)),
-        TARGETS.get(name, ((), 10)),
-    )
-    targets = torch.randint(0, classes, (EXAMPLES, *places), generator=generator)
-    if below:
-        return torch.randint(1, below, (EXAMPLES, *shape), generator=generator), targets
-    return torch.randn(EXAMPLES, *shape, generator=generator), targets
-
-
 def trained(task: Task, device: torch.device) -> list[Tensor]:
     """Return how far a client's local training on the device changes each array."""
     model = on_device(task.initial_model(1), device)
@@ -62,8 +43,7 @@ def trained(task: Task, device: torch.device) -> list[Tensor]:
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # it draws other numbers on a GPU
     start = [array.numpy().copy() for array in task.initial_model(1).state_dict().values()]
-    inputs, targets = noise(task.name)
-    examples = Examples(inputs.to(device), targets.to(device))
+    examples = Examples.stored(task, noise(task, EXAMPLES), device)
     work = {**WORK, "learning-rate": task.learning_rate / 5}  # noise diverges at the full rate
     arrays, _, _ = TaskClient(task, model, examples).fit(start, work)
     return [torch.from_numpy(a - b) for a, b in zip(arrays, start, strict=True)]

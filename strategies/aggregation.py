@@ -11,12 +11,9 @@ Arrays = dict[str, NDArray[np.generic]]
 Entry = TypeVar("Entry")
 
 
-def split(
-    arrays: Mapping[str, Entry], buffers: Collection[str]
-) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """Return (those that are trained, the buffers), each in the order of the arrays."""
-    trained = {name: array for name, array in arrays.items() if name not in buffers}
-    return trained, {name: array for name, array in arrays.items() if name in buffers}
+def without(arrays: Mapping[str, Entry], buffers: Collection[str]) -> dict[str, Entry]:
+    """Return the arrays that are no buffers, that is those that are trained, in their order."""
+    return {name: array for name, array in arrays.items() if name not in buffers}
 
 
 class WeightedMean:

@@ -36,7 +36,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from strategies.aggregation import Arrays, BufferMean, finite_or_sent
+from strategies.aggregation import Arrays, BufferMean, finite_or_sent, without
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
@@ -301,6 +301,10 @@ class FederatedStrategy(Strategy, Generic[Content]):
     def buffers(self, model: ArrayRecord) -> ArrayRecord:
         """Return the model's arrays that are buffers (`RunSettings.buffers`)."""
         return array_record({name: model[name] for name in self.settings.buffers})
+
+    def trained(self, model: ArrayRecord) -> ArrayRecord:
+        """Return the model's arrays that are trained, that is those that are no buffers."""
+        return array_record(without(model, self.settings.buffers))
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
         """Return the round's training metrics: means weighted by n_k."""

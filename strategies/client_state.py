@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from strategies.aggregation import split
+from strategies.aggregation import without
 from strategies.compressed_messages import TrainMessage
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import Memory
@@ -126,7 +126,7 @@ def _build(
 ) -> ArrayRecord | None:
     """Return the model that the updates turn ``arrays`` into; None where it is another version."""
     model = from_record(arrays)
-    trained = split(model, received.buffers)[0]
+    trained = without(model, received.buffers)
     layout = Layout.of(trained)
     vector = layout.flatten(trained)
     for update in received.updates:

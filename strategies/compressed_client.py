@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.aggregation import split
+from strategies.aggregation import without
 from strategies.client_state import ClientState, LastBuilt, synced_model
 from strategies.codec import Codec
 from strategies.compressed_messages import BUFFERS, TrainMessage, pack_reply, read_train_message
@@ -51,7 +51,7 @@ def train_compressed(
     model = synced_model(received, state, codec.downlink, last_built)
     if model is None:
         return _reply_without_update(message, received, codec, ReplyStatus.NEEDS_MODEL)
-    trained_arrays = split(from_record(model), received.buffers)[0]
+    trained_arrays = without(from_record(model), received.buffers)
     layout = Layout.of(trained_arrays)
     before = context.state.copy()  # the handler keeps its own there, such as momentum
     reply, trained = train(received, model, layout, message, context, call_next)
@@ -106,7 +106,7 @@ def train(
         return reply, None
     trained = {
         name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in split(answer, received.buffers)[0].items()
+        for name, array in without(answer, received.buffers).items()
     }
     if Layout.of(trained) != layout or len(answer) != len(model):
         raise ValueError("training returned arrays of other names or shapes than the model's")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, l2_norm, split
+from strategies.aggregation import Arrays, l2_norm, without
 from strategies.base import SMALLER_RATES, FederatedStrategy, model_bits
 from strategies.client_state import LastBuilt
 from strategies.codec import Codec
@@ -88,13 +88,12 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._layout = Layout((), ())
         self._versions = ClientVersions()
-        self._sent_updates: set[int] = set()  # nodes that were sent updates in this round
         self._last_built: LastBuilt = {}  # at the client's end
         self.reset()
 
     def check_model(self, model: ArrayRecord) -> None:
         """Check that all trained arrays are float32; ValueError where one is not."""
-        Layout.of(split(from_record(model), self.settings.buffers)[0])
+        Layout.of(without(from_record(model), self.settings.buffers))
 
     def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
         """Return what the updates amount to, from their weighted sum: the mean, as float32."""
@@ -110,16 +109,14 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return one message for each node, with what the client's model lacks."""
         self.start_round(server_round, arrays, config)
         if not self._layout.names:  # the initial model, which no client has yet
-            trained, _ = split(from_record(arrays), self.settings.buffers)
+            trained = without(from_record(arrays), self.settings.buffers)
             self._layout = Layout.of(trained)
             self._versions.start_from(server_round - 1, self._layout.flatten(trained))
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        nodes = list(grid.get_node_ids())
-        self._sent_updates = {node for node in nodes if self._versions.following(node) is not None}
         configs: dict[tuple[int, int | None], ConfigRecord] = {}
-        return [self._message(node, configs) for node in nodes]
+        return [self._message(node, configs) for node in grid.get_node_ids()]
 
     def validate(self, reply: Message) -> ClientUpdate[CompressedReply]:
         """Return the decoded update, and the buffers.
@@ -130,7 +127,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """
         node = reply.metadata.src_node_id
         payload, metrics = read_payload(reply, self.codec, self.server_round)
-        if payload.status == ReplyStatus.NEEDS_MODEL and node not in self._sent_updates:
+        if payload.status == ReplyStatus.NEEDS_MODEL and self._versions.following(node) is None:
             raise ReplyError("the client asks for the model, which it was just sent")
         update = read_update(payload, self.codec, self._layout)
         report = report_of(node, metrics, self.settings.bounds)

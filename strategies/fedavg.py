@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Message
 
 from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, WeightedMean, split
+from strategies.aggregation import Arrays, WeightedMean, moved, without
 from strategies.base import FederatedStrategy
 from strategies.registry import Weights
 from strategies.reply_validation import ClientUpdate, validate_arrays
@@ -43,16 +43,16 @@ class FedAvg(FederatedStrategy[Arrays]):
     def accumulate(self, update: ClientUpdate[Arrays]) -> None:
         """Add n_k w_k to the sum, and n_k to n."""
         weight = update.report.num_examples if self.weights == "samples" else 1.0
-        self.mean.add(split(update.content, self.settings.buffers)[0], weight)
+        self.mean.add(without(update.content, self.settings.buffers), weight)
         self.buffer_mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
         """Return sum_k (n_k / n) w_k, or where the server optimiser steps instead."""
         new = self.mean.result()
         if self.server_optimizer is not None:
-            trained, _ = split(model, self.settings.buffers)
+            trained = without(model, self.settings.buffers)
             updates = {name: np.subtract(new[name], w, dtype=float) for name, w in trained.items()}
-            new = server_optimizers.move(trained, updates, self.server_optimizer)
+            new = moved(trained, self.server_optimizer.step(updates))
         return {**model, **new, **self.buffer_mean.result()}
 
     def reset(self) -> None:

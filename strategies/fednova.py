@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from strategies.aggregation import Arrays, WeightedMean, moved, split
+from strategies.aggregation import Arrays, WeightedMean, moved, without
 from strategies.fedavg import FedAvg
 from strategies.flower_arrays import from_record
 from strategies.local_steps import local_steps
@@ -38,7 +38,7 @@ class FedNova(FedAvg):
         weight = examples if self.weights == "samples" else 1.0
         steps = local_steps(self.config, examples)
         sent = from_record(self.model)
-        trained, _ = split(update.content, self.settings.buffers)
+        trained = without(update.content, self.settings.buffers)
         self.mean.add(
             {name: np.subtract(w, sent[name], dtype=float) / steps for name, w in trained.items()},
             weight,
@@ -50,7 +50,7 @@ class FedNova(FedAvg):
         """Return w + tau times the mean normalised update, and the clients' mean of buffers."""
         tau = float(self.steps.result()["tau"])
         changes = {name: tau * mean.astype(float) for name, mean in self.mean.result().items()}
-        trained, _ = split(model, self.settings.buffers)
+        trained = without(model, self.settings.buffers)
         return {**model, **moved(trained, changes), **self.buffer_mean.result()}
 
     def reset(self) -> None:

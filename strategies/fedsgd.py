@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from flwr.app import Message
 
-from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Arrays, split
+from strategies.aggregation import Arrays, moved, without
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
@@ -42,6 +41,7 @@ class FedSGD(FedAvg):
         """
         learning_rate = float(str(self.config["learning-rate"]))
         updates = {name: -learning_rate * g.astype(float) for name, g in self.mean.result().items()}
-        trained, _ = split(model, self.settings.buffers)
-        new = server_optimizers.move(trained, updates, self.server_optimizer)
+        if self.server_optimizer is not None:
+            updates = self.server_optimizer.step(updates)
+        new = moved(without(model, self.settings.buffers), updates)
         return {**model, **new, **self.buffer_mean.result()}

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import Arrays, cast_like, l2_norm, split
+from strategies.aggregation import Arrays, cast_like, l2_norm, without
 from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.reply_validation import (
@@ -79,7 +79,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             StrategyError: The inner strategy failed.
         """
         self.start_round(server_round, arrays, config)
-        trained = self._trained(arrays)
+        trained = self.trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_train(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
@@ -93,7 +93,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
         check_keys(update.report, self.inner, trained=True)
         if isinstance(self.inner, CLIPPED_BY_THE_SERVER):
-            trained, _ = split(update.content, self.settings.buffers)
+            trained = without(update.content, self.settings.buffers)
             if l2_norm(trained, from_record(self.model)) < MIN_CLIPPED_NORM:
                 raise ReplyError("the update is zero, which cannot be clipped")
         adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
@@ -107,7 +107,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         if self.settings.buffers:
             arrays = get_record(reply.content, ARRAYS, ArrayRecord)
             self.buffer_mean.add(from_record(arrays), update.report.num_examples)
-            reply.content = RecordDict({**reply.content, ARRAYS: self._trained(arrays)})
+            reply.content = RecordDict({**reply.content, ARRAYS: self.trained(arrays)})
         self._updates.append(update)
 
     def finalize(self, model: Arrays) -> Arrays | None:
@@ -131,7 +131,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 return None
             new = {
                 name: cast_like(arrays[name].numpy(), like.dtype)
-                for name, like in split(model, self.settings.buffers)[0].items()
+                for name, like in without(model, self.settings.buffers).items()
             }
         if not all(np.isfinite(array).all() for array in new.values()):
             for one, attributes in before:  # Flower's replace what they keep, such as momentum
@@ -160,7 +160,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the inner strategy's messages."""
-        trained = self._trained(arrays)
+        trained = self.trained(arrays)
         with self._calling_inner():
             messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
         return self._with_buffers(messages, arrays)
@@ -191,11 +191,6 @@ class FlowerAdapter(FederatedStrategy[Message]):
         if self.settings.buffers and isinstance(self.inner, PRIVATE):
             names = ", ".join(self.settings.buffers)
             logger.warning("averaged without clipping and noise: %s", names)
-
-    def _trained(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Return the arrays without the buffers."""
-        buffers = self.settings.buffers
-        return array_record(split(arrays, buffers)[0]) if buffers else arrays
 
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""

@@ -13,10 +13,9 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.aggregation import Arrays, WeightedMean, l2_norm, moved, split
+from strategies.aggregation import Arrays, WeightedMean, l2_norm, moved, without
 from strategies.base import FederatedStrategy, broadcast, model_bits
 from strategies.flower_arrays import (
-    array_record,
     find_record,
     from_record,
     get_record,
@@ -75,7 +74,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
     ) -> Iterable[Message]:
         """Return a message for each node with the model, c, and the round accepted of it last."""
         self.start_round(server_round, arrays, config)
-        trained, _ = split(from_record(arrays), self.settings.buffers)
+        trained = without(from_record(arrays), self.settings.buffers)
         if not self.variate:
             self.variate = {name: np.zeros(w.shape) for name, w in trained.items()}
         sent = to_record({name: self.variate[name].astype(w.dtype) for name, w in trained.items()})
@@ -92,7 +91,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
         The change plus c is (x - y) / (K eta), so that the bound on the update bounds it, too.
         """
         update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        change = read_arrays(reply, self._trained(), VARIATE)
+        change = read_arrays(reply, self.trained(self.model), VARIATE)
         if self.settings.bounds.max_update_norm < np.inf:
             explained = {name: one + self.variate[name] for name, one in wide(change).items()}
             scale = step_length(self.config, update.report.num_examples)
@@ -102,7 +101,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
     def accumulate(self, update: ClientUpdate[ModelAndChange]) -> None:
         """Add y and the change of c_k to their sums; all clients count alike."""
         model, change = update.content
-        self.mean.add(split(model, self.settings.buffers)[0], 1.0)
+        self.mean.add(without(model, self.settings.buffers), 1.0)
         self.changes.add(wide(change), 1.0)
         self.buffer_mean.add(model, 1.0)
         self.nodes.append(update.report.node_id)
@@ -117,7 +116,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
         if (rate := self.global_learning_rate) != 1:
             old = wide(model)
             changes = {name: rate * (y - old[name]) for name, y in wide(new).items()}
-            new = moved(split(model, self.settings.buffers)[0], changes)
+            new = moved(without(model, self.settings.buffers), changes)
         return {**model, **new, **self.buffer_mean.result()}
 
     def reset(self) -> None:
@@ -128,7 +127,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
 
     def reply_bits(self) -> float:
         """Return 32 bits for each entry of the model and of the variate."""
-        return model_bits(self.model) + model_bits(self._trained())
+        return model_bits(self.model) + model_bits(self.trained(self.model))
 
     def round_bits(self, messages: Iterable[Message]) -> float:
         """Return the same for each message."""
@@ -137,10 +136,6 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
     def forget_clients(self) -> None:
         """Begin with no variates, as the clients do."""
         self.variate, self._accepted = {}, {}
-
-    def _trained(self) -> ArrayRecord:
-        """Return the model's trained arrays, which have a control variate."""
-        return array_record(split(self.model, self.settings.buffers)[0])
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable

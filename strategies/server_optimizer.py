@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies.aggregation import Arrays, moved
 from strategies.registry import Decay, Positive, Registry, read_part
 
 Array = NDArray[np.float64]
@@ -147,8 +146,3 @@ def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
             raise ValueError(f"server optimizer {NONE!r} takes no arguments")
         return None
     return SERVER_OPTIMIZERS.build(name, arguments)
-
-
-def move(model: Arrays, updates: Updates, optimizer: ServerOptimizer | None) -> Arrays:
-    """Return the trained arrays after the optimiser's step, or the updates where there is none."""
-    return moved(model, updates if optimizer is None else optimizer.step(updates))

@@ -48,23 +48,15 @@ class ForkingExecutor:
         probe.start()
         probe.join()
 
-    def get_eligible_capacity(
-        self,
-        supported_task_types: set[Any],
-        *,
-        insecure: bool = False,
-        root_certificates_path: str | None = None,
-    ) -> tuple[set[Any], set[str]]:
+    def get_eligible_capacity(self, *_: Any, **__: Any) -> tuple[set[Any], set[str]]:
         """Return the types of task that can be started now."""
         # Not with this module, which every client imports.
         from flwr.supercore.constant import TaskType
 
-        del supported_task_types, insecure, root_certificates_path
         return ({TaskType.CLIENT_APP} if self._client is None else set()), set()
 
-    def wait_for_capacity(self, task_type: Any = None, **_: Any) -> None:
-        """Wait until a task of that type can be started."""
-        del task_type
+    def wait_for_capacity(self, *_: Any, **__: Any) -> None:
+        """Wait until a task can be started."""
         while self._client is not None:
             self.reconcile()
 

@@ -46,27 +46,16 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write the curves."""
-        if result.history:
-            target = self._run.plan.target_accuracy
-            plot_history(self._run.folder, result.history, target, self._run.title)
-
-
-def plot_history(
-    folder: Path, history: Sequence[RoundMetrics], target: float | None, title: str
-) -> None:
-    """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``.
-
-    Args:
-        folder: Where they go.
-        history: At least one round.
-        target: The target accuracy, drawn as a line; None for none.
-        title: The training in one line.
-    """
-    save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
-    if any(history[-1].total.values()):
-        save_figure(_accuracy_against_bits(history, target, title), folder / "accuracy-bits.png")
-    save_figure(_losses(history, title), folder / "loss.png")
+        """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``."""
+        history, folder, title = result.history, self._run.folder, self._run.title
+        if not history:
+            return
+        target = self._run.plan.target_accuracy
+        save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
+        if any(history[-1].total.values()):
+            figure = _accuracy_against_bits(history, target, title)
+            save_figure(figure, folder / "accuracy-bits.png")
+        save_figure(_losses(history, title), folder / "loss.png")
 
 
 def _accuracy_against_rounds(

@@ -31,7 +31,7 @@ class Dirichlet(Partitioner):
         """
         for attempt in range(MAX_DRAWS):
             derived = derive_seed(seed, "partition", attempt + 1)
-            parts = self._draw(labels, num_clients, derived)
+            parts = self.split(labels, num_clients, derived)
             if min(map(len, parts)) >= self.minimum_examples:
                 return derived
         raise ConfigError(
@@ -43,10 +43,6 @@ class Dirichlet(Partitioner):
         )
 
     def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
-        """Return the clients' shares; all examples are used."""
-        return self._draw(labels, num_clients, seed)
-
-    def _draw(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
         """Return what `flwr_datasets.partitioner.DirichletPartitioner` does."""
         random = np.random.default_rng(seed)
         taken: list[list[Indices]] = [[] for _ in range(num_clients)]

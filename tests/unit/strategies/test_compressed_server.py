@@ -171,7 +171,7 @@ def with_huge_magnitude(reply):
         (of_another_codec, "the client compresses otherwise than the server; give both the same"),
         (lambda reply, _: replace(reply, payload(reply)[:-1]), "undecodable update"),
         (lambda reply, net: replace(reply, update_of_all_entries(net)), "k = 131, the sparsity"),
-        (lambda reply, net: replace(reply, net.reply_with(3)), "but this error feedback keeps none"),
+        (lambda reply, net: replace(reply, net.reply_with(3)), "this error feedback keeps none"),
         (lambda reply, net: replace(reply, net.reply_with(1) + b"a"), "bytes follow a status"),
         (lambda reply, net: replace(reply, net.reply_with(1)), "the model, which it was just sen"),
         (lambda reply, _: replace(reply, with_huge_magnitude(reply)), "changes a weight by"),

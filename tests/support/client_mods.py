@@ -11,7 +11,6 @@ from flwr.app import Array
 from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
-FLOWERS = "flwr.clientapp.mod"
 
 # Without noise, so that what the clipping does can be compared.
 clipping = LocalDpMod(clipping_norm=0.01, sensitivity=0.0, epsilon=1.0, delta=0.1)

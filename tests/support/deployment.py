@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import ROOT, blocks, shell_lines
 from tests.support.processes import end, free_port
 
 BIN = Path(sys.executable).parent
@@ -74,13 +74,7 @@ class Deployment:
 
     def command(self, program, part=""):
         """Return the words of the document's only command of that program with that part."""
-        lines = [
-            line
-            for language, text in blocks(TEXT)
-            if language == "sh"
-            for line in text.replace("\\\n", " ").splitlines()
-            if line.startswith(program) and part in line
-        ]
+        lines = [line for line in shell_lines(TEXT) if line.startswith(program) and part in line]
         assert len(lines) == 1, lines
         return shlex.split(self.here(lines[0]))
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,9 @@ from fedavg_app.cli.main import run_command_line
 from paper.__main__ import app
 from paper.records import Record, by_run, read_all
 from paper.sweep import sweep
+from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import Processes, succeed, until
-
-ROOT = Path(__file__).parents[2]
 
 
 def records(results):

@@ -49,7 +49,6 @@ def signs_of_life(message, context, call_next):
 
     calls.append("here")
     signs = {
-        "node": context.node_id,
         "process": os.getpid(),
         "calls": len(calls),
         "numbers": [np.random.rand(), torch.rand(1).item()],  # noqa: NPY002 - the shared one

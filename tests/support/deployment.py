@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -126,6 +127,19 @@ class Deployment:
         for words in (self.command("ssh-keygen"), self.command("flwr supernode register")):
             self.run([word.replace("device-0", key) for word in words])
         return self.start_node(number, key, config)
+
+    def add_hostile_node(self, number, module):
+        """Add a SuperNode whose processes import a module of the tests and call its `install`."""
+        folder, honest = self.folder / "hostile", self.environment
+        name = Path(module.__file__).stem
+        if not folder.is_dir():  # or another, which may just read it, has made it
+            folder.mkdir()
+            shutil.copy(module.__file__, folder)
+            (folder / "sitecustomize.py").write_text(f"import {name}\n\n{name}.install()\n")
+        paths = [str(folder), honest.get("PYTHONPATH", "")]
+        self.environment = {**honest, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self.add_node(number)
+        self.environment = honest
 
     def start_node(self, number, key, config=None, authority=None, options=()):
         words = self.command("deployment/supernode.sh", "num-partitions")

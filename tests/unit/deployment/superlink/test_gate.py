@@ -239,11 +239,6 @@ def test_device_that_was_activated_is_known_by_its_key(device):
     assert set(monitor.refusals) == {(NODE, PUSH)}
 
 
-def test_body_that_is_none_of_the_request_is_refused():
-    gate, _ = make_gate(SuperLink())
-    assert ask(gate, PUSH, b"\xff" * 20)[0] == 403
-
-
 @pytest.mark.parametrize("name", [PULL, "get-run", PUSH])
 def test_body_that_is_too_large_for_its_request_is_refused_unread(name):
     gate, _ = make_gate(SuperLink())

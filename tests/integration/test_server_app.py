@@ -116,14 +116,9 @@ def test_devices_train_on_data_of_their_own(tmp_path):
     [
         ({"strategy-args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not"),
         (
-            {"partition": "classes", "partition-args": "balancedness = 2"},
-            "partition-args = 'balancedness = 2': should be less than or equal to 1",
-        ),
-        (
             {"num-clients": 1001, "fraction-evaluate": 0.1},
             "num-clients = 1001: more clients than the 1000 examples",
         ),
-        ({"num-clients": 4001}, "num-clients = 4001: more clients than the 4000"),
         ({"num-clients": 11}, '--federation-config "num-supernodes=11'),
         ({"device": "cuda"}, "device = 'cuda': no CUDA device"),
     ],

@@ -18,10 +18,6 @@ from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import Processes, succeed, until
 
 
-def records(results):
-    return by_run(read_all(results / "records" / "made-up"))
-
-
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL]
 )
@@ -45,7 +41,7 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
     runs = FakeRuns()
     sweep(experiment(), tmp_path / "results", runs, jobs=2)
     assert [config.seed for config in runs.started] == [2] * 4
-    assert len(records(tmp_path / "results")) == 8
+    assert len(by_run(read_all(folder))) == 8
 
 
 class Interrupting(subprocess.Popen):

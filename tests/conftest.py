@@ -31,21 +31,28 @@ def processes():
 
 
 @pytest.fixture
-def configs(monkeypatch):
-    """Return what runs a command, and returns the config that it would have trained."""
-    from fedavg_app.cli.main import main
-
-    found = []
-    monkeypatch.setattr(
-        "fedavg_app.ray_engine.simulation.simulate", lambda config, *_: found.append(config)
-    )
-    monkeypatch.setattr(
-        "fedavg_app.central_sgd.train_centrally", lambda config, *_: found.append(config)
-    )
+def command_line(monkeypatch, capsys):
+    """Return what runs a command here, and returns its exit status, its output and its errors."""
+    with capsys.disabled():  # for what keeps the stream that it finds when it is imported
+        from fedavg_app.cli.main import main
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["fedavg", *words])
-        assert main() == 0
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["fedavg", *map(str, words)])
+        return main(), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def configs(monkeypatch, command_line):
+    """Return what runs a command, and returns the config that it would have trained."""
+    found = []
+    for train in ("ray_engine.simulation.simulate", "central_sgd.train_centrally"):
+        monkeypatch.setattr(f"fedavg_app.{train}", lambda config, *_: found.append(config))
+
+    def run(*words):
+        assert command_line(*words)[0] == 0
         return found.pop()
 
     return run

@@ -260,14 +260,10 @@ def test_command_of_a_document_succeeds(command, project, request):
         assert project.flower_run()["status"] == "finished:completed", printed
     if TRAINS.match(command) or UNDER_FLWR.match(command):
         folder = (project.runs() - before).pop() if "resume" not in command else Path(folder)
-        check_run(project.work / folder)
-
-
-def check_run(folder):
-    history = read_history(folder)
-    assert history[-1]["round"] == 2
-    assert not any(record["rejected"] for record in history)
-    assert read_summary(folder)["status"] == "finished"
+        history = read_history(project.work / folder)
+        assert history[-1]["round"] == 2
+        assert not any(record["rejected"] for record in history)
+        assert read_summary(project.work / folder)["status"] == "finished"
 
 
 def test_every_command_is_run_or_listed():

@@ -50,14 +50,11 @@ def read_run(runs):
 
 
 def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_path):
-    (words,) = [
-        words
-        for program, *words in commands(TASK_DOCUMENT.read_text())
-        if program == "simulation.py" and "digits_task:TASK" in words
-    ]
+    shown = commands(TASK_DOCUMENT.read_text())
+    ((_, *words),) = (words for words in shown if "digits_task:TASK" in words)
     words += ["--strategy", "float16_fedavg:Float16FedAvg", "--num-workers", "1"]
     succeed(
-        [sys.executable, "simulation.py", "run", *words, "--run-dir", str(tmp_path)],
+        [sys.executable, *words, "--run-dir", str(tmp_path)],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(installed)},
     )  # fmt: skip
     history, summary = read_run(tmp_path)

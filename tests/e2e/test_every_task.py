@@ -58,12 +58,7 @@ def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, st
     for metrics in result.history[1:]:
         assert (metrics.participants, metrics.rejected) == (2, {})
         assert np.isfinite(metrics.train_loss)
-    assert 0 <= result.history[-1].accuracy <= 1
-    assert result.history[-1].client_metrics.keys() == {
-        "loss", "accuracy", "accuracy-mean", "accuracy-p10"
-    }  # fmt: skip
     initial = tasks.load(task).initial_model(3).state_dict()
-    assert result.model.keys() == initial.keys()
     assert any(not np.array_equal(a.numpy(), initial[k].numpy()) for k, a in result.model.items())
 
     assert same_model(result, expected)

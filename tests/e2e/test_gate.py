@@ -3,7 +3,6 @@
 Whatever it sends below Flower's SuperNode, the run ends with the honest devices' model.
 """
 
-import json
 import re
 
 import pytest
@@ -17,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedavg_app.flower_internals import identify_server
-from tests.e2e.test_access import private_key, signed
+from tests.e2e.test_access import node_ids, private_key, signed
 from tests.support.deployment import Deployment
 from tests.support.outsider import ask
 from tests.support.run_folders import assert_model, only_folder, read_history
@@ -42,10 +41,8 @@ class Attacker:
             deployment.run([word.replace("device-0", "attacker") for word in words])
         self.key = private_key(deployment, "attacker")
         public = public_key_to_bytes(self.key.public_key())
-        listed = deployment.run(["flwr", "supernode", "list", "deployment", "--format", "json"])
-        nodes = json.loads(listed.stdout)["nodes"]
         honest = {int(node) for node in deployment.online_nodes()}
-        (self.node_id,) = {int(node["node-id"]) for node in nodes} - honest
+        (self.node_id,) = set(node_ids(deployment)) - honest
         status, _ = self.send(
             "activate-node", ActivateNodeRequest(public_key=public, heartbeat_interval=30)
         )

@@ -1,8 +1,5 @@
 """Hostile devices besides an honest one, over TLS: rejected, they change no bit of the model."""
 
-import os
-import shutil
-
 import pytest
 
 from tests.support import hostile
@@ -19,16 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    path = tmp_path_factory.mktemp("hostile")
-    shutil.copy(hostile.__file__, path)
-    (path / "sitecustomize.py").write_text("import hostile\n\nhostile.install()\n")
     with Deployment(tmp_path_factory.mktemp("deployment"), NUM_HONEST) as started:
-        honest = started.environment
-        paths = [str(path), honest.get("PYTHONPATH", "")]
-        started.environment = {**honest, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         for number in range(NUM_HONEST, NUM_CLIENTS):
-            started.add_node(number)
-        started.environment = honest
+            started.add_hostile_node(number, hostile)
         started.wait_for(lambda: started.online() == NUM_CLIENTS)
         yield started
 

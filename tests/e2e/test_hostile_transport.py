@@ -3,7 +3,6 @@
 Another device has the honest one's partition.
 """
 
-import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -27,15 +26,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    path = tmp_path_factory.mktemp("hostile")
-    shutil.copy(hostile_transport.__file__, path)
-    install = "import hostile_transport\n\nhostile_transport.install()\n"
     with Deployment(tmp_path_factory.mktemp("deployment"), 1) as started:
-        honest = started.environment
-        (path / "sitecustomize.py").write_text(install)
-        started.environment = {**honest, "PYTHONPATH": str(path)}
-        started.add_node(1)
-        started.environment = honest
+        started.add_hostile_node(1, hostile_transport)
         started.add_node(2, "partition-id=0 num-partitions=2")
         started.wait_for(lambda: started.online() == 3)
         yield started

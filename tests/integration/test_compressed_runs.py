@@ -3,8 +3,7 @@
 import pytest
 from flwr.app import RecordDict
 
-from tests.support.client_mods import FLOWERS, HERE, calls
-from tests.support.in_process import same_model, train
+from tests.support.in_process import train
 from tests.support.local_grid import LocalGrid
 
 SIZE = 7850
@@ -31,29 +30,6 @@ def test_compressed_run_learns_and_counts_what_it_sends(name):
     dense_bits = 32 * SIZE * 5 * 60
     assert result.history[-1].total["theory_bits_up"] < dense_bits / 9
     assert 8 * result.history[-1].total["bytes_up"] < dense_bits / 9
-
-
-def test_bytes_of_a_reply_are_those_of_its_payload_and_metrics():
-    _, result = train(strategy="stc", num_server_rounds=3, local_steps=1)
-    # k = ceil(7840 / 400) + 1 = 21 entries; 10 head, 5 for b and k, 2 magnitudes, 2 bits at least
-    # and 12 at most an entry (b* = 8: 8 + 1 + sign, and 31 ones at most in all).
-    least = 5 * (10 + 5 + 8 + (21 * 10) // 8)
-    most = 5 * (10 + 5 + 8 + (21 * 10 + 31) // 8 + 1)
-    named = 5 * (len("payload") + len("num-examples") + 8 + len("train-loss") + 8)
-    for metrics in result.history[1:]:
-        assert least <= metrics.bytes_up - named <= most
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_flowers_mods_work_inside_the_strategys_mod(name):
-    keys = {"strategy": name, "local_steps": 1, "num_server_rounds": 3}
-    _, plain = train(**keys)
-    sizes = f"{FLOWERS}:arrays_size_mod,{FLOWERS}:message_size_mod"
-    calls.clear()
-    _, sized = train(**keys, client_mods=f"{sizes},{HERE}:inner")
-    assert same_model(plain, sized)
-    # They ran, for 5 clients in 3 rounds, and saw a plain model go in and come out.
-    assert calls == [("train", "arrays", "config"), ("metrics", "arrays")] * 15
 
 
 class StateLosingGrid(LocalGrid):

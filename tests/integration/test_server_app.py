@@ -7,7 +7,6 @@ import traceback
 import pytest
 from flwr.app import Context, RecordDict
 from PIL import Image
-from safetensors.numpy import load_file
 
 from fedavg_app import server_app
 from fedavg_app.callbacks.plots import Plots
@@ -39,7 +38,7 @@ def everyone(tamper):
     return dict.fromkeys(range(10), tamper)
 
 
-def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
+def test_run_leaves_its_results_in_a_folder(tmp_path):
     keys = {"target-accuracy": 0.3, "evaluate-every": 2}
     result = run_here(tmp_path, callbacks=[Plots], **keys)
     folder = only_folder(tmp_path / "runs")
@@ -60,21 +59,10 @@ def test_run_leaves_its_results_in_a_folder(tmp_path, capsys):
     assert summary["bytes-up"] == sum(line["bytes_up"] for line in lines)
     assert "embedded" in summary["data"]
 
-    stored = load_file(folder / "model.safetensors")
-    assert {name: array.shape for name, array in stored.items()} == {
-        "1.weight": (10, 784),
-        "1.bias": (10,),
-    }
     assert_model(folder, result.model)
     for name in ("accuracy.png", "accuracy-bits.png", "loss.png"):
         with Image.open(folder / name) as picture:
             assert (picture.format, picture.size) == ("PNG", (1050, 630))
-
-    shown = capsys.readouterr().out
-    assert str(folder) in shown
-    assert "embedded MNIST subset" in shown
-    assert "round 0/3" in shown
-    assert f"{result.rounds_to_target:.1f} rounds to 0.3" in shown
 
 
 def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkeypatch):
@@ -128,14 +116,9 @@ def test_devices_train_on_data_of_their_own(tmp_path):
     [
         ({"strategy-args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not"),
         (
-            {"partition": "classes", "partition-args": "balancedness = 2"},
-            "partition-args = 'balancedness = 2': should be less than or equal to 1",
-        ),
-        (
             {"num-clients": 1001, "fraction-evaluate": 0.1},
             "num-clients = 1001: more clients than the 1000 examples",
         ),
-        ({"num-clients": 4001}, "num-clients = 4001: more clients than the 4000"),
         ({"num-clients": 11}, '--federation-config "num-supernodes=11'),
         ({"device": "cuda"}, "device = 'cuda': no CUDA device"),
     ],

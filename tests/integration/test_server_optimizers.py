@@ -35,16 +35,3 @@ def test_fedavg_with_a_server_optimizer_is_flowers_strategy(ours, flowers, argum
     start = [array.numpy() for array in state.values()]
     assert_same_change(model_arrays(found), model_arrays(expected), start)
     assert found.history[-1].accuracy == expected.history[-1].accuracy
-
-
-def test_server_momentum_speeds_up_stc():
-    """Both have the same clients and the same rounds; momentum 0.9 takes longer steps."""
-    run = {
-        "strategy": "stc", "num_server_rounds": 40, "local_steps": 1, "evaluate_every": 40,
-        "learning_rate": 0.005, "partition": "iid",
-    }  # fmt: skip
-    sparse = "sparsity-up = 0.05, sparsity-down = 0.05"
-    _, plain = train(strategy_args=sparse, **run)
-    momentum = f"{sparse}, server-optimizer = {{name = 'sgd', momentum = 0.9}}"
-    _, stepped = train(strategy_args=momentum, **run)
-    assert stepped.history[-1].test_loss < 0.8 * plain.history[-1].test_loss

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +13,9 @@ from fedavg_app.cli.main import run_command_line
 from paper.__main__ import app
 from paper.records import Record, by_run, read_all
 from paper.sweep import sweep
+from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import Processes, succeed, until
-
-ROOT = Path(__file__).parents[2]
-
-
-def records(results):
-    return by_run(read_all(results / "records" / "made-up"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +41,7 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
     runs = FakeRuns()
     sweep(experiment(), tmp_path / "results", runs, jobs=2)
     assert [config.seed for config in runs.started] == [2] * 4
-    assert len(records(tmp_path / "results")) == 8
+    assert len(by_run(read_all(folder))) == 8
 
 
 class Interrupting(subprocess.Popen):

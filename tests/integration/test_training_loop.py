@@ -309,39 +309,6 @@ def test_over_selection_takes_the_first_replies_that_are_enough():
     assert len(grid._replies) == 3
 
 
-class UnreachableNodesGrid(LocalGrid):
-    """Client 0 cannot be sent to; for client 1 the server answers, as Flower's does."""
-
-    def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            client = self.partition(message.metadata.dst_node_id)
-            if message.metadata.message_type == "train" and client == 0:
-                ids.append(None)
-                continue
-            ids += super().push_messages([message])
-            if message.metadata.message_type == "train" and client == 1:
-                reply = error_reply(message, "Error: Node Unavailable")
-                reply.metadata.__dict__["_src_node_id"] = 1
-                self._replies[ids[-1]] = reply
-        return ids
-
-    def pull_messages(self, message_ids):
-        assert None not in message_ids
-        return super().pull_messages(message_ids)
-
-
-ALL_OF_FIVE = {"num_clients": 5, "fraction_train": 1.0, "num_server_rounds": 1}
-
-
-def test_nodes_that_cannot_be_reached_are_named_with_the_reason():
-    grid, result = train(grid_type=UnreachableNodesGrid, **ALL_OF_FIVE)
-    assert result.history[1].rejected == {
-        grid.node(0): "the message could not be sent",
-        grid.node(1): "Error: Node Unavailable",
-    }
-
-
 class ReplacedNodeGrid(LocalGrid):
     """From round 3 on the node of client 0 has gone, and a new one has its partition."""
 

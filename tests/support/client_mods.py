@@ -11,7 +11,6 @@ from flwr.app import Array
 from flwr.clientapp.mod import LocalDpMod
 
 HERE = __name__
-FLOWERS = "flwr.clientapp.mod"
 
 # Without noise, so that what the clipping does can be compared.
 clipping = LocalDpMod(clipping_norm=0.01, sensitivity=0.0, epsilon=1.0, delta=0.1)
@@ -50,7 +49,6 @@ def signs_of_life(message, context, call_next):
 
     calls.append("here")
     signs = {
-        "node": context.node_id,
         "process": os.getpid(),
         "calls": len(calls),
         "numbers": [np.random.rand(), torch.rand(1).item()],  # noqa: NPY002 - the shared one

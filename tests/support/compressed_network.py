@@ -113,14 +113,15 @@ class Network:
         self.outcome = self.strategy.finish_round(self.round, replies)
         self.model = self.outcome.model or self.model
 
-    def run_round(self, changes, num_examples=None):
-        """Run one round with a change per client (a dict); return the replies."""
+    def run_round(self, changes, num_examples=None, spoil=lambda replies: None):
+        """Run a round with a change per client (a dict); return the replies that the server got."""
         counts = num_examples or dict.fromkeys(changes, 1)
         messages = self.configure(*changes)
         replies = [
             self.train(message, changes[client], counts[client])
             for message, client in zip(messages, changes, strict=True)
         ]
+        spoil(replies)
         self.aggregate(replies)
         return replies
 

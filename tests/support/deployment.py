@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import ROOT, blocks, shell_lines
 from tests.support.processes import end, free_port
 
 BIN = Path(sys.executable).parent
@@ -74,13 +75,7 @@ class Deployment:
 
     def command(self, program, part=""):
         """Return the words of the document's only command of that program with that part."""
-        lines = [
-            line
-            for language, text in blocks(TEXT)
-            if language == "sh"
-            for line in text.replace("\\\n", " ").splitlines()
-            if line.startswith(program) and part in line
-        ]
+        lines = [line for line in shell_lines(TEXT) if line.startswith(program) and part in line]
         assert len(lines) == 1, lines
         return shlex.split(self.here(lines[0]))
 
@@ -132,6 +127,19 @@ class Deployment:
         for words in (self.command("ssh-keygen"), self.command("flwr supernode register")):
             self.run([word.replace("device-0", key) for word in words])
         return self.start_node(number, key, config)
+
+    def add_hostile_node(self, number, module):
+        """Add a SuperNode whose processes import a module of the tests and call its `install`."""
+        folder, honest = self.folder / "hostile", self.environment
+        name = Path(module.__file__).stem
+        if not folder.is_dir():  # or another, which may just read it, has made it
+            folder.mkdir()
+            shutil.copy(module.__file__, folder)
+            (folder / "sitecustomize.py").write_text(f"import {name}\n\n{name}.install()\n")
+        paths = [str(folder), honest.get("PYTHONPATH", "")]
+        self.environment = {**honest, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self.add_node(number)
+        self.environment = honest
 
     def start_node(self, number, key, config=None, authority=None, options=()):
         words = self.command("deployment/supernode.sh", "num-partitions")

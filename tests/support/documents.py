@@ -56,17 +56,6 @@ def shell_commands(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the program and the arguments of each `flwr run` and `simulation.py` command shown."""
-    lines = [
-        line.removeprefix("$ ")
-        for _, content in blocks(text)
-        for line in content.replace("\\\n", " ").splitlines()
-    ]
-    return [
-        [
-            "flwr" if match[0].startswith("flwr") else "simulation.py",
-            *shlex.split(line[match.end() :], comments=True),
-        ]
-        for line in [*lines, *spans(text)]
-        if (match := COMMAND.match(line))
-    ]
+    """Return the words of each `flwr run` and `simulation.py` command shown."""
+    lines = [line for line in shell_commands(text) if COMMAND.match(line)]
+    return [shlex.split(line, comments=True) for line in lines]

@@ -39,13 +39,13 @@ def run_here(
 
 
 def train_seven(
-    folder, strategy: str, arguments: str = "", mods: str = "", rounds: int = 1, **keys
+    folder, strategy: str, arguments: str = "", mods: str = "", rounds: int = 1
 ) -> TrainingResult:
-    """Run seven clients, all in every round, by the whole server app; keys are as for `run`."""
+    """Run seven clients, all in every round, by the whole server app."""
     values = {
         "task": "mnist-logistic", "data-source": "embedded", "num-clients": 7,
         "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(folder),
-        "strategy": strategy, "strategy-args": arguments, "client-mods": mods, **keys,
+        "strategy": strategy, "strategy-args": arguments, "client-mods": mods,
     }  # fmt: skip
     return run_here(parse_config(values))
 

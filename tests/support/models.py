@@ -43,18 +43,6 @@ def normalised() -> nn.Module:
     )
 
 
-class Transposed(nn.Module):
-    """A weight that is a transposed view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(784, 10).mul(0.01).t())
-        self.scale = nn.Parameter(torch.tensor(1.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x.flatten(1), self.weight) * self.scale
-
-
 class Adapter(nn.Module):
     """A frozen linear classifier with a trained correction of low rank, as LoRA has."""
 
@@ -83,7 +71,6 @@ def in_dtype(dtype):
 
 
 EVERYTHING = task(Everything, "everything")
-TRANSPOSED = task(Transposed, "transposed")
 ADAPTER = task(Adapter, "adapter")
 NORMALISED = task(normalised, "normalised")
 FLOAT16, FLOAT64 = in_dtype(torch.float16), in_dtype(torch.float64)

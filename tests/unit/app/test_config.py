@@ -1,13 +1,12 @@
 import tomllib
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_arguments, parse_config
 from fedavg_app.errors import ConfigError
+from tests.support.documents import ROOT
 
-ROOT = Path(__file__).parents[3]
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
     "num_server_rounds", "target_accuracy", "patience", "run_dir", "resume", "checkpoint_every",

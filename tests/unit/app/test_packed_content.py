@@ -42,11 +42,6 @@ def test_content_is_the_same_after_packing(content):
             assert same or (value == theirs[key] and type(value) is type(theirs[key]))
 
 
-def test_equal_contents_are_the_same_bytes_so_that_they_are_stored_once():
-    first, second = (pack(content.copy()) for content in [CONTENTS[1]] * 2)
-    assert first["packed"]["content"] == second["packed"]["content"]
-
-
 def test_contents_of_the_same_records_are_packed_once():
     again, other = RecordDict(dict(CONTENTS[1])), RecordDict({"config": ConfigRecord({"i": 2})})
     first, second, third = pack_all([CONTENTS[1], again, other])

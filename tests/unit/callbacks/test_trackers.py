@@ -9,7 +9,6 @@ from mlflow import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedavg_app.callbacks.trackers import PROJECT, TENSORBOARD_FOLDER, MLflow, TensorBoard, WandB
-from fedavg_app.cli.main import main
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
@@ -94,14 +93,14 @@ def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_missing_package_is_one_line_before_the_training(monkeypatch, capsys, tmp_path, name):
+def test_missing_package_is_one_line_before_the_training(monkeypatch, command_line, tmp_path, name):
     for module in [one for one in sys.modules if one.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, name, None)  # its import fails
     words = ["central", "--task=mnist-logistic", "--data-source=embedded", f"--run-dir={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["fedavg", *words, "--callback", name])
-    assert main() == 1
+    status, _, error = command_line(*words, "--callback", name)
+    assert status == 1
     expected = f"error: {name} is missing; run: pip install 'fedavg-app[{name}]'"
-    assert capsys.readouterr().err.splitlines()[-1] == expected
+    assert error.splitlines()[-1] == expected
     assert not list(tmp_path.iterdir())

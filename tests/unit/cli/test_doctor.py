@@ -1,37 +1,27 @@
 """`doctor`, without the start of Ray."""
 
-import sys
-
 import pytest
 
 from fedavg_app.cli import doctor
-from fedavg_app.cli.main import main
 
 
-@pytest.fixture
-def shown(monkeypatch, capsys):
-    """Return what runs `doctor` and returns its lines and its exit status."""
+@pytest.fixture(autouse=True)
+def _no_ray(monkeypatch):
     monkeypatch.setattr(doctor, "_ray", lambda: iter(()))
 
-    def run():
-        monkeypatch.setattr(sys, "argv", ["fedavg", "doctor"])
-        status = main()
-        return capsys.readouterr().out.splitlines(), status
 
-    return run
-
-
-def test_what_is_there_is_named_with_its_version(shown):
-    lines, status = shown()
+def test_what_is_there_is_named_with_its_version(command_line):
+    status, shown, _ = command_line("doctor")
     assert status == 0
+    lines = shown.splitlines()
     assert any(line.startswith("ok") and "flwr 1." in line for line in lines)
     assert any("MNIST" in line for line in lines)
 
 
-def test_missing_package_is_named_with_its_fix(shown, monkeypatch):
+def test_missing_package_is_named_with_its_fix(command_line, monkeypatch):
     monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package",))
-    lines, status = shown()
+    status, shown, _ = command_line("doctor")
     assert status == 1
-    (line,) = [line for line in lines if line.startswith("missing")]
+    (line,) = [line for line in shown.splitlines() if line.startswith("missing")]
     fix = "run: pip install 'fedavg-app[simulation]'"
     assert " ".join(line.split()) == f"missing no-such-package; {fix}"

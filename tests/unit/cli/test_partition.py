@@ -1,19 +1,15 @@
-import sys
-
 import pytest
-
-from fedavg_app.cli.main import main
 
 
 @pytest.fixture
-def show(monkeypatch, capsys):
-    """Return what shows a partition of the embedded images and returns the lines it printed."""
+def show(command_line):
+    """Return what shows a partition of the embedded images and returns what it printed."""
 
     def run(*words):
-        keys = ["--task=mnist-logistic", "--data-source=embedded", *words]
-        monkeypatch.setattr(sys, "argv", ["fedavg", "partition", *keys])
-        assert main() == 0
-        return capsys.readouterr().out
+        keys = ["--task=mnist-logistic", "--data-source=embedded"]
+        status, shown, _ = command_line("partition", *keys, *words)
+        assert status == 0
+        return shown
 
     return run
 

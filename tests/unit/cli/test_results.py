@@ -31,50 +31,54 @@ def folders(tmp_path_factory):
     return [only_folder(parent / rate) for rate in ("0.04", "0.01")]
 
 
-def command_line(monkeypatch, capsys, *words):
-    """Run a command; return what it printed."""
-    capsys.readouterr()
-    monkeypatch.setattr(sys, "argv", ["fedavg", *map(str, words)])
+@pytest.fixture
+def show(monkeypatch, command_line):
+    """Return what runs a command, which must succeed, and returns what it printed."""
     monkeypatch.setenv("COLUMNS", "120")
-    assert main() == 0
-    return capsys.readouterr().out
+
+    def run(*words):
+        status, shown, _ = command_line(*words)
+        assert status == 0
+        return shown
+
+    return run
 
 
-def test_saved_model_has_the_accuracy_of_its_run(monkeypatch, capsys, folders):
+def test_saved_model_has_the_accuracy_of_its_run(show, folders):
     summary = json.loads((folders[0] / "summary.json").read_text())
-    shown = command_line(monkeypatch, capsys, "evaluate", folders[0])
+    shown = show("evaluate", folders[0])
     assert f"test accuracy {summary['final-accuracy']:.4f}" in shown
-    best = command_line(monkeypatch, capsys, "evaluate", folders[0], "--best")
+    best = show("evaluate", folders[0], "--best")
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
 
 
-def test_evaluation_of_a_run_that_has_not_ended_says_so(monkeypatch, capsys, folders, tmp_path):
+def test_evaluation_of_a_run_that_has_not_ended_says_so(command_line, folders, tmp_path):
     shutil.copytree(folders[0], tmp_path / "run")
     (tmp_path / "run/model.safetensors").unlink()
-    monkeypatch.setattr(sys, "argv", ["fedavg", "evaluate", str(tmp_path / "run")])
-    assert main() == 1
+    status, _, error = command_line("evaluate", tmp_path / "run")
+    assert status == 1
     fix = "give the folder of a run that has ended (model.safetensors: No such file or directory"
-    assert fix in capsys.readouterr().err
+    assert fix in error
 
 
-def test_evaluation_on_other_data_than_the_runs_says_so(monkeypatch, capsys, folders, tmp_path):
+def test_evaluation_on_other_data_than_the_runs_says_so(show, command_line, folders, tmp_path):
     shutil.copytree(folders[0], tmp_path / "run")
     words = ["evaluate", tmp_path / "run"]
-    assert command_line(monkeypatch, capsys, *words).startswith("data: embedded MNIST subset")
+    assert show(*words).startswith("data: embedded MNIST subset")
     path = tmp_path / "run/summary.json"
     summary = json.loads(path.read_text())
     path.write_text(json.dumps({**summary, "data": "full MNIST", "data-fingerprint": "0" * 64}))
-    monkeypatch.setattr(sys, "argv", ["fedavg", *map(str, words)])
-    assert main() == 0
-    assert capsys.readouterr().err == "these are not the data of the run: full MNIST\n"
+    status, _, error = command_line(*words)
+    assert status == 0
+    assert error == "these are not the data of the run: full MNIST\n"
     path.unlink()
-    assert "test accuracy" in command_line(monkeypatch, capsys, *words)
+    assert "test accuracy" in show(*words)
 
 
-def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp_path):
+def test_comparison_names_runs_by_what_differs(show, folders, tmp_path):
     picture = tmp_path / "both.png"
     words = ["compare", *folders, "--plot", picture, "--target", "0.5"]
-    shown = command_line(monkeypatch, capsys, *words)
+    shown = show(*words)
     rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
     assert [row[1].strip() for row in rows] == ["learning-rate 0.04", "learning-rate 0.01"] * 2
     totals, until = rows[:2], rows[2:]
@@ -86,7 +90,7 @@ def test_comparison_names_runs_by_what_differs(monkeypatch, capsys, folders, tmp
     assert Image.open(picture).size == (1800, 600)
 
 
-def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, capsys, tmp_path):
+def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(show, tmp_path):
     """The target lies half between rounds 1 and 2, at 10 and 20 MB up and twice that down."""
     traffic = {"bytes_up": 10_000_000, "bytes_down": 20_000_000}
     history = [{**entry, **traffic, "seconds": 2} for entry in fake_runs.HISTORY]
@@ -94,17 +98,17 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(monkeypatch, c
     for name in ("a", "b"):
         fake_runs.write(tmp_path / name, config, history, seconds=7)
     words = ["compare", tmp_path / "a", tmp_path / "b", "--target"]
-    assert cells(command_line(monkeypatch, capsys, *words, "0.9"))[::2] == [
+    assert cells(show(*words, "0.9"))[::2] == [
         ["fedavg (a)", "2", "0.9500", "20.0 MB", "40.0 MB", "6.0 s"],
         ["fedavg (a)", "1.5", "20.0 MB", "40.0 MB", "6.0 s"],
     ]
-    assert cells(command_line(monkeypatch, capsys, *words, "0.85"))[2][1:] == [
+    assert cells(show(*words, "0.85"))[2][1:] == [
         "1", "10.0 MB", "20.0 MB", "4.0 s",
     ]  # fmt: skip
-    assert cells(command_line(monkeypatch, capsys, *words, "0.99"))[2][1:] == ["-"] * 4
+    assert cells(show(*words, "0.99"))[2][1:] == ["-"] * 4
     # Each of ten sends 1 MB a round, and is sent 2: 2.1 s at these rates.
     link = ("--up=10", "--down=20", "--latency=250")
-    shown = command_line(monkeypatch, capsys, *words, "0.9", *link)
+    shown = show(*words, "0.9", *link)
     assert {row[-1] for row in cells(shown)} == {"6.3 s"}
 
 
@@ -132,13 +136,11 @@ def seeds(folder, **changes):
     return sorted(folder.iterdir())
 
 
-def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(
-    monkeypatch, capsys, tmp_path
-):
+def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp_path):
     runs = seeds(tmp_path / "runs")
     words = ["compare", *runs, "--target", "0.9", "--plot", tmp_path / "bands.pdf"]
     words += ["--csv", tmp_path / "table.csv", "--latex", tmp_path / "table.tex"]
-    shown = command_line(monkeypatch, capsys, *words)
+    shown = show(*words)
     rows = {row[0]: row for row in cells(shown)[-4:] if row[0]}
     assert rows["fedavg"][1:3] == ["1.5", "40.0 MB"]
     assert "(20.0-60.0 MB)" in shown
@@ -157,21 +159,19 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(
     assert (tmp_path / "bands.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_lines_are_named_and_grouped_as_wished(monkeypatch, capsys, tmp_path):
+def test_lines_are_named_and_grouped_as_wished(show, tmp_path):
     runs = seeds(tmp_path)
     labels = [word for name in ("dense",) * 3 + ("sparse_%",) * 3 for word in ("--label", name)]
-    shown = cells(command_line(monkeypatch, capsys, "compare", *runs, *labels))
+    shown = cells(show("compare", *runs, *labels))
     assert [row[0] for row in shown if row[0]] == ["dense", "sparse_%"]
-    shown = cells(command_line(monkeypatch, capsys, "compare", *runs, "--group-by", "seed"))
+    shown = cells(show("compare", *runs, "--group-by", "seed"))
     assert [row[0] for row in shown if row[0]] == ["seed 1", "seed 2", "seed 3"]
 
 
-def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(
-    monkeypatch, capsys, folders, tmp_path
-):
+def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(show, folders, tmp_path):
     config = RunConfig(task="mnist-logistic", learning_rate=0.04, num_server_rounds=7)
     run = fake_runs.write(tmp_path / "run", config, fake_runs.HISTORY)
-    shown = cells(command_line(monkeypatch, capsys, "compare", run, folders[0]))
+    shown = cells(show("compare", run, folders[0]))
     assert [row[0] for row in shown if row[0]] == [
         "fedavg, data-source auto", "central, data-source embedded",
     ]  # fmt: skip
@@ -189,10 +189,8 @@ def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(
         ),
     ],
 )
-def test_comparison_refuses_what_it_cannot_do_in_one_line(
-    monkeypatch, capsys, tmp_path, words, problem
-):
+def test_comparison_refuses_what_it_cannot_do_in_one_line(command_line, tmp_path, words, problem):
     runs = seeds(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["fedavg", "compare", *map(str, runs), *words])
-    assert main() != 0
-    assert capsys.readouterr().err.splitlines()[-1].startswith(problem)
+    status, _, error = command_line("compare", *runs, *words)
+    assert status != 0
+    assert error.splitlines()[-1].startswith(problem)

@@ -1,15 +1,14 @@
 """The tables of docs/choosing-a-compressor.md against the records that they are made from."""
 
 import math
-from pathlib import Path
 
 import pytest
 
 from paper.experiments import load
 from paper.records import by_run, read_all
 from paper.tables import fill
+from tests.support.documents import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "choosing-a-compressor.md").read_text()
 MEASURES = ("upload-to-target", "traffic-to-target")
 

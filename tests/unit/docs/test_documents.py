@@ -46,10 +46,9 @@ def assigned(text):
     return ASSIGNED.findall(QUOTED.sub("''", text))
 
 
-def run_config_keys(command):
+def run_config_keys(words):
     """Return the keys that the words of a command set."""
-    program, *words = command
-    if program == "simulation.py":
+    if "simulation.py" in words:
         options = [word for word in words if word.startswith("--")]
         return [option.removeprefix("--").split("=")[0] for option in options]
     keys = []

@@ -1,14 +1,13 @@
 """The command line within this process; tests/e2e has it as a process."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from fedavg_app.cli.main import run_command_line
 from paper.__main__ import app
+from tests.support.documents import ROOT
 
-ROOT = Path(__file__).parents[3]
 TABLE = "paper/experiments/stc-bits.toml"
 
 

@@ -1,7 +1,5 @@
 """The project's own experiments, records and claims."""
 
-from pathlib import Path
-
 import pytest
 
 from fedavg_app.config import parse_saved
@@ -10,8 +8,8 @@ from paper.experiments import in_order, load
 from paper.headlines import HEADLINES, headlines
 from paper.records import RECORDS, by_run, read_all
 from paper.tables import fill
+from tests.support.documents import ROOT
 
-ROOT = Path(__file__).parents[3]
 EXPERIMENTS = sorted((ROOT / "paper" / "experiments").glob("*.toml"))
 
 

@@ -5,6 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app.config import RunConfig
+from fedavg_app.flower_internals import error_reply
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages, message_bytes
@@ -60,20 +61,22 @@ def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
 
 
 class ServersReplyGrid(AnsweringGrid):
-    """For node 11 the server answers."""
+    """For node 11 the server answers, and for node 12 with an error, as Flower's does."""
 
     def reply(self, message):
-        reply = super().reply(message)
-        if message.metadata.dst_node_id == 11:
+        node, reply = message.metadata.dst_node_id, super().reply(message)
+        if node == 12:
+            reply = error_reply(message, "Error: Node Unavailable")
+        if node > 10:
             reply.metadata.__dict__["_src_node_id"] = 1
         return reply
 
 
 def test_reply_of_another_node_is_not_used(clock):
     sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
-    assert sources(sent.replies()) == [10, 12]
-    assert sent.unanswered == {11: "node 1 replied instead"}
-    assert sent.bytes_up == 2 * (1 + 128) + 4 * (10 + 12)
+    assert sources(sent.replies()) == [10]
+    assert sent.unanswered == {11: "node 1 replied instead", 12: "Error: Node Unavailable"}
+    assert sent.bytes_up == 1 + 128 + 4 * 10
 
 
 def messenger(grid, num_clients=10, **keys):
@@ -150,7 +153,10 @@ def test_message_that_could_not_be_sent_is_not_waited_for(clock):
             return [*super().push_messages(messages[:1]), ""]
 
     grid = PartlyRefusingGrid(clock, [0.0, 0.0])
-    ids = send(grid, training_messages([10, 11]))
+    messages = training_messages([10, 11])
+    ids = send(grid, messages)
     assert ids[1] is None
     ((reply,),) = poll_replies(grid, ids)
     assert reply.metadata.src_node_id == 10
+    sent = SentMessages(CohortGrid(grid, [10, 11]), messages, ids, None, 2, {})
+    assert sent.unanswered == {11: "the message could not be sent"}

@@ -158,12 +158,6 @@ def test_run_without_a_node_waits_and_then_ends_with_one_line(clock):
     assert nodes.clients == [0]
 
 
-def test_clients_with_data_of_their_own_are_known():
-    answers = partitions(1, 0)
-    answers[0] |= {"own-data": "a8", "own-examples": 70}
-    assert started(QueryGrid(answers), 2).own_data == {1: ("a8", 70)}
-
-
 def test_data_of_a_node_count_for_its_client_while_it_is_that_client():
     answers = partitions(0, 0)
     answers[0] |= {"own-data": "a8", "own-examples": 70}

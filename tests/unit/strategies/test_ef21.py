@@ -68,16 +68,13 @@ def test_update_of_an_estimate_that_the_server_lacks_is_rejected():
     assert np.array_equal(server_estimate(network, 0), estimate(network, 0))
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_round_with_too_few_replies_changes_no_estimate(fails):
+def test_round_with_too_few_replies_changes_no_estimate():
     network = ef21(clients=3, settings=RunSettings(min_replies=2))
     network.run_round({0: network.random_change(), 1: network.random_change()})
     before = [server_estimate(network, client).copy() for client in range(2)]
-    network.run_round({0: network.random_change()} if fails else dict.fromkeys(range(2), 1.0))
+    network.run_round({0: network.random_change()})
     for client in range(2):
-        assert np.array_equal(server_estimate(network, client), before[client]) == fails
-        if not fails:
-            assert np.array_equal(server_estimate(network, client), estimate(network, client))
+        assert np.array_equal(server_estimate(network, client), before[client])
     changes = {client: network.random_change() for client in range(2)}
     network.run_round(changes)
     assert not network.outcome.rejected

@@ -74,19 +74,6 @@ def with_gradients(model=MODEL, rate=RATE):
     return strategy
 
 
-def test_train_messages_ask_for_gradients():
-    config = ConfigRecord({"learning-rate": RATE})
-    messages = list(FedSGD().configure_train(2, record(MODEL), config, cohort(30, 10)))
-    assert [message.metadata.dst_node_id for message in messages] == [30, 10]
-    for message in messages:
-        assert message.metadata.message_type == "train.gradient"
-        assert message.metadata.group_id == "2"
-        assert dict(message.content["config"]) == {"learning-rate": RATE, "server-round": 2}
-        np.testing.assert_array_equal(
-            message.content["arrays"]["weight"].numpy(), MODEL["weight"], strict=True
-        )
-
-
 def test_norm_bound_is_that_of_the_gradient_itself():
     far = {name: array + 1000 for name, array in MODEL.items()}  # a gradient near it is large
     flat = {"weight": np.ones((2, 3), np.float32), "bias": np.full(2, np.sqrt(1.5), np.float32)}

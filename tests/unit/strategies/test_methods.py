@@ -50,17 +50,13 @@ def test_step_and_examples_that_a_client_sends_do_not_weight_its_vote():
     network = Network("signsgd", clients=3, step_size=0.5)
     before = flatten(network.model)
     ones = np.ones(SIZE, np.float32)
-    messages = network.configure(0, 1, 2)
-    replies = [
-        network.train(message, change, num_examples)
-        for message, change, num_examples in zip(
-            messages, (ones, ones, -ones), (1, 1, 1000), strict=True
-        )
-    ]
-    data = bytearray(payload(replies[2]))
-    data[REPLY_HEAD_BYTES : REPLY_HEAD_BYTES + 4] = np.float32(1000).tobytes()
-    change_entry(replies[2], "update", "payload", bytes(data))
-    network.aggregate(replies)
+
+    def enlarge_step(replies):
+        data = bytearray(payload(replies[2]))
+        data[REPLY_HEAD_BYTES : REPLY_HEAD_BYTES + 4] = np.float32(1000).tobytes()
+        change_entry(replies[2], "update", "payload", bytes(data))
+
+    network.run_round({0: ones, 1: ones, 2: -ones}, {0: 1, 1: 1, 2: 1000}, enlarge_step)
     assert not network.outcome.rejected
     np.testing.assert_allclose(flatten(network.model) - before, 0.5, atol=1e-6)
 

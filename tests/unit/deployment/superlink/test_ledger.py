@@ -212,16 +212,6 @@ def test_object_that_is_sent_again_since_an_answer_was_lost_counts_once(device):
             device.push(object_id, content)
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
-def test_chunk_counts_as_often_as_an_array_joins_it(device, last):
-    contents = device.announce(forged_record(bytes(100_000), [0] * 100))
-    chunk, array = list(contents)[:2]
-    first, second = (array, chunk) if last else (chunk, array)
-    device.push(first, contents[first])
-    with pytest.raises(TooLargeError, match="more bytes"):
-        device.push(second, contents[second])
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"\0", b"Array  0\0{}", b"Array  x\0", b"a b c d\0"]
 )

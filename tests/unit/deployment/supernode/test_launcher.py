@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deployment.supernode.__main__ import readable_once
+from tests.support.documents import ROOT
 
-ROOT = Path(__file__).parents[4]
 OPTIONS = ["--superlink", "here:1", "--node-config", "partition-id=0"]
 
 

@@ -25,12 +25,6 @@ not_a_class = Float32()
         ("float32", {"scope": "model"}, "Float32 does not take scope; it takes: no arguments"),
         ("sparse", {"sparsity": 2}, "sparsity = 2: should be less than or equal to 1"),
         ("sparse", {"scope": "layer"}, "scope = 'layer': should be 'tensor' or 'model'"),
-        (
-            "ternary",
-            {"sparsity": 0},
-            "sparsity = 0: should be greater than or equal to 0.00",
-        ),
-        ("ternary", {"scope": "layer"}, "scope = 'layer': should be 'tensor' or 'model'"),
         ("random", {"sparsity": 0}, "sparsity = 0: should be greater than or equal to 0.00"),
         ("quantized", {"bits": 1}, "bits = 1: should be greater than or equal to 2"),
         ("quantized", {"bits": 9}, "bits = 9: should be less than or equal to 8"),

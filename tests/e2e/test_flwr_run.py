@@ -13,7 +13,7 @@ import pytest
 from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink, run_app
-from tests.support.run_folders import only_folder, read_summary
+from tests.support.run_folders import only_folder, read_history, read_summary
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NOT_BUNDLED = tuple(
     pattern.removesuffix("**") for pattern in PROJECT["tool"]["flwr"]["app"]["fab-exclude"]
 )
+FLOWER = "flwr.serverapp.strategy"
 FOUR_CLIENTS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
     "num-server-rounds": 2,
@@ -99,6 +100,22 @@ def test_bundle_has_the_app_and_nothing_else(environment, tracked, bundle):
     )  # fmt: skip
 
 
+def with_flowers(name, arguments, runs):
+    own = {"strategy": f"{FLOWER}:{name}", "strategy-args": arguments, "run-dir": str(runs)}
+    return {**FOUR_CLIENTS, **own}
+
+
+def test_flowers_strategy_trains(environment, tmp_path):
+    """tests/integration and tests/unit/strategies have the others, in one process."""
+    keys = with_flowers("FedAdam", "eta = 0.01, tau = 0.001", tmp_path / "runs")
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:completed", shown
+    history = read_history(only_folder(tmp_path / "runs"))
+    assert [record["round"] for record in history] == [0, 1, 2]
+    assert not any(record["rejected"] for record in history)
+    assert history[2]["test_loss"] < history[0]["test_loss"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("mod", "reason"),
@@ -120,3 +137,11 @@ def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_p
     folder = only_folder(runs)
     assert read_summary(folder)["status"] == "no-replies"
     assert (folder / "model.safetensors").is_file()
+
+
+def test_failure_of_a_strategy_is_one_line(environment, tmp_path):
+    keys = with_flowers("QFedAvg", "client-learning-rate = 0", tmp_path / "runs")
+    shown, status = run_app(environment, keys, 4)
+    assert status["status"] == "finished:failed"
+    line = "strategy-args = 'client-learning-rate = 0': QFedAvg failed in round 1: ZeroDivisionErr"
+    assert line in shown

@@ -152,7 +152,7 @@ def _warn_of_ignored(config: RunConfig, work: str) -> None:
     values, defaults = (one.model_dump(by_alias=True) for one in (config, RunConfig()))
     ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
     if ignored:
-        text = "%s has no effect, since a client computes %s; leave it out"
+        text = "%s: no effect, since a client computes %s; leave it out"
         logger.warning(text, ", ".join(ignored), work)
 
 

@@ -144,7 +144,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes
 def test_settings_without_effect_are_named(tmp_path, caplog, strategy, changes, warned):
     values = {"strategy": strategy, "num-server-rounds": 1, "learning-rate": 0.01, **changes}
     run_here(tmp_path, **values)
-    texts = [one.getMessage() for one in caplog.records if "without effect" in one.getMessage()]
+    texts = [one.getMessage() for one in caplog.records if ": no effect" in one.getMessage()]
     assert [text.partition(":")[0] for text in texts] == warned
 
 

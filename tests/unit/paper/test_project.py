@@ -42,9 +42,9 @@ def test_each_record_has_a_valid_config_and_is_in_a_table(stored, tables):
     assert {one.path for one in stored} == {done.path for result in results for done in result.done}
 
 
-def test_ten_claims_are_shown_with_the_papers_value_and_ours(tables):
+def test_twelve_claims_are_shown_with_the_papers_value_and_ours(tables):
     shown = headlines(ROOT / "results" / HEADLINES, tables)
-    assert len(shown) == 10
+    assert len(shown) == 12
     assert all(one["paper"] for one in shown)
 
     def of(one):

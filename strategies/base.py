@@ -128,7 +128,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
 
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
-    plain_sgd: ClassVar[bool] = False
+    plain_sgd: bool = False
 
     def __init__(self) -> None:
         self.settings = RunSettings()

@@ -4,8 +4,6 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from strategies.aggregation import Arrays, WeightedMean, moved, without
@@ -27,7 +25,7 @@ class FedNova(FedAvg):
         weights: "samples": p_k is n_k / n; "uniform": all are equal.
     """
 
-    plain_sgd: ClassVar[bool] = True
+    plain_sgd = True
 
     def __init__(self, weights: Weights = "samples") -> None:
         super().__init__(weights)

@@ -66,6 +66,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def __init__(self, inner: Strategy) -> None:
         super().__init__()
         self.inner = inner
+        self.plain_sgd = any(getattr(one, "plain_sgd", False) for one in wrapped(inner))
         self._metrics: MetricRecord | None = None
         self._evaluated: list[Message] = []
         self.reset()

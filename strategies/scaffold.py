@@ -5,7 +5,7 @@ Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algori
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -60,7 +60,7 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
         global_learning_rate: eta_g, of the server.
     """
 
-    plain_sgd: ClassVar[bool] = True
+    plain_sgd = True
 
     def __init__(self, global_learning_rate: Positive = 1.0) -> None:
         super().__init__()

@@ -28,8 +28,9 @@ def evaluate(
     changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     config = parse_saved({**read_config(folder), **changes})
     task = load_task(config)
+    names = task.model().state_dict()
     with reading(folder, BEST_MODEL_FILE if best else MODEL_FILE) as path:
-        model = load_model(path, task.model().state_dict())
+        model = load_model(path, names)
     data = task.dataset(config.data_options)
     typer.echo(f"data: {data.description}")
     trained_on = read_summary(folder)

@@ -15,6 +15,7 @@ from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FIL
 
 # Of runs that came to their end.
 STATUSES = ("finished", "diverged")
+# What reading a damaged file of a run raises.
 UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError)
 
 

@@ -23,7 +23,6 @@ from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
-from strategies.flower_adapter import wrapped
 from strategies.reply_validation import ReplyBounds
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -117,10 +116,8 @@ def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[
         strategy = strategies.build(config.strategy, arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
-    inner = getattr(strategy, "inner", strategy)  # of a wrapper of Flower's, such as those for DP
-    plain = [type(one).__name__ for one in wrapped(inner) if getattr(one, "plain_sgd", False)]
-    if plain and config.momentum:
-        fix = f"leave it out: {plain[0]} is defined for SGD without momentum"
+    if strategy.plain_sgd and config.momentum:
+        fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
         raise ConfigError("momentum", config.momentum, fix)
     try:
         strategy.check_model(model.sent)

@@ -43,6 +43,9 @@ NOT_RUN = {
         '.venv/bin/pip install --find-links wheels "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
         "make docs",
     ],
+    "It would put this copy of the project into the environment of the tests.": [
+        "pip install -e ."
+    ],
     "It would change the environment of the tests; test_document_examples.py builds that package "
     "and runs what is in the wheel.": ["pip install --no-deps --editable /path/to/that/folder"],
     "It runs these tests.": [

@@ -1,7 +1,7 @@
 """`Partitioner`: a way to split examples among clients; its fields are its arguments.
 
-Those that `flwr_datasets.partitioner` also has return the same indices, without the milliseconds
-that it takes for each client.
+Those that `flwr_datasets.partitioner` also has return the same indices, `shards` where all have one
+size, without the milliseconds that it takes for each client.
 """
 
 from abc import ABC, abstractmethod
@@ -58,10 +58,13 @@ class UnbalancedPartitioner(Partitioner):
     # alpha, the part of the examples that is shared out evenly whatever gamma.
     minimum_share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
-    def sizes(self, num_examples: int, parts: int) -> list[int]:
-        """Return floor(phi_i n) for every part, in ascending order."""
+    def shares(self, parts: int) -> NDArray[np.float64]:
+        """Return phi_i for every part, float64 (parts,), in ascending order."""
         powers = self.balancedness ** np.arange(parts)[::-1]
         alpha = self.minimum_share
-        shares = alpha / parts + (1 - alpha) * powers / powers.sum()
+        return np.asarray(alpha / parts + (1 - alpha) * powers / powers.sum())
+
+    def sizes(self, num_examples: int, parts: int) -> list[int]:
+        """Return floor(phi_i n) for every part, in ascending order."""
         # Products that miss an integer by rounding only count as that integer.
-        return [int(share * num_examples + 1e-9) for share in shares]
+        return [int(share * num_examples + 1e-9) for share in self.shares(parts)]

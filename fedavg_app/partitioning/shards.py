@@ -4,15 +4,15 @@ import numpy as np
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitioner import Indices, Labels, Positive, UnbalancedPartitioner
-from tasks.training.random_streams import derive_seed, numpy_generator
+from tasks.training.random_streams import derive_seed
 
 
 class Shards(UnbalancedPartitioner):
     """Sort by label, cut into shards, give each client some at random.
 
     The FedAvg paper's pathological non-IID split (arXiv 1602.05629v4, section 3): 200 shards of 300
-    and 2 for each of 100 clients. Examples that do not fill a shard are left out. With gamma < 1
-    the shards are unequal, in a random order along the sorted examples.
+    and 2 for each of 100 clients. Sizes differ by one where they do not come out even. With gamma < 1
+    the shards are unequal, in a random order along the sorted examples. None is left out.
     """
 
     shards_per_client: Positive = 2
@@ -23,13 +23,10 @@ class Shards(UnbalancedPartitioner):
         if count > len(labels):
             fix = f"more clients ({count} shards) than the {len(labels)} examples; give fewer"
             raise ConfigError("num-clients", num_clients, fix)
-        if self.balancedness < 1:
-            random = numpy_generator(seed, "partition")
-            sizes = random.permutation(self.sizes(len(labels), count))
-        else:  # as `flwr_datasets.partitioner.ShardPartitioner`, which draws from all whole shards
-            random = np.random.default_rng(derive_seed(seed, "partition"))
-            size = len(labels) // count
-            sizes = np.full(len(labels) // size, size)
-        shards = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes))
-        chosen = random.permutation(len(sizes))[:count].reshape(num_clients, -1)
+        random = np.random.default_rng(derive_seed(seed, "partition"))
+        chosen = random.permutation(count).reshape(num_clients, -1)
+        ends = np.cumsum(random.permutation(self.shares(count)))
+        # Ends that miss an integer by rounding only count as that integer.
+        places = (ends[:-1] * len(labels) + 1e-6).astype(np.int64)
+        shards = np.split(np.argsort(labels, kind="stable"), places)
         return [np.concatenate([shards[shard] for shard in of_client]) for of_client in chosen]

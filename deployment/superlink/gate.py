@@ -32,6 +32,7 @@ from deployment.superlink import fleet_only
 from deployment.superlink.internals import error_reply
 from deployment.superlink.ledger import Ledger, RefusedError, TooLargeError
 from deployment.superlink.monitor import Monitor
+from deployment.superlink.signer import signer
 
 PREFIX = "/v1/fleet/"
 REQUESTS: dict[str, Any] = {
@@ -47,7 +48,6 @@ MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": fleet_only.MAX_BODY
 MAX_OTHER_BODY_BYTES = 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
 CONCURRENT = 4
-PUBLIC_KEY = b"flwr-public-key"
 
 
 class Gate:
@@ -61,8 +61,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
         self._app, self._ledger, self._monitor = app, ledger, monitor
-        # By public key that the SuperLink has served: its node, and what bounds its requests. The
-        # lock is for objects: what one costs depends on those of its reply that are stored already.
+        # By key that the SuperLink has served: its node, and what bounds its requests. The lock is
+        # for objects: what one costs depends on those of its reply that are stored already.
         self._known: dict[bytes, tuple[int, asyncio.Semaphore, asyncio.Lock]] = {}
         self._stranger = 0, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
         self._large_of_strangers = asyncio.Semaphore(CONCURRENT)
@@ -81,7 +81,7 @@ class Gate:
                 scope, receive, send
             )
             return
-        key, answer = headers.get(PUBLIC_KEY, b""), list[Message]()
+        key, answer = signer(headers), list[Message]()
         is_known, large = key in self._known, length > MAX_OTHER_BODY_BYTES
         node_id, slots, storing = self._known.get(key, self._stranger)
         # A device that is slow holds slots of its own; strangers share theirs, so these are held
@@ -94,7 +94,7 @@ class Gate:
             second = nullcontext() if is_known else slots
             async with second, storing if name == "push-object" else nullcontext():
                 served = await self._serve(name, body, scope, _append_to(answer), node_id)
-            if served and key not in self._known:
+            if served and key and key not in self._known:
                 self._known[key] = served, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
             # Only now, since the device may at once send what this allows.
             for message in answer:
@@ -108,7 +108,7 @@ class Gate:
             body: Its content.
             scope: The connection.
             send: Takes the answer.
-            node_id: The node of the key, whatever node the request names; 0 for a stranger, whose
+            node_id: The node whose key signed it, whatever node it names; 0 for a stranger, whose
                 refusals are not reported to the run.
         """
         request = None

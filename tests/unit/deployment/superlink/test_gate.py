@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import string
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,6 +19,11 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    public_key_to_bytes,
+    sign_message,
+)
 
 from deployment.superlink.gate import CONCURRENT, Gate
 from deployment.superlink.ledger import Ledger
@@ -22,6 +31,7 @@ from deployment.superlink.monitor import LOGGED, Monitor
 from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"
+ALPHABET = f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/".encode()
 
 
 async def respond(send, status=200, content=b""):
@@ -43,20 +53,36 @@ class SuperLink:
         await respond(send, *self.answers.pop(0))
 
 
-def request(name, length, *keys, path=None):
-    """Return the scope of a request with a body of that length and these public keys."""
-    keys = [(b"flwr-public-key", key) for key in keys]
-    headers = [(b"content-length", str(length).encode()), *keys]
+@cache
+def signed(name):
+    """Return the headers with which a device of that name signs its requests."""
+    private, public = generate_key_pairs()
+    now = datetime.now(UTC).isoformat()
+    return [
+        (b"flwr-public-key", b64encode(public_key_to_bytes(public))),
+        (b"flwr-signature", b64encode(sign_message(private, now.encode()))),
+        (b"flwr-timestamp", now.encode()),
+    ]
+
+
+def request(name, length, *names, path=None):
+    """Return the scope of a request with a body of that length, signed by these devices.
+
+    Headers may take the place of a device's name.
+    """
+    signatures = [signed(one) if isinstance(one, str) else one for one in names]
+    credentials = [header for headers in signatures for header in headers]
+    headers = [(b"content-length", str(length).encode()), *credentials]
     path = path or f"/v1/fleet/{name}"
     return {"type": "http", "method": "POST", "path": path, "headers": headers}
 
 
-def ask(gate, name, body=b"", *keys, path=None):
+def ask(gate, name, body=b"", *names, path=None):
     """Return the status and the content of the gate's answer."""
-    return asyncio.run(answer(gate, name, body, *keys, path=path))
+    return asyncio.run(answer(gate, name, body, *names, path=path))
 
 
-async def answer(gate, name, body, *keys, path=None):
+async def answer(gate, name, body, *names, path=None):
     sent = []
 
     async def receive():
@@ -65,7 +91,7 @@ async def answer(gate, name, body, *keys, path=None):
     async def send(message):
         sent.append(message)
 
-    await gate(request(name, len(body), *(keys or [b"key"]), path=path), receive, send)
+    await gate(request(name, len(body), *(names or ["device"]), path=path), receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
@@ -178,8 +204,62 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
 def test_second_key_in_a_request_does_not_make_a_device_another(device):
     """Flower checks the first; the gate would file the request under the second."""
     gate, monitor, _ = given(device)
-    assert ask(gate, PUSH, b"\xff" * 20, b"key", b"another")[0] == 403
+    assert ask(gate, PUSH, b"\xff" * 20, "device", "another")[0] == 403
     assert set(monitor.refusals) == {(NODE, PUSH)}
+
+
+def without_signature(name):
+    """Return what somebody sends who has a device's public key and a key of their own."""
+    return [signed(name)[0], *signed("thief")[1:]]
+
+
+def test_public_key_without_its_signature_is_a_strangers(device):
+    gate, monitor, _ = given(device)
+    assert ask(gate, PUSH, b"", without_signature("device"))[0] == 403
+    assert ask(gate, PUSH, b"", signed("device")[:1])[0] == 403
+    assert monitor.refusals == {(0, PUSH): 2}
+
+
+def test_who_has_the_public_key_of_a_device_cannot_keep_it_out(device):
+    gate, _, _ = given(device, (200, OPENED))
+    announcement, _ = device.announcement(record(np.zeros(3)))
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def scenario():
+        headers = without_signature("device")
+        slow = [
+            asyncio.create_task(gate(request(name, length, headers), never, None))
+            for name, length in (("push-object", 900_000), ("get-run", 9))
+            for _ in range(2 * CONCURRENT)
+        ]
+        await asyncio.sleep(0.05)
+        push = announcement.SerializeToString()
+        assert await asyncio.wait_for(answer(gate, PUSH, push), 5) == (200, OPENED)
+        for task in slow:
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_other_spelling_of_the_base64_of_a_key_is_the_same_device(device):
+    """The last character of a key's base64 has bits that decoders ignore: here the two lowest."""
+    announcement, contents = device.announcement(forged_record(bytes(100_000), [0] * 100))
+    stored = PushObjectResponse(stored=True).SerializeToString()
+    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
+    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 200
+    (name, key), *others = signed("device")
+    last = ALPHABET[ALPHABET.index(key[-2]) + 1]
+    spelled = [(name, key[:-2] + bytes([last]) + b"="), *others]
+    assert b64decode(spelled[0][1]) == b64decode(key) != b""
+
+    async def at_once():
+        pushes = [push_of(announcement, *one) for one in list(contents.items())[:2]]
+        both = zip(pushes, ("device", spelled), strict=True)
+        return await asyncio.gather(*(answer(gate, "push-object", *one) for one in both))
+
+    assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
 
 
 def test_request_whose_connection_is_lost_is_not_judged(device):
@@ -189,7 +269,7 @@ def test_request_whose_connection_is_lost_is_not_judged(device):
     async def receive():
         return parts.pop() if parts else {"type": "http.disconnect"}
 
-    asyncio.run(gate(request(PUSH, 9, b"key"), receive, None))
+    asyncio.run(gate(request(PUSH, 9, "device"), receive, None))
     assert not monitor.refusals
     assert len(superlink.asked) == 1
 
@@ -208,14 +288,14 @@ def test_strangers_that_send_or_read_slowly_keep_no_device_out():
 
     async def scenario():
         slow = [
-            asyncio.create_task(gate(request(name, length, b"stranger"), receive, never))
+            asyncio.create_task(gate(request(name, length, "stranger"), receive, never))
             for name, length, receive in (
                 ("get-run", 9, never), ("push-object", 900_000, never), ("get-run", 0, now),
             )
             for _ in range(2 * CONCURRENT)
         ]  # fmt: skip
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(answer(gate, "activate-node", b"", b"other"), 5)
+        await asyncio.wait_for(answer(gate, "activate-node", b"", "other"), 5)
         for task in slow:
             task.cancel()
 
@@ -250,7 +330,9 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
     async def superlink(scope, receive, send):
         nonlocal running, most
-        busy = dict(scope["headers"])[b"flwr-public-key"] == b"busy"
+        busy = (
+            dict(scope["headers"])[b"flwr-public-key"] == dict(signed("busy"))[b"flwr-public-key"]
+        )
         if busy and scope["path"].endswith("get-run"):
             running += 1
             most = max(most, running)
@@ -261,10 +343,10 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
     async def scenario():
         pull = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
-        await answer(gate, PULL, pull, b"busy")
-        many = [asyncio.create_task(answer(gate, "get-run", b"", b"busy")) for _ in range(20)]
+        await answer(gate, PULL, pull, "busy")
+        many = [asyncio.create_task(answer(gate, "get-run", b"", "busy")) for _ in range(20)]
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(answer(gate, "activate-node", b"", b"other"), 5)
+        await asyncio.wait_for(answer(gate, "activate-node", b"", "other"), 5)
         assert most == CONCURRENT
         release.set()
         await asyncio.gather(*many)
@@ -277,7 +359,7 @@ def test_metrics_have_prometheus_format_and_count_by_node(device):
     announcement, _ = device.announcement(record(), group_id="99")
     ask(gate, PUSH, announcement.SerializeToString())
     second, _ = device.announcement(record(np.zeros(3)))
-    ask(gate, PUSH, second.SerializeToString(), b"stranger")  # counts for no node, not NODE
+    ask(gate, PUSH, second.SerializeToString(), "stranger")  # counts for no node, not NODE
     status, content = ask(gate, "", path="/metrics")
     lines = content.decode().splitlines()
     assert status == 200

@@ -25,6 +25,7 @@ from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
 from tasks.model_arrays import read_arrays
+from tasks.training.autograd_step import normalises_batches
 from tasks.training.examples import Examples
 from tasks.training.local_training import MomentumBuffers, TaskClient
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
@@ -55,7 +56,7 @@ def train_centrally(
     model = on_device(task.initial_model(config.seed), device)
     examples = Examples.stored(task, data.train, device, training=True)
     client = TaskClient(task, model, examples)
-    batches = _batches(examples, config)
+    batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
     local = LocalTraining(
@@ -96,11 +97,13 @@ def train_centrally(
     return training.result
 
 
-def _batches(examples: Examples, config: CentralConfig) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(
+    examples: Examples, config: CentralConfig, *, no_single: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches without end: all examples in a new order for every epoch."""
     for epoch in count(1):
         order = torch_generator(config.seed, "batches", epoch)
-        yield from examples.shuffled(order).batches(config.batch_size)
+        yield from examples.shuffled(order).batches(config.batch_size, no_single=no_single)
 
 
 def _record(model: nn.Module) -> ArrayRecord:

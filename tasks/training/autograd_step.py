@@ -85,10 +85,13 @@ def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
         count: How many examples the gradient is of.
     """
     size = efficient_batch_size(model, inputs, inputs.device)
+    return count if count <= size or normalises_batches(model) else size
+
+
+def normalises_batches(model: nn.Module) -> bool:
+    """Return whether the network normalises by the batch's mean and variance."""
     kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-    if count <= size or any(isinstance(module, kinds) for module in model.modules()):
-        return count
-    return size
+    return any(isinstance(module, kinds) for module in model.modules())
 
 
 def mean_gradients(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -39,14 +40,22 @@ class Examples:
         prepare = task.augment if training and task.augment else task.prepare
         return cls(inputs.to(device), targets.to(device), prepare)
 
-    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield consecutive batches of ``size``, the last may be smaller; 0 for one batch of all.
+    def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches that `places` describes, prepared one at a time."""
+        for start, end in self.places(size, no_single=no_single):
+            yield self.slice(start, end)
 
-        Stored examples are prepared one batch at a time.
+    def places(self, size: int, *, no_single: bool = False) -> list[tuple[int, int]]:
+        """Return where consecutive batches of ``size`` start and end; the last may be smaller.
+
+        Args:
+            size: 0 for one batch of all.
+            no_single: Whether a last batch of one example takes one from the batch before it.
         """
-        size = size or len(self)
-        for start in range(0, len(self), size):
-            yield self.slice(start, start + size)
+        bounds = [*range(0, len(self), size or len(self)), len(self)]
+        if no_single and len(bounds) > 2 and bounds[-2] == len(self) - 1:
+            bounds[-2] -= 1
+        return list(pairwise(bounds))
 
     def slice(self, start: int, end: int) -> tuple[Tensor, Tensor]:
         """Return the prepared inputs and the targets of some consecutive examples."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from itertools import cycle, islice, repeat
+from itertools import cycle, islice, repeat, starmap
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays
-from tasks.training.autograd_step import make_step, mean_gradients, part_size
+from tasks.training.autograd_step import make_step, mean_gradients, normalises_batches, part_size
 from tasks.training.evaluation import Parameters, evaluate, load_arrays
 from tasks.training.examples import Examples
 from tasks.training.random_streams import local_seed, seeded, torch_generator
@@ -69,7 +69,8 @@ class TaskClient(NumPyClient):
 
         The examples are split into batches of B once, in an order fixed by (seed, partition,
         round), and E epochs run over the same batches, as the algorithm is written; or, with
-        "local-steps" > 0, that many steps, cycling through the batches.
+        "local-steps" > 0, that many steps, cycling through the batches. Batch normalisation needs
+        two examples: a last batch of one takes another from the batch before it.
 
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.
@@ -97,11 +98,10 @@ class TaskClient(NumPyClient):
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
-        size = size or len(chosen)
-        epoch = range(0, len(chosen), size)
-        starts = islice(cycle(epoch), limit or len(epoch) * settings.local_epochs)
+        epoch = chosen.places(size, no_single=normalises_batches(self.model))
+        places = islice(cycle(epoch), limit or len(epoch) * settings.local_epochs)
         with self._seeded(settings, examples.targets.device):
-            batches = (chosen.slice(start, start + size) for start in starts)
+            batches = starmap(chosen.slice, places)
             loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
         return to_arrays(state.values()), len(examples), {"train-loss": loss}
 

@@ -121,11 +121,30 @@ def test_full_gradient_equals_that_of_mean_loss_for_any_chunk_size(chunk, monkey
     assert metrics["train-loss"] == pytest.approx(client().evaluate(WEIGHTS, {})[0], rel=1e-5)
 
 
-def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
-    def model():
-        torch.manual_seed(2)
-        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+def with_batch_normalisation():
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
 
+
+def test_last_batch_of_one_example_takes_another_before_batch_normalisation():
+    order = torch.randperm(23, generator=torch_generator(1, "batches", 0, 1))
+    expected = with_batch_normalisation().double()
+    sgd = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for chosen in (order[:11], order[11:21], order[21:]) * 2:
+        sgd.zero_grad()
+        nn.functional.cross_entropy(
+            expected(EXAMPLES.inputs[chosen]), EXAMPLES.targets[chosen]
+        ).backward()
+        sgd.step()
+    task = double(dataclasses.replace(MNIST_LOGISTIC, model=with_batch_normalisation))
+    weights = [array.numpy() for array in task.model().state_dict().values()]
+    trained = client(task).fit(weights, {**CONFIG, "batch-size": 11, "local-epochs": 2})[0]
+    for ours, one in zip(trained, expected.state_dict().values(), strict=True):
+        np.testing.assert_allclose(ours, one, atol=1e-12)
+
+
+def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
+    model = with_batch_normalisation
     expected = model().double()
     nn.functional.cross_entropy(expected(EXAMPLES.inputs), EXAMPLES.targets).backward()
     monkeypatch.setattr(batch_size, "MAX_BATCH", 4)

@@ -9,10 +9,10 @@ keeps its initial ones, whatever the strategy.
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
+from strategies.aggregation import finite_or_sent
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.reply_validation import ARRAYS
 
@@ -34,7 +34,8 @@ def matching(names: Iterable[str], local_arrays: str) -> list[str]:
 def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Handle a message with the client's own values of the arrays that "local-arrays" names.
 
-    New values are kept once training has succeeded; if it gave NaN or infinity, the old ones are.
+    New values are kept once training has succeeded; if it gave NaN or infinity that was not sent,
+    the old ones are.
     """
     received = get_record(message.content, ARRAYS, ArrayRecord)
     names = matching(received, str(context.run_config.get("local-arrays", "")))
@@ -46,8 +47,9 @@ def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCa
     trained = find_record(reply.content, ARRAYS, ArrayRecord)
     if trained is not None:
         own = array_record({name: trained[name] for name in names})
-        unchanged = {name: received[name] for name in names}
+        unchanged = array_record({name: received[name] for name in names})
         reply.content[ARRAYS] = array_record({**trained, **unchanged})
-        if all(np.isfinite(array).all() for array in from_record(own).values()):
+        sent = from_record(unchanged)
+        if all(finite_or_sent(array, sent[name]) for name, array in from_record(own).items()):
             context.state[LOCAL] = own
     return reply

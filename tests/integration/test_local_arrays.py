@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message, RecordDict
 
-from fedavg_app.client.local_arrays import LOCAL
+from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import resolve
+from strategies.flower_arrays import from_record, to_record
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 
@@ -86,3 +88,23 @@ def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
 def test_patterns_that_cannot_be_used_are_refused(changes, reason):
     with pytest.raises(ConfigError, match=reason):
         resolve(make_config(**changes))
+
+
+@pytest.mark.usefixtures("server_identity")
+def test_infinities_that_were_sent_do_not_keep_local_arrays_from_being_kept():
+    """A mask among them has some from the start."""
+    context = Context(1, 1, {}, RecordDict(), {"local-arrays": "head.*"})
+    sent = {"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)}
+
+    def train_with(weight):
+        def fit(message, _):
+            arrays = {**from_record(message.content["arrays"]), "head.weight": np.full(2, weight)}
+            return Message(RecordDict({"arrays": to_record(arrays)}), reply_to=message)
+
+        content = RecordDict({"arrays": to_record(sent)})
+        message = Message(content, dst_node_id=1, message_type="train")
+        keep_local_arrays(message, context, fit)
+        return context.state[LOCAL]["head.weight"].numpy().tolist()
+
+    assert train_with(1.0) == [1, 1]
+    assert train_with(np.nan) == [1, 1]

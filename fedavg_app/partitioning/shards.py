@@ -11,8 +11,9 @@ class Shards(UnbalancedPartitioner):
     """Sort by label, cut into shards, give each client some at random.
 
     The FedAvg paper's pathological non-IID split (arXiv 1602.05629v4, section 3): 200 shards of 300
-    and 2 for each of 100 clients. Sizes differ by one where they do not come out even. With gamma < 1
-    the shards are unequal, in a random order along the sorted examples. None is left out.
+    and 2 for each of 100 clients. Sizes differ by one where they do not come out even, and no
+    example is left out. With gamma < 1 the shards are unequal, in a random order along the sorted
+    examples.
     """
 
     shards_per_client: Positive = 2

@@ -36,8 +36,9 @@ class WeightedMean:
                 name: np.zeros(array.shape, _wide(array.dtype)) for name, array in arrays.items()
             }
             self._dtypes = {name: array.dtype for name, array in arrays.items()}
-        for name, total in self._sums.items():
-            total += np.multiply(arrays[name], weight, dtype=total.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that is not finite is refused
+            for name, total in self._sums.items():
+                total += np.multiply(arrays[name], weight, dtype=total.dtype)
         self._total_weight += weight
 
     def result(self) -> Arrays:
@@ -108,10 +109,12 @@ def l2_norm(
     """Return the L2 norm of all arrays together, or of their difference from those in ``origin``.
 
     Computed in float64; infinity on overflow. Equal entries differ by 0, infinite ones included.
+    Arrays of integers and booleans, such as batch normalisation's counter of batches, do not count.
     """
     origin = origin or {}
+    counted = {name: array for name, array in arrays.items() if array.dtype.kind not in "iub"}
     with np.errstate(over="ignore", invalid="ignore"):
-        differences = (_difference(array, origin.get(name)) for name, array in arrays.items())
+        differences = (_difference(array, origin.get(name)) for name, array in counted.items())
         return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))
 
 

@@ -41,6 +41,7 @@ from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
+    MAX_TRACEBACK,
     ClientReport,
     ClientUpdate,
     Content,
@@ -55,7 +56,7 @@ from strategies.reply_validation import (
 logger = logging.getLogger("fedavg_app.strategies")
 
 # Clients choose the texts of their errors, so what is logged of them is bounded.
-MAX_TRACEBACK, MAX_LOGGED_TRACEBACKS = 4000, 10
+MAX_LOGGED_TRACEBACKS = 10
 
 SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 
@@ -135,6 +136,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         self.server_round = 0
         self.model = ArrayRecord()
         self.config = ConfigRecord()
+        self.buffer_mean = BufferMean({})
         self._logged_tracebacks: set[str] = set()
 
     def check_model(self, model: ArrayRecord) -> None:
@@ -235,6 +237,8 @@ class FederatedStrategy(Strategy, Generic[Content]):
             before = from_record(self.model)
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
+                    # Before `finalize`, which changes what the strategy keeps.
+                    check_finite(self.buffer_mean.result(), before)
                     made = self.finalize(before)
                 if made is not None:
                     check_next_model(before, made)
@@ -418,6 +422,15 @@ def check_next_model(before: Arrays, after: Arrays) -> None:
         )
         if found != wanted:
             raise StrategyError(f"array {name!r} that finalize returned is {found}, not {wanted}")
+    check_finite(after, before)
+
+
+def check_finite(after: Arrays, before: Arrays) -> None:
+    """Check that arrays of the next model have only finite values, or values that were sent.
+
+    Raises:
+        ReplyError: They have others.
+    """
     for name, array in after.items():
         if not finite_or_sent(array, before[name]):
             reason = f"array {name!r} of the next model would have NaN or infinite values"

@@ -125,11 +125,13 @@ def settled_memory(
     lost, late or rejected, and the memory still has what it carried. Where the server has accepted
     a later one than this state knows of, the state is an old copy: what it holds may have been
     counted, so it is dropped. So is an estimate that began with an update that was not accepted:
-    the server has an older one, or none.
+    the server has an older one, or none. And so is the memory from which an update was made that
+    was too long: it would make every later one too long as well.
     """
     accepted = received.head.accepted
     is_unknown = codec.feedback.keeps_estimates and accepted < state.memory_since
-    if state.memory is None or accepted > state.last_round or is_unknown:
+    is_refused = state.memory_since <= received.refused
+    if state.memory is None or accepted > state.last_round or is_unknown or is_refused:
         return None
     if state.last_round != accepted:
         return state.memory

@@ -37,6 +37,8 @@ HEAD, UPDATES = "head", "updates"
 # The record of the arrays that are not compressed, either way; the message's setting of that name
 # lists them. Only models that have some have it.
 BUFFERS = "buffers"
+# The setting that names the round whose update was refused for its norm.
+REFUSED = "refused"
 # The reply's record, and its entry beside the metrics.
 UPDATE_RECORD, PAYLOAD = "update", "payload"
 
@@ -49,6 +51,7 @@ class TrainMessage:
         config: The settings of the local work.
         server_round: The round's number.
         head: The version to train from, and the last round accepted of this client.
+        refused: The round whose update of this client was refused for its norm, 0 for none.
         updates: The updates that the client missed; none where the full model is sent.
         model: The full model, if it is sent.
         buffers: The names of the arrays that are not compressed.
@@ -58,6 +61,7 @@ class TrainMessage:
     config: ConfigRecord
     server_round: int
     head: Head
+    refused: int
     updates: list[ModelUpdate]
     model: ArrayRecord | None
     buffers: list[str]
@@ -88,6 +92,7 @@ def read_train_message(message: Message, codec: Codec, last_round: int) -> Train
     config = get_record(message.content, CONFIG, ConfigRecord).copy()
     head = Head.decode(take_bytes(config, CONFIG, HEAD))
     encoded = take_bytes(config, CONFIG, UPDATES) if UPDATES in config else None
+    refused = cast(int, config.pop(REFUSED, 0))
     server_round = cast(int, config["server-round"])
     if server_round <= last_round:
         raise ValueError(f"a message of round {server_round}, after one of round {last_round}")
@@ -103,7 +108,8 @@ def read_train_message(message: Message, codec: Codec, last_round: int) -> Train
     names = config.get(BUFFERS, [])
     assert isinstance(names, list)
     buffers = find_record(message.content, BUFFERS, ArrayRecord)
-    return TrainMessage(config, server_round, head, updates, model, [*map(str, names)], buffers)
+    names = [*map(str, names)]
+    return TrainMessage(config, server_round, head, refused, updates, model, names, buffers)
 
 
 def take_bytes(record: ConfigRecord, record_name: str, name: str) -> bytes:

@@ -26,6 +26,7 @@ from strategies.codec import Codec
 from strategies.compressed_client import train_compressed
 from strategies.compressed_messages import (
     BUFFERS,
+    REFUSED,
     CompressedReply,
     pack_settings,
     read_payload,
@@ -48,6 +49,7 @@ from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
     ClientUpdate,
+    NormError,
     ReplyError,
     ResyncError,
     check_norm,
@@ -88,6 +90,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self.update_sum = EstimateSum() if self.codec.feedback.keeps_estimates else UpdateSum()
         self._layout = Layout((), ())
         self._versions = ClientVersions()
+        # By node, the round whose update was refused for its norm, until one is accepted.
+        self._refused: dict[int, int] = {}
         self._last_built: LastBuilt = {}  # at the client's end
         self.reset()
 
@@ -115,7 +119,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         config["server-round"] = server_round
         if self.settings.buffers:
             config[BUFFERS] = list(self.settings.buffers)
-        configs: dict[tuple[int, int | None], ConfigRecord] = {}
+        configs: dict[tuple[int, int | None, int], ConfigRecord] = {}
         return [self._message(node, configs) for node in grid.get_node_ids()]
 
     def validate(self, reply: Message) -> ClientUpdate[CompressedReply]:
@@ -173,6 +177,8 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
         self._versions.confirm(self._round_nodes, self.server_round)
+        for node in self._round_nodes:
+            self._refused.pop(node, None)
         if not isinstance(self.codec.feedback, NoFeedback):
             self.residual = update - sent.to_dense()
         vector = self._layout.flatten(model) + sent.to_dense()
@@ -186,9 +192,15 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         self._round_nodes: list[int] = []
 
     def on_rejected(self, node_id: int, error: ReplyError) -> None:
-        """Send a client that asks for the model all of it next time."""
+        """Send a client that asks for the model all of it next time.
+
+        One whose update was too long is told, so that it drops what made it so.
+        """
         if isinstance(error, ResyncError):
             self._versions.confirmed.pop(node_id, None)
+        feedback = self.codec.feedback
+        if isinstance(error, NormError) and feedback.memories and not feedback.keeps_estimates:
+            self._refused[node_id] = self.server_round
 
     def client_mod(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -213,6 +225,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
     def forget_clients(self) -> None:
         """Send every client the full model next time, and let estimates begin anew."""
         self._versions.confirmed.clear()
+        self._refused.clear()
         self.update_sum.forget()
         if self.codec.feedback.keeps_estimates:
             self._versions.accepted.clear()
@@ -231,14 +244,19 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""
         return count * self.codec.downlink.expected_bits(self._layout)
 
-    def _message(self, node: int, configs: dict[tuple[int, int | None], ConfigRecord]) -> Message:
+    def _message(
+        self, node: int, configs: dict[tuple[int, int | None, int], ConfigRecord]
+    ) -> Message:
         """Return a training message; ``configs`` holds the records that messages share."""
         accepted, version = self._versions.accepted.get(node, 0), self._versions.following(node)
-        if (accepted, version) not in configs:
+        key = accepted, version, self._refused.get(node, 0)
+        if key not in configs:
             head = Head(self.codec.digest, accepted, self._versions.current)
             updates = None if version is None else self._versions.updates_since(version)
-            configs[accepted, version] = pack_settings(self.config, head, updates)
-        content = RecordDict({CONFIG: configs[accepted, version]})
+            configs[key] = pack_settings(self.config, head, updates)
+            if node in self._refused:
+                configs[key][REFUSED] = self._refused[node]
+        content = RecordDict({CONFIG: configs[key]})
         if version is None:
             content[ARRAYS] = self.model
         elif self.settings.buffers:

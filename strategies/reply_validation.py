@@ -26,6 +26,7 @@ NUM_EXAMPLES = "num-examples"
 # What clients add to every gradient of local SGD, by array; only some strategies' mods give it.
 GRADIENT_OFFSET = "gradient-offset"
 MAX_REASON = 200
+MAX_TRACEBACK = 4000
 MAX_FILE, MAX_LINE_NUMBER = 80, 9
 MAX_FLOAT = sys.float_info.max
 # Files that are not a user's: installed packages, Python's own, and what carries messages here.
@@ -55,6 +56,10 @@ class ResyncError(ReplyError):
 
 class DivergedReplyError(ReplyError):
     """A reply whose training diverged: its values are NaN, infinite or out of range."""
+
+
+class NormError(ReplyError):
+    """A reply whose update is longer than ``max-update-norm``."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +177,9 @@ def validate_arrays(
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
-    """Check the L2 norm of an update; ReplyError where it is above ``bounds.max_update_norm``."""
+    """Check the L2 norm of an update; NormError where it is above ``bounds.max_update_norm``."""
     if not norm <= bounds.max_update_norm:  # NaN too
-        raise ReplyError(
+        raise NormError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"
         )
 
@@ -184,7 +189,9 @@ def error_reason(error: Error) -> str:
 
     The line of our own clients has the place in it, whatever Flower and Ray put around the line.
     """
-    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    # Clients choose the text, and the pattern's time grows with the square of its length.
+    text = (error.reason or "")[-MAX_TRACEBACK:]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return f"error {error.code}: no reason given"
     if placed := PLACED.search(lines[-1]):

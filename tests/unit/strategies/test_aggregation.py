@@ -96,3 +96,10 @@ def test_norm_is_that_of_all_arrays_as_one_vector(drawn):
     assert l2_norm(updates[0]) == pytest.approx(np.sqrt(np.sum(first**2)))
     difference = np.sqrt(np.sum((first - last) ** 2))
     assert l2_norm(updates[0], updates[-1]) == pytest.approx(difference)
+
+
+def test_counters_do_not_count_in_the_norm():
+    """Batch normalisation's counter rises with every batch, whatever the training did."""
+    arrays = {"w": np.array([3.0, 4.0]), "count": np.array(60), "mask": np.array([True])}
+    assert l2_norm(arrays) == 5
+    assert l2_norm(arrays, {name: np.zeros_like(array) for name, array in arrays.items()}) == 5

@@ -11,6 +11,7 @@ from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
 from strategies.reply_validation import DivergedReplyError, ReplyBounds, ReplyError, ResyncError
 from tests.support.compressed_network import (
+    REPLY_HEAD_BYTES,
     SIZE,
     Network,
     change_entry,
@@ -209,6 +210,28 @@ def test_bounds_apply_to_decoded_updates():
     network.strategy.settings = RunSettings(bounds=bounds)
     network.run_round({0: zeros, 1: short}, {0: 10, 1: 11})
     assert reasons(network.outcome) == {11: "num-examples is 11, max-examples is 10"}
+
+
+@pytest.mark.parametrize("name", ["stc", "topk", "dgc"])
+def test_update_that_is_too_long_costs_its_client_the_memory_and_no_later_round(name):
+    """In the residual it would make every later update too long as well."""
+    network = Network(name, clients=2, sparsity_up=0.05)
+    network.strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=10.0))
+    small = [0.1 * network.random_change() for _ in range(4)]
+    network.run_round({0: small[0], 1: small[0]})
+    network.run_round({0: 100 * network.random_change(), 1: small[0]})
+    assert list(network.outcome.rejected) == [10]
+    network.configure(0, 1)  # the message that says so is lost, and then the reply to another
+    network.train(network.configure(0, 1)[0], small[1])
+    replies = network.run_round({0: small[2], 1: small[0]})
+    assert not network.outcome.rejected
+    if name != "dgc":  # its momentum goes on
+        data = payload(replies[0])[REPLY_HEAD_BYTES:]
+        update = network.strategy.codec.uplink.decode(data, network.layout).to_dense()
+        both = update + network.residual(0)
+        np.testing.assert_allclose(both, small[1] + small[2], atol=1e-6)
+    (message,) = network.configure(0)
+    assert "refused" not in message.content["config"]
 
 
 # Compressors of other packages.

@@ -333,3 +333,9 @@ def test_characters_that_are_not_printable_are_replaced():
 )
 def test_error_reason_is_the_last_line_and_the_place(reason, expected):
     assert error_reason(Error(3, reason)) == expected
+
+
+def test_error_reason_of_any_length_takes_no_time():
+    """The pattern of a client's line takes time that grows with the square: here an hour."""
+    reason = "ClientFailedError: (a, line 1" * 100_000
+    assert error_reason(Error(3, reason)).endswith("...")

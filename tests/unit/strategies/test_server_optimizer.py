@@ -12,6 +12,7 @@ from strategies.flower_arrays import to_record
 from strategies.reply_validation import ClientReport, ClientUpdate
 from strategies.server_optimizer import Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
+from tests.support.replies import as_numpy, cohort, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -35,6 +36,23 @@ def run(strategy, model, *means):
         strategy.accumulate(ClientUpdate(ClientReport(1, 1.0), {**model, **mean}))
         model = strategy.finalize(model)
     return model
+
+
+def test_round_whose_buffers_would_not_be_finite_does_not_move_the_moments():
+    """Each reply is finite, their weighted sum is not."""
+    model = {"w": np.zeros(2), "mean": np.zeros(2)}
+    strategies, found = [FedAvg(server_optimizer="adam") for _ in range(2)], []
+    for strategy, means in zip(strategies, ([1.0, 1.7e308, 2.0], [1.0, 2.0]), strict=True):
+        strategy.settings = RunSettings(buffers=("mean",))
+        sent = to_record(model)
+        for number, mean in enumerate(means, 1):
+            strategy.configure_train(number, sent, ConfigRecord(), cohort(1))
+            arrays = {"w": np.full(2, float(number == len(means))), "mean": np.full(2, mean)}
+            outcome = strategy.finish_round(number, [reply(1, arrays, 10**9)])
+            assert (outcome.model is None) == (mean > 1e300)
+            sent = outcome.model or sent
+        found.append(as_numpy(sent))
+    np.testing.assert_equal(*found)
 
 
 def test_buffers_are_averaged_and_not_stepped():

@@ -78,10 +78,11 @@ def run(
     if state is not None:
         strategy, completed = state.strategy, state.history
         model = initial.sent_of(state.model)
-        if isinstance(grid, ClientStateGrid):
+        if state.client_states and isinstance(grid, ClientStateGrid):
             grid.restore_states(state.client_states)
         else:
-            # Flower keeps a client's state for one series of runs; `flwr run` begins a new one.
+            # Flower keeps a client's state for one series of runs; `flwr run` begins a new one, and
+            # the checkpoint of one has no states.
             strategy.forget_clients()
 
     def on_round_end(metrics: RoundMetrics, sent: ArrayRecord) -> None:
@@ -90,7 +91,8 @@ def run(
         if config.checkpoint_every and metrics.round % config.checkpoint_every == 0:
             states = grid.client_states() if isinstance(grid, ClientStateGrid) else {}
             best = training.result.best_model
-            reached = RunState(strategy, whole, [metrics], data.fingerprint, states, best)
+            source = data.options.source
+            reached = RunState(strategy, whole, [metrics], data.fingerprint, states, best, source)
             save_checkpoint(training.run.folder, config, reached)
 
     work = strategy.local_work or config.local_work

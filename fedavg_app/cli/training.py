@@ -61,6 +61,9 @@ def resume(
     num_server_rounds: Annotated[
         int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
     ] = 0,
+    data_dir: Annotated[
+        str, typer.Option(help="the directory of the data, where they are no longer as before")
+    ] = "",
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = None,
     ray_address: RayAddress = "",
@@ -72,6 +75,8 @@ def resume(
     changes: dict[str, str | int] = {"resume": str(folder)}
     if num_server_rounds:
         changes["num_server_rounds"] = num_server_rounds
+    if data_dir:
+        changes["data_dir"] = data_dir
     config = saved_config(str(folder)).model_copy(update=changes)
     _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
 

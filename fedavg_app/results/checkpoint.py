@@ -49,6 +49,8 @@ class RunState:
         data: The fingerprint of the data set.
         client_states: The clients' states, pickled, by partition.
         best_model: The model with the best test accuracy so far.
+        data_source: Where the data set came from; "auto" might find another one when the run goes
+            on, such as the whole one for an embedded part.
     """
 
     strategy: FederatedStrategy[Any]
@@ -57,6 +59,7 @@ class RunState:
     data: str
     client_states: Mapping[int, bytes] = field(default_factory=dict)
     best_model: ArrayRecord | None = None
+    data_source: str = "auto"
 
 
 def has_checkpoint(run_folder: Path) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.metrics import RoundMetrics
@@ -69,20 +70,33 @@ def group_runs(
 
 
 def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[str]:
+    configs = [_complete(config) for config in configs]
     known = {key for config in configs for key in config}
     for key in group_by:
         if key not in known:
             raise ConfigError("group-by", key, f"unknown key; known: {', '.join(sorted(known))}")
-    # Beside a central training, whose rounds are steps, only what both kinds have is compared.
-    shared = {key for key in known if all(key in config for config in configs)}
-    mixed = STRATEGY in known - shared
-    ignored = {SEED, *PLACES, *(LENGTH if mixed else ())}
-    differing = sorted(
-        key for key in shared - ignored if len({str(config[key]) for config in configs}) > 1
-    )
-    if mixed:
-        differing.insert(0, STRATEGY)
-    return [_name(config, group_by or differing) for config in configs]
+    federated = [config for config in configs if STRATEGY in config]
+    central = [config for config in configs if STRATEGY not in config]
+    differing = _differing(federated) | _differing(central)
+    if federated and central:  # whose rounds are steps
+        differing |= _differing(configs) - {*LENGTH}
+        keys = [STRATEGY, *sorted(differing - {STRATEGY})]
+    else:
+        keys = sorted(differing)
+    return [_name(config, group_by or keys) for config in configs]
+
+
+def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with today's defaults for keys that the run's version did not have."""
+    kind = RunConfig if STRATEGY in config else CentralConfig
+    return {**kind().model_dump(by_alias=True), **config}
+
+
+def _differing(configs: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the keys, of those that all have, in which some differ."""
+    shared = set(configs[0]).intersection(*configs[1:]) if configs else set()
+    found = {key for key in shared if len({str(config[key]) for config in configs}) > 1}
+    return found - {SEED, *PLACES}
 
 
 def _name(config: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ What can be wrong with the settings is found here, before any client is asked.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import MessageType
@@ -63,7 +63,10 @@ def prepare(config: RunConfig) -> PreparedRun:
     if state is not None and config.num_server_rounds < (done := state.history[-1].round):
         fix = f"the run has completed {done} rounds; give more"
         raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
-    data = task.dataset(config.data_options)
+    options = config.data_options
+    if state is not None and options.source == "auto":
+        options = replace(options, source=state.data_source)
+    data = task.dataset(options)
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)

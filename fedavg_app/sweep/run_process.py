@@ -62,13 +62,13 @@ def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], 
             engine.append(f"--num-workers={num_workers}")
             if address := ray_address():
                 engine.append(f"--ray-address={address}")
+        if directory := data_dir or config.data_dir:
+            engine.append(f"--data-dir={directory}")
         if resumable is not None:
             words = ["resume", str(resumable), *engine]
         else:
             words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
             words.append(f"--run-dir={folder}")
-            if directory := data_dir or config.data_dir:
-                words.append(f"--data-dir={directory}")
             if isinstance(config, RunConfig):
                 every = max(config.num_server_rounds // CHECKPOINTS, 1)
                 words.append(f"--checkpoint-every={every}")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
+from tasks.data.sources import Sources
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
@@ -149,17 +151,41 @@ class ForgetfulGrid(StatefulGrid):
     client_states = restore_states = None
 
 
-def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
-    def start_forgetful(last_round=None, **changes):
-        config = parse_config({**CONFIG, **STC, "run-dir": str(tmp_path), **changes})
-        grid = ForgetfulGrid(config, last_round)
-        assert not isinstance(grid, ClientStateGrid)
-        return run(grid, prepare(config))
+def start_forgetful(runs, last_round=None, **changes):
+    config = parse_config({**CONFIG, "run-dir": str(runs), **changes})
+    grid = ForgetfulGrid(config, last_round)
+    assert not isinstance(grid, ClientStateGrid)
+    return run(grid, prepare(config))
 
+
+def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
     with pytest.raises(PowerLossError):
-        start_forgetful(7)
-    start_forgetful(resume=str(only_folder(tmp_path)))
+        start_forgetful(tmp_path, 7, **STC)
+    start_forgetful(tmp_path, resume=str(only_folder(tmp_path)), **STC)
     records = history(only_folder(tmp_path))
     assert [record["rejected"] for record in records] == [[]] * 10
     # The full model to each of the five, where before the cut most were sent updates.
     assert records[7]["bytes_down"] > 5 * 7850 * 4 > records[6]["bytes_down"]
+
+
+@pytest.mark.parametrize("changes", [{"strategy": "ef21", **COMPRESSED}, {"strategy": "scaffold"}])
+def test_run_of_flwr_run_goes_on_in_a_simulation_as_under_flwr_run(tmp_path, changes):
+    """The simulation's clients are new: the server forgets what it knows of the others."""
+    runs = tmp_path / "a", tmp_path / "b"
+    with pytest.raises(PowerLossError):
+        start_forgetful(runs[0], 7, **changes)
+    shutil.copytree(*runs)
+    for folder, go_on in zip(runs, (start_forgetful, start), strict=True):
+        go_on(tmp_path, resume=str(only_folder(folder)), **changes)
+    assert_model(*map(only_folder, runs))
+
+
+def test_run_on_the_embedded_part_goes_on_with_it_once_the_whole_data_set_is_there(
+    tmp_path, monkeypatch
+):
+    with pytest.raises(PowerLossError):
+        start(tmp_path, 5)
+    folder = only_folder(tmp_path)
+    monkeypatch.setattr(Sources, "_first_available", lambda _: pytest.fail("asked again"))
+    start(tmp_path, resume=str(folder), **{"data-source": "auto"})
+    assert read_summary(folder)["status"] == "finished"

@@ -177,6 +177,29 @@ def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(show,
     ]  # fmt: skip
 
 
+def test_runs_of_different_settings_stay_apart_beside_a_central_one(show, folders, tmp_path):
+    """Its config has none of the keys in which they differ."""
+    different = [
+        {"seed": 1}, {"seed": 2, "partition": "shards"}, {"seed": 3, "local_epochs": 5},
+    ]  # fmt: skip
+    runs = [
+        fake_runs.write(
+            tmp_path / str(number), RunConfig(task="mnist-logistic", **one), fake_runs.HISTORY
+        )
+        for number, one in enumerate(different)
+    ]
+    older = json.loads((runs[0] / "config.json").read_text())
+    del older["partition"]
+    (runs[0] / "config.json").write_text(json.dumps(older))
+    for others in ([], [folders[0]]):
+        show("compare", *runs, *others, "--csv", tmp_path / "table.csv")
+        with (tmp_path / "table.csv").open() as file:
+            table = [row["run"] for row in csv.DictReader(file)]
+        assert len(table) == len(set(table)) == 3 + len(others)
+        assert any("shards" in name for name in table)
+        assert any("local-epochs 5" in name for name in table)
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

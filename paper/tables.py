@@ -160,7 +160,10 @@ def cost(record: Record, kind: Measure, column: Column) -> Sequence[float]:
 
 
 def computing_seconds(config: TrainingConfig) -> float:
-    """Return what a round's local steps take on the reference core; 0 where epochs are counted."""
+    """Return what a round's local steps take on the reference core.
+
+    It is 0 where epochs, or batches of all examples (batch-size 0), are counted.
+    """
     if not isinstance(config, RunConfig):
         return 0.0
     return config.local_steps * config.batch_size * load_task(config).seconds_per_example

@@ -1,5 +1,6 @@
 """The folder that a training leaves (docs/run-folder.md): its name and the files in it."""
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
     if isinstance(config, RunConfig) and config.resume:
         return Path(config.resume).expanduser().resolve()
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    name = f"{stamp}-{task_name}-{config.method}-{secrets.token_hex(2)}"
+    what = re.sub(r"[^\w.-]+", "-", f"{task_name}-{config.method}")  # a task's name is for people
+    name = f"{stamp}-{what}-{secrets.token_hex(2)}"
     path = (Path(config.run_dir) / name).expanduser().resolve()
     with reporting_unwritable(config):
         path.mkdir(parents=True)

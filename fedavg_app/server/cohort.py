@@ -18,9 +18,10 @@ from tasks.training.random_streams import numpy_generator
 def cohort_size(fraction: float, num_clients: int) -> int:
     """Return m = max(round(C K), 1) (arXiv 1602.05629v4, Algorithm 1); C = 0 means one client.
 
-    Halves round up, so that C = 0.125 of 100 clients are 13 whatever Python's ``round`` does.
+    Halves round up, so that C = 0.125 of 100 clients are 13 whatever Python's ``round`` does, and
+    so do products that miss a half by rounding only, as 0.29 times 50 does.
     """
-    return max(int(fraction * num_clients + 0.5), 1)
+    return max(int(fraction * num_clients + 0.5 + 1e-9), 1)
 
 
 def sample_clients(

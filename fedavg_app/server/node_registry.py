@@ -1,8 +1,9 @@
 """Which node is which client.
 
 Node ids are random, or belong to a device's key, and only a node knows its partition. Seeded
-sampling of clients needs the map from one to the other: every node is queried once, when it
-connects. A partition belongs to the node that named it first, for as long as that is connected.
+sampling of clients needs the map from one to the other: every node is queried when it connects,
+and before each round while it cannot be used. A partition belongs to the node that named it first,
+for as long as that is connected.
 """
 
 import logging
@@ -63,7 +64,8 @@ class NodeRegistry:
         self.own_data: dict[int, tuple[str, int]] = {}
         self._grid, self.num_clients = grid, num_clients
         self._connected: list[int] = []
-        self._asked: set[int] = set()  # of these, those that were sent a query
+        self._asked: dict[int, float] = {}  # of these, when they were sent their query
+        self._reasons: dict[int, str] = {}  # why connected nodes take no part
         self._queried: dict[str, int] = {}  # node by the id of its unanswered query
         self._query_errors: list[str] = []
         self._waiting: dict[int, int] = {}  # by node, the client that another node is
@@ -118,9 +120,10 @@ class NodeRegistry:
         """
         found = sorted(self._grid.get_node_ids())
         gone, self._connected = set(self._connected) - set(found), found
-        self._asked -= gone
-        self._queried = {key: node for key, node in self._queried.items() if node not in gone}
-        self._query(set(found) - self._asked)
+        for node in gone:
+            self._reasons.pop(node, None)
+        self._forget_queries(gone)
+        self._query(set(found) - self._asked.keys())
         self._remove(gone)
         while replies := list(self._grid.pull_messages(self._queried.keys())):
             for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
@@ -139,9 +142,15 @@ class NodeRegistry:
     def wait_for_any(self, seconds: float) -> None:
         """Update until at least one client is connected.
 
+        Nodes that take no part are queried again, and those that have not answered for long: the
+        device may have been put right, or have restarted with the query in hand.
+
         Raises:
             RunError: There is none after ``seconds``.
         """
+        late = time.monotonic() - QUERY_TIMEOUT
+        unanswered = {node for node in self._queried.values() if self._asked[node] < late}
+        self._forget_queries(unanswered | self._reasons.keys())
         if not self._wait_for_clients(1, seconds, seconds):
             fix = "start SuperNodes, or give a longer node-timeout"
             raise RunError(f"no SuperNode was connected for {seconds:g} s; {fix}")
@@ -181,8 +190,13 @@ class NodeRegistry:
                 waiting_nodes = [node for node, wanted in self._waiting.items() if wanted == client]
                 for successor in waiting_nodes[:1]:
                     del self._waiting[successor]
+                    self._reasons.pop(successor, None)
                     self._assign(client, successor)
                     logger.warning("client %d is now node %d, not %d", client, successor, node)
+
+    def _forget_queries(self, nodes: set[int]) -> None:
+        self._asked = {node: sent for node, sent in self._asked.items() if node not in nodes}
+        self._queried = {key: node for key, node in self._queried.items() if node not in nodes}
 
     def _query(self, nodes: Iterable[int]) -> None:
         ordered = sorted(nodes)
@@ -194,15 +208,16 @@ class NodeRegistry:
             ids = send(self._grid, queries)
             sent = {key: node for key, node in zip(ids, ordered, strict=True) if key}
             self._queried |= sent
-            self._asked.update(sent.values())
+            self._asked |= dict.fromkeys(sent.values(), time.monotonic())
 
     def _register(self, reply: Message) -> None:
         """Record a node's partition; the node is refused if that is another live node's."""
         node = self._queried.pop(reply.metadata.reply_to_message_id)
+        self._waiting.pop(node, None)
         if reply.has_error():
             reason = error_reason(reply.error)
-            self._query_errors.append(f"node {node}: {reason}")
-            logger.warning("node %d takes no part: %s", node, reason)
+            if self._leave_out(node, reason):
+                self._query_errors.append(f"node {node}: {reason}")
             return
         record = reply.content.config_records.get("node", ConfigRecord())
         client = record.get(PARTITION_ID)
@@ -215,14 +230,24 @@ class NodeRegistry:
                 self._own_data[node] = fingerprint, examples
             holder = self.by_client.get(client, node)
             if holder == node:
+                self._reasons.pop(node, None)
                 self._assign(client, node)
             else:
                 self._waiting[node] = client
-                self._refusals[node] = (
+                reason = (
                     f"node {holder} has {PARTITION_ID}={client} already; "
                     "give each SuperNode a partition of its own with --node-config"
                 )
-                logger.warning("node %d takes no part: %s", node, self._refusals[node])
+                if self._leave_out(node, reason):
+                    self._refusals[node] = reason
+
+    def _leave_out(self, node: int, reason: str) -> bool:
+        """Note and log why a node takes no part; return whether that is new."""
+        is_new = self._reasons.get(node) != reason
+        if is_new:
+            logger.warning("node %d takes no part: %s", node, reason)
+        self._reasons[node] = reason
+        return is_new
 
     def _assign(self, client: int, node: int) -> None:
         """Record which node a client is, and which other one it was before."""

@@ -7,7 +7,8 @@ from fedavg_app.server.cohort import cohort_size, sample_clients
 @pytest.mark.parametrize(
     ("fraction", "clients", "expected"),
     [(0.0, 100, 1), (0.1, 100, 10), (0.2, 100, 20), (1.0, 100, 100), (0.001, 100, 1),
-     (0.125, 100, 13), (0.1, 1146, 115), (0.5, 1, 1)],
+     (0.125, 100, 13), (0.1, 1146, 115), (0.5, 1, 1),
+     (0.29, 50, 15), (0.145, 100, 15)],
 )  # fmt: skip
 def test_cohort_size_is_the_papers_m(fraction, clients, expected):
     assert cohort_size(fraction, clients) == expected

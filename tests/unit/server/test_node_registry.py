@@ -187,3 +187,33 @@ def test_malformed_answer_about_data_of_its_own_counts_as_none(own):
     answers[0] |= {"own-data": "a8", **own}
     nodes = started(QueryGrid(answers), 1)
     assert (nodes.clients, nodes.own_data) == ([0], {})
+
+
+@pytest.mark.parametrize("before", [ValueError("no such file"), {"partition-id": 0}])
+def test_node_that_was_put_right_takes_part_from_the_next_round_on(caplog, before):
+    """Its node id is that of its key, so that it is not seen to have gone."""
+    grid = QueryGrid([*partitions(0), before])
+    nodes = started(grid, 2, min_nodes=1)
+    nodes.update()
+    for _ in range(3):
+        nodes.wait_for_any(5)
+    assert nodes.clients == [0]
+    assert caplog.text.count("node 101 takes no part") == 1
+    grid.answers[1] = {"partition-id": 1}
+    nodes.wait_for_any(5)
+    nodes.update()
+    assert nodes.by_client == {0: 100, 1: 101}
+    assert nodes.take_refusals().keys() <= {101}
+    nodes.wait_for_any(5)
+    assert not nodes.take_refusals()
+
+
+def test_node_that_does_not_answer_for_ten_minutes_is_queried_again(clock):
+    grid = QueryGrid([*partitions(0), None])
+    nodes = started(grid, 2, min_nodes=1)
+    grid.answers[1] = {"partition-id": 1}
+    nodes.wait_for_any(5)
+    assert nodes.clients == [0]
+    clock.now += 601
+    nodes.wait_for_any(5)
+    assert nodes.clients == [0, 1]

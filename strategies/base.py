@@ -120,6 +120,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         local_work: Human-readable description of the local work, where that is not SGD with the
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
+        clips_on_clients: Whether client mods clip the update of all that a client sends.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
@@ -130,6 +131,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
     plain_sgd: bool = False
+    clips_on_clients: bool = False
 
     def __init__(self) -> None:
         self.settings = RunSettings()
@@ -173,12 +175,13 @@ class FederatedStrategy(Strategy, Generic[Content]):
 
     @abstractmethod
     def finalize(self, model: Arrays) -> Arrays | None:
-        """Return the next global model from what was accumulated.
+        """Return the trained arrays of the next global model from what was accumulated.
 
-        Only this step may change what the strategy keeps from round to round.
+        Only this step may change what the strategy keeps from round to round. The buffers of the
+        next model are `buffer_mean`.
 
         Args:
-            model: The current global model, the arrays that were sent.
+            model: The trained arrays of the current global model, as they were sent.
 
         Returns:
             Arrays with the same names, shapes and dtypes; None leaves the model as it is.
@@ -235,14 +238,16 @@ class FederatedStrategy(Strategy, Generic[Content]):
         model = None
         if reports:
             before = from_record(self.model)
+            trained = without(before, self.settings.buffers)
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    # Before `finalize`, which changes what the strategy keeps.
-                    check_finite(self.buffer_mean.result(), before)
-                    made = self.finalize(before)
+                    buffers = self.buffer_mean.result()
+                    check_finite(buffers, before)  # `finalize` changes what the strategy keeps
+                    made = self.finalize(trained)
                 if made is not None:
-                    check_next_model(before, made)
-                model = made
+                    made = without(made, self.settings.buffers)
+                    check_next_model(trained, made)
+                    model = {**before, **made, **buffers}
             except ReplyError as error:
                 rejected |= {report.node_id: error for report in reports}
                 reports = []

@@ -62,6 +62,9 @@ def train_compressed(
     is_new = memory is None
     memory = memory or {name: np.zeros_like(update) for name in codec.feedback.memories}
     to_send, memory = codec.feedback.to_send(update, memory)
+    # Another package's rule may compute in float64.
+    to_send = to_send.astype(np.float32, copy=False)
+    memory = {name: one.astype(np.float32, copy=False) for name, one in memory.items()}
     try:
         uplink = codec.uplink_in(received.server_round)
         # The client's random numbers: from seed, round and client.

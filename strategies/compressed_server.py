@@ -183,7 +183,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             self.residual = update - sent.to_dense()
         vector = self._layout.flatten(model) + sent.to_dense()
         self._versions.append(self.server_round, data, vector)
-        return {**model, **self._layout.unflatten(vector), **self.buffer_mean.result()}
+        return self._layout.unflatten(vector)
 
     def reset(self) -> None:
         """Begin with an empty sum."""

@@ -50,10 +50,9 @@ class FedAvg(FederatedStrategy[Arrays]):
         """Return sum_k (n_k / n) w_k, or where the server optimiser steps instead."""
         new = self.mean.result()
         if self.server_optimizer is not None:
-            trained = without(model, self.settings.buffers)
-            updates = {name: np.subtract(new[name], w, dtype=float) for name, w in trained.items()}
-            new = moved(trained, self.server_optimizer.step(updates))
-        return {**model, **new, **self.buffer_mean.result()}
+            updates = {name: np.subtract(new[name], w, dtype=float) for name, w in model.items()}
+            new = moved(model, self.server_optimizer.step(updates))
+        return new
 
     def reset(self) -> None:
         """Begin with an empty sum."""

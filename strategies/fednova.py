@@ -45,11 +45,10 @@ class FedNova(FedAvg):
         self.buffer_mean.add(update.content, weight)
 
     def finalize(self, model: Arrays) -> Arrays:
-        """Return w + tau times the mean normalised update, and the clients' mean of buffers."""
+        """Return w + tau times the mean normalised update."""
         tau = float(self.steps.result()["tau"])
         changes = {name: tau * mean.astype(float) for name, mean in self.mean.result().items()}
-        trained = without(model, self.settings.buffers)
-        return {**model, **moved(trained, changes), **self.buffer_mean.result()}
+        return moved(model, changes)
 
     def reset(self) -> None:
         """Begin with empty sums."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flwr.app import Message
 
-from strategies.aggregation import Arrays, moved, without
+from strategies.aggregation import Arrays, moved
 from strategies.fedavg import FedAvg
 from strategies.reply_validation import ClientUpdate, validate_arrays
 
@@ -35,7 +35,7 @@ class FedSGD(FedAvg):
         return validate_arrays(reply, self.model, self.settings.bounds, origin=buffers)
 
     def finalize(self, model: Arrays) -> Arrays:
-        """Return w - eta * sum_k (n_k / n) g_k, and the clients' mean of buffers.
+        """Return w - eta * sum_k (n_k / n) g_k.
 
         A server optimiser steps by -eta times the mean gradient instead.
         """
@@ -43,5 +43,4 @@ class FedSGD(FedAvg):
         updates = {name: -learning_rate * g.astype(float) for name, g in self.mean.result().items()}
         if self.server_optimizer is not None:
             updates = self.server_optimizer.step(updates)
-        new = moved(without(model, self.settings.buffers), updates)
-        return {**model, **new, **self.buffer_mean.result()}
+        return moved(model, updates)

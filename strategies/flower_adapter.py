@@ -44,11 +44,11 @@ CLIPPED_BY_THE_SERVER = (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
 )
-PRIVATE = (
-    *CLIPPED_BY_THE_SERVER,
+CLIPPED_BY_CLIENTS = (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
 )
+PRIVATE = (*CLIPPED_BY_THE_SERVER, *CLIPPED_BY_CLIENTS)
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
@@ -67,6 +67,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         super().__init__()
         self.inner = inner
         self.plain_sgd = any(getattr(one, "plain_sgd", False) for one in wrapped(inner))
+        self.clips_on_clients = isinstance(inner, CLIPPED_BY_CLIENTS)
         self._metrics: MetricRecord | None = None
         self._evaluated: list[Message] = []
         self.reset()
@@ -131,8 +132,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             if arrays is None:
                 return None
             new = {
-                name: cast_like(arrays[name].numpy(), like.dtype)
-                for name, like in without(model, self.settings.buffers).items()
+                name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()
             }
         if not all(np.isfinite(array).all() for array in new.values()):
             for one, attributes in before:  # Flower's replace what they keep, such as momentum
@@ -140,7 +140,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
             raise ReplyError(
                 f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )
-        return {**model, **new, **self.buffer_mean.result()}
+        return new
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""

@@ -4,6 +4,7 @@ Strategies, compressors, error feedback and server optimisers each have a `Regis
 """
 
 import inspect
+import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -140,7 +141,7 @@ def make(
         except Exception:  # noqa: S112 - not a type of a config
             continue
         try:
-            given[name] = adapter.validate_python(given[name], strict=True)
+            given[name] = _validated(adapter, given[name])
         except ValidationError as error:
             value, text = given[name], error.errors()[0]["msg"].removeprefix("Input ")
             raise ValueError(f"{cls.__name__}: {_kebab(name)} = {value!r}: {text}") from None
@@ -151,6 +152,16 @@ def make(
         raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
+
+
+def _validated(adapter: TypeAdapter[Any], value: object) -> Any:
+    """Return the value in the hint's type; as JSON has them, lists may stand for tuples."""
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError:
+        if not isinstance(value, list | str):
+            raise
+        return adapter.validate_json(json.dumps(value), strict=True)
 
 
 def _kebab(*names: str) -> str:

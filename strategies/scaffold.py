@@ -116,8 +116,8 @@ class SCAFFOLD(FederatedStrategy[ModelAndChange]):
         if (rate := self.global_learning_rate) != 1:
             old = wide(model)
             changes = {name: rate * (y - old[name]) for name, y in wide(new).items()}
-            new = moved(without(model, self.settings.buffers), changes)
-        return {**model, **new, **self.buffer_mean.result()}
+            new = moved(model, changes)
+        return new
 
     def reset(self) -> None:
         """Begin with empty sums."""

@@ -39,7 +39,11 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
                 module.register_forward_pre_hook(_contiguous)
     else:
         torch.backends.cudnn.deterministic = True
-    return model.to(device).to(memory_format=torch.channels_last)
+    model = model.to(device)
+    for array in (*model.parameters(), *model.buffers()):
+        if array.dim() == 4:
+            array.data = array.data.contiguous(memory_format=torch.channels_last)
+    return model
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -64,7 +68,7 @@ class Task:
         embedded_target_accuracy: The same where the data are the embedded part, with which the
             paper's may be out of reach.
         loss: Mean loss of (logits, targets) over the predictions, those whose target is not
-            negative.
+            negative. PyTorch's ignores a target of -100.
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
         partitions: The names of the partitions that make sense for the data.
         learning_rates: Default learning rates for strategies that need another one, by name.

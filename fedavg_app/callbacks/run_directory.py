@@ -12,7 +12,12 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.config import RunConfig
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
+from fedavg_app.results.metrics import (
+    RoundMetrics,
+    TrainingResult,
+    finite_json,
+    virtual_times,
+)
 from fedavg_app.results.model_file import reporting_write_errors, save_model
 from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
 from fedavg_app.results.run_folder import (
@@ -53,6 +58,8 @@ class RunDirectory(Callback):
         with reporting_unwritable(run.config):
             settings = run.config.model_dump(by_alias=True)
             self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
+            # Until it ends, the folder is not that of a run that has ended.
+            (run.folder / SUMMARY_FILE).unlink(missing_ok=True)
             with replacing(run.folder / HISTORY_FILE) as temporary:
                 temporary.write_text("".join(map(_line, run.completed)), encoding="utf-8")
             self._history = (run.folder / HISTORY_FILE).open("a", encoding="utf-8")
@@ -90,11 +97,12 @@ class RunDirectory(Callback):
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with replacing(self._run.folder / name) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            text = json.dumps(finite_json(content), indent=2, allow_nan=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def _line(metrics: RoundMetrics) -> str:
-    return json.dumps(metrics.as_json()) + "\n"
+    return json.dumps(metrics.as_json(), allow_nan=False) + "\n"
 
 
 def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[str, Any]:

@@ -96,7 +96,15 @@ def chain(mods: Sequence[Mod], handler: ClientAppCallable) -> ClientAppCallable:
     if not mods:
         return handler
     first, inner = mods[0], chain(mods[1:], handler)
-    return lambda message, context: first(message, context, inner)
+
+    def call(message: Message, context: Context) -> Message:
+        reply: object = first(message, context, inner)
+        if not isinstance(reply, Message):
+            name = getattr(first, "__name__", type(first).__name__)
+            raise TypeError(f"the mod {name} returned {reply!r}, not the reply")
+        return reply
+
+    return call
 
 
 class _ErrorReply(Exception):  # noqa: N818 - it carries a reply past the strategy's mod

@@ -71,7 +71,7 @@ class RayGrid(BaseGrid):
         self._settings = WorkerSettings(
             run_config, gpus_per_worker, secrets.token_bytes(32), client_config
         )
-        self._failures = 0
+        self._failed_starts, self._cause = 0, ""  # in a row; of the last death
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
@@ -131,13 +131,17 @@ class RayGrid(BaseGrid):
 
         def evaluate(arrays: ArrayRecord) -> tuple[float, float]:
             results: dict[TestBatch, BatchResult] = {}
+            failures = 0  # in a row
             while missing := [batch for batch in batches if batch not in results]:
+                if failures > MAX_FAILURES:
+                    raise RunError(f"no worker can evaluate: {self._cause}")
                 self._wait_until(lambda: any(worker.idle for worker in self._workers))
                 idle = [worker for worker in self._workers if worker.idle]
                 parts = {one: missing[number :: len(idle)] for number, one in enumerate(idle)}
                 asked = {one: (data.options, arrays, part) for one, part in parts.items()}
                 for worker, answer in self._ask("evaluate", asked).items():
                     results |= zip(parts[worker], answer or [], strict=False)
+                failures = 0 if results.keys() & set(missing) else failures + 1
             return combine(results[batch] for batch in batches)
 
         return evaluate
@@ -194,6 +198,8 @@ class RayGrid(BaseGrid):
 
     def _take(self, worker: WorkerHandle, call: Call) -> None:
         """Keep what a worker has answered."""
+        if call.name == "start":
+            self._failed_starts = 0
         if isinstance(call.answer, WorkerError):
             logger.error("worker %d raised:\n%s", worker.number, call.answer.traceback.rstrip())
             raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")
@@ -247,12 +253,12 @@ class RayGrid(BaseGrid):
         Its clients lose their states; the messages that it had not begun go to other workers.
 
         Raises:
-            RunError: Workers die as they start, or as they test the model, again and again.
+            RunError: Workers die as they start, again and again.
         """
-        task = worker.call.name if worker.call else ""
-        self._failures += task in ("start", "evaluate")
-        if self._failures > MAX_FAILURES:
-            raise RunError(f"no worker can {task}: {cause}")
+        self._cause = cause
+        self._failed_starts += not worker.process_id
+        if self._failed_starts > MAX_FAILURES:
+            raise RunError(f"no worker can start: {cause}")
         died = f"worker {worker.number} died: {cause}"
         logger.warning("%s; it is replaced and its clients lose their state", died)
         worker.kill()

@@ -26,6 +26,7 @@ class RoundMetrics:
             or did not come in time.
         learning_rate: eta in this round.
         train_loss: Mean of the clients' training losses, weighted by n_k.
+        train_metrics: The other metrics of the clients' training, weighted alike.
         test_loss: Mean loss of the new global model on the test set; None if not tested.
         accuracy: Its accuracy there, in [0, 1]; None if not tested.
         client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
@@ -61,19 +62,25 @@ class RoundMetrics:
     seconds: float = 0.0
     virtual_seconds: dict[str, float] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
+    train_metrics: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
+        plain: dict[str, Any] = finite_json(asdict(self))
+        return plain
 
     def with_totals(self, before: "RoundMetrics | None") -> "RoundMetrics":
         """Return the metrics with ``total`` set: that of the round before plus their own."""
         earlier = before.total if before else {}
         total = {key: earlier.get(key, 0) + getattr(self, key) for key in TRAFFIC}
         return replace(self, total=total)
+
+
+def finite_json(value: Any) -> Any:
+    """Return the value with None for numbers that JSON does not have, within mappings, too."""
+    if isinstance(value, dict):
+        return {key: finite_json(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)

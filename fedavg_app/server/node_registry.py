@@ -149,8 +149,9 @@ class NodeRegistry:
             RunError: There is none after ``seconds``.
         """
         late = time.monotonic() - QUERY_TIMEOUT
-        unanswered = {node for node in self._queried.values() if self._asked[node] < late}
-        self._forget_queries(unanswered | self._reasons.keys())
+        unanswered = set(self._queried.values())
+        overdue = {node for node in unanswered if self._asked[node] < late}
+        self._forget_queries(overdue | (self._reasons.keys() - unanswered))
         if not self._wait_for_clients(1, seconds, seconds):
             fix = "start SuperNodes, or give a longer node-timeout"
             raise RunError(f"no SuperNode was connected for {seconds:g} s; {fix}")

@@ -123,12 +123,14 @@ class TrainingLoop:
                 both = f"{rejected.get(node)}; evaluation: {reason}"
                 rejected[node] = both if node in rejected else reason
         test_loss, accuracy = self.evaluate(self.model) if due else (None, None)
+        train_metrics = _scalars(outcome.metrics)
         round_metrics = RoundMetrics(
             round=server_round,
             participants=sent.num_sent,
             rejected=rejected,
             learning_rate=learning_rate,
-            train_loss=_scalars(outcome.metrics).get("train-loss"),
+            train_loss=train_metrics.pop("train-loss", None),
+            train_metrics=train_metrics,
             test_loss=test_loss,
             accuracy=accuracy,
             client_metrics=client_metrics,

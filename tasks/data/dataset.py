@@ -45,6 +45,10 @@ class Split:
     targets: NDArray[np.int64]
     owners: NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        if self.targets.dtype != np.int64:
+            raise DataError(f"the targets are {self.targets.dtype}: give classes as int64")
+
     @property
     def labels(self) -> NDArray[np.int64]:
         """What a partition goes by, (n,): the owners where there are any, else the targets."""

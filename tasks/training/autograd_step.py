@@ -64,9 +64,7 @@ def autograd_step(
             found, gradients = mean_gradients(model, loss, weights, parts, predictions)
         else:
             found = loss(model(inputs), targets)
-            gradients = torch.autograd.grad(
-                found, weights, allow_unused=True, materialize_grads=True
-            )
+            gradients = _gradients(found, weights)
         with torch.no_grad():
             update.add(weights, gradients, learning_rate)
         return found.detach()
@@ -115,10 +113,16 @@ def mean_gradients(
     for inputs, targets in parts:
         share = (targets >= 0).sum() / predictions  # on the device, which is not waited for
         part = loss(model(inputs), targets) * share
-        found = torch.autograd.grad(part, weights, allow_unused=True, materialize_grads=True)
+        found = _gradients(part, weights)
         if sums:
-            torch._foreach_add_(sums, list(found))
+            torch._foreach_add_(sums, found)
         else:
-            sums = list(found)
+            sums = found
         total += part.detach()
     return total, sums
+
+
+def _gradients(loss: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradients of a loss; those of sparse embeddings are made dense."""
+    found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+    return [g.to_dense() if g.is_sparse else g for g in found]

@@ -1,6 +1,6 @@
 """How many examples a network should process at a time."""
 
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,11 @@ from torch import Tensor, nn
 # before has written. A convolutional network then takes up to twice the time for the same examples.
 MAX_LAYER_BYTES = 12 * 2**20
 MAX_BATCH = 1000
+
+# By model, the bytes of a layer's largest output for one example of a shape and type.
+_largest: WeakKeyDictionary[nn.Module, dict[tuple[torch.Size, torch.dtype], int]] = (
+    WeakKeyDictionary()
+)
 
 
 def efficient_batch_size(model: nn.Module, inputs: Tensor, device: torch.device) -> int:
@@ -19,19 +24,22 @@ def efficient_batch_size(model: nn.Module, inputs: Tensor, device: torch.device)
 
     Args:
         model: The network.
-        inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
+        inputs: Prepared inputs, at least one, on the model's device; the first is tried, once for
+            each shape and type.
         device: Where the examples will be processed.
     """
     if device.type != "cpu":
         return MAX_BATCH
-    largest = _largest_output(model, tuple(inputs.shape[1:]), inputs.dtype)
-    return min(max(MAX_LAYER_BYTES // largest, 1), MAX_BATCH)
+    known, kind = _largest.setdefault(model, {}), (inputs.shape[1:], inputs.dtype)
+    if kind not in known:
+        known[kind] = _largest_output(model, inputs[:1])
+    return min(max(MAX_LAYER_BYTES // known[kind], 1), MAX_BATCH)
 
 
-@lru_cache(maxsize=4)
-@torch.inference_mode()
-def _largest_output(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Return the bytes of the largest output of a layer for one example."""
+# Not in inference mode: a model may keep what it makes in its first call, such as a mask.
+@torch.no_grad()
+def _largest_output(model: nn.Module, example: Tensor) -> int:
+    """Return the bytes of the largest output of a layer for one example, (1, ...)."""
     largest = 1
 
     def note(module: nn.Module, received: object, output: object) -> None:
@@ -44,7 +52,7 @@ def _largest_output(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype
     training = model.training
     try:
         model.eval()
-        model(torch.zeros(1, *shape, dtype=dtype))
+        model(example)
     finally:
         for hook in hooks:
             hook.remove()

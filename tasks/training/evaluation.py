@@ -35,7 +35,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
     return {name: state[name] for name in arrays}
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor) -> BatchResult:
     """Return the sum of the losses and the numbers of correct and of all predictions."""
     model.eval()

@@ -50,10 +50,11 @@ class Examples:
 
         Args:
             size: 0 for one batch of all.
-            no_single: Whether a last batch of one example takes one from the batch before it.
+            no_single: Whether a last batch of one example takes one from the batch before it, if
+                that has three or more.
         """
         bounds = [*range(0, len(self), size or len(self)), len(self)]
-        if no_single and len(bounds) > 2 and bounds[-2] == len(self) - 1:
+        if no_single and size > 2 and bounds[-2] == len(self) - 1 > 0:
             bounds[-2] -= 1
         return list(pairwise(bounds))
 

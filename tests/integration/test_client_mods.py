@@ -75,3 +75,15 @@ def test_run_goes_on_where_privacy_mods_refuse_evaluation():
     assert result.history[1].client_metrics == {}
     _, plain = train(client_mods=names, num_server_rounds=1)
     assert same_model(result, plain)
+
+
+def test_mod_that_forgets_the_reply_is_named():
+    with pytest.raises(NoRepliesError, match="TypeError: the mod forgetful returned None, not"):
+        train(client_mods=f"{HERE}:forgetful")
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAvg"])
+def test_metrics_that_a_mod_adds_to_training_are_in_the_history(strategy):
+    _, result = train(strategy=strategy, client_mods=f"{HERE}:with_norm")
+    for metrics in result.history[1:]:
+        assert metrics.train_metrics == pytest.approx({"grad-norm": 1.5})

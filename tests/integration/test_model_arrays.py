@@ -203,3 +203,43 @@ def test_central_training_keeps_fixed_arrays_and_aliases(tmp_path):
     assert list(after) == list(initial)
     np.testing.assert_array_equal(after["base.weight"], initial["base.weight"].numpy())
     np.testing.assert_array_equal(after["tied.weight"], after["inner.weight"])
+
+
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [
+        ("VOLUMES", {}),
+        ("WORDS", {"weight_decay": 0.01}),
+        ("WORDS", {"strategy": "fedsgd"}),
+        ("WORDS", {"strategy": "stc", "momentum": 0.5}),
+    ],
+)
+def test_any_other_module_is_trained(task, changes):
+    """Of five dimensions; with a sparse embedding, padding, and a tensor that it keeps."""
+    _, result = train(task=MODULE + task, partition="iid", num_server_rounds=2, **changes)
+    assert not any(metrics.rejected for metrics in result.history)
+    assert result.history[-1].test_loss < result.history[0].test_loss
+
+
+def test_batches_of_one_image_are_not_joined():
+    """Batch normalisation of images takes them: their pixels are many."""
+    _, result = train(
+        task=MODULE + "NORMALISED", batch_size=1, num_clients=40, fraction_train=0.05,
+        num_server_rounds=1,
+    )  # fmt: skip
+    assert result.history[-1].train_loss is not None
+    assert result.history[-1].train_loss < 3
+
+
+def test_clients_clip_no_statistics():
+    """The clipping mods would scale the update by the norm of a counter."""
+    wrapper = "flwr.serverapp.strategy:DifferentialPrivacyClientSideFixedClipping"
+    changes = {
+        "task": MODULE + "NORMALISED", "strategy": wrapper,
+        "client_mods": "flwr.clientapp.mod:fixedclipping_mod",
+        "strategy_args": "strategy = 'flwr.serverapp.strategy:FedAvg', noise-multiplier = 0.1, "
+        "clipping-norm = 1.0, num-sampled-clients = 5",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"would clip '1.running_mean' with the update"):
+        resolve(make_config(**changes))
+    assert resolve(make_config(**changes, local_arrays="1.*"))

@@ -14,6 +14,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
+from fedavg_app.sweep.run_process import finished_folder
 from tasks.data.sources import Sources
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
@@ -189,3 +190,12 @@ def test_run_on_the_embedded_part_goes_on_with_it_once_the_whole_data_set_is_the
     monkeypatch.setattr(Sources, "_first_available", lambda _: pytest.fail("asked again"))
     start(tmp_path, resume=str(folder), **{"data-source": "auto"})
     assert read_summary(folder)["status"] == "finished"
+
+
+def test_resumed_run_that_is_killed_is_no_finished_one(tmp_path):
+    start(tmp_path)
+    folder = only_folder(tmp_path)
+    assert read_summary(folder)["status"] == "finished"
+    with pytest.raises(PowerLossError):
+        start(tmp_path, 11, resume=str(folder), **{"num-server-rounds": 20})
+    assert finished_folder(tmp_path) is None

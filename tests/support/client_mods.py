@@ -87,3 +87,13 @@ def overwriting_records(message, context, call_next):
     context.run_config.clear()
     context.node_config.clear()
     return reply
+
+
+def forgetful(message, context, call_next):
+    call_next(message, context)
+
+
+def with_norm(message, context, call_next):
+    reply = call_next(message, context)
+    reply.content["metrics"]["grad-norm"] = 1.5
+    return reply

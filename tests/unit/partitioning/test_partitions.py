@@ -5,7 +5,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.partitions import PARTITIONERS, partition
-from tasks.data.dataset import DataOptions, Dataset, Split
+from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
 
 
@@ -83,3 +83,16 @@ def test_impossible_partition_is_refused_in_one_line(name, arguments, clients, f
         partition(labelled_dataset(np.zeros(100, dtype=np.int64)), "train", config)
     assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_split_by_label_needs_one_target_for_each_example():
+    targets = np.zeros((100, 12), np.int64)
+    data = Dataset(*[Split(np.zeros(100), targets)] * 2, DataOptions(), "", "made up")
+    with pytest.raises(ConfigError, match="partition = 'shards': an example has 12 targets; give"):
+        partition(data, "train", RunConfig(partition="shards", num_clients=5))
+    assert len(partition(data, "train", RunConfig(num_clients=5))) == 5
+
+
+def test_targets_that_are_no_classes_are_refused():
+    with pytest.raises(DataError, match="the targets are float32: give classes as int64"):
+        Split(np.zeros(3), np.zeros(3, np.float32))

@@ -9,10 +9,14 @@ from fedavg_app.results.rounds_to_target import rounds_to_target
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
-    metrics = RoundMetrics(1, test_loss=float("inf"), train_loss=float("nan"), rejected={7: "NaN"})
+    nan = float("nan")
+    metrics = RoundMetrics(
+        1, test_loss=float("inf"), train_loss=nan, rejected={7: "NaN"}, client_metrics={"a": nan}
+    )
     text = json.dumps(metrics.as_json(), allow_nan=False)
     assert json.loads(text)["test_loss"] is None
     assert json.loads(text)["rejected"] == {"7": "NaN"}
+    assert json.loads(text)["client_metrics"] == {"a": None}
 
 
 @pytest.mark.parametrize(

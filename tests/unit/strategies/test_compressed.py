@@ -1,11 +1,19 @@
 """The strategy "compressed": compressors by name or table."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import strategies
-from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
+from strategies.compression.error_feedback import (
+    EF21,
+    ErrorFeedback,
+    MomentumCorrection,
+    NoFeedback,
+    Residual,
+)
 from strategies.compression.float16 import Float16
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
@@ -17,6 +25,22 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 @dataclass(frozen=True)
 class Halved(NoFeedback):
     """Error feedback of another package."""
+
+
+@dataclass(frozen=True)
+class Double(ErrorFeedback):
+    """One that computes in float64, and has arguments that TOML gives as a list and as text."""
+
+    memories = ("residual",)
+    decays: tuple[float, float] = (1.0, 0.9)
+    path: Path = Path()
+
+    def to_send(self, update, memory):
+        total = memory["residual"] * np.float64(self.decays[1]) + update
+        return total, {"residual": total}
+
+    def accepted(self, memory, sent):
+        return {"residual": memory["residual"] - sent.to_dense()}
 
 
 def test_compressor_is_given_by_name_or_as_a_table():
@@ -34,6 +58,10 @@ def test_compressor_is_given_by_name_or_as_a_table():
         ("momentum", MomentumCorrection()),
         ({"name": "momentum", "momentum": 0.5, "clip-norm": 2.0}, MomentumCorrection(0.5, 2.0)),
         (f"{__name__}:Halved", Halved()),
+        (
+            {"name": f"{__name__}:Double", "decays": [0.5, 1], "path": "a/b"},
+            Double((0.5, 1.0), Path("a/b")),
+        ),
     ],
 )
 def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
@@ -77,3 +105,19 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
         network.run_round({client: network.random_change() for client in range(2)})
     assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
     assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
+
+
+def test_memory_of_a_rule_that_computes_in_float64_is_kept_in_float32():
+    network = Network("compressed", 1, feedback=f"{__name__}:Double", uplink="sparse")
+    for _ in range(3):
+        network.run_round({0: network.random_change()})
+        assert not network.outcome.rejected
+        assert network.residual(0).dtype == np.float32
+
+
+@pytest.mark.parametrize("decays", [[1.0], [1.0, "0.9"], "1.0"])
+def test_list_of_the_wrong_kind_is_no_tuple(decays):
+    with pytest.raises(ValueError, match="Double: decays = "):
+        strategies.build(
+            "compressed", {"feedback": {"name": f"{__name__}:Double", "decays": decays}}
+        )

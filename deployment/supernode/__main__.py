@@ -95,8 +95,10 @@ def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
     """Start the SuperExec for the SuperNode at that address."""
     # -P: do not import from the directory that this was started in.
     program = [sys.executable, "-P", "-m", "deployment.supernode.executor"]
+    # In a process group of its own: Ctrl-C and a service's stop are for the SuperNode, which signs
+    # off at the SuperLink before it ends the SuperExec.
     process = subprocess.Popen(  # noqa: S603
-        [*program, address, str(os.getpid())], stdin=subprocess.PIPE
+        [*program, address, str(os.getpid())], stdin=subprocess.PIPE, process_group=0
     )
     assert process.stdin is not None
     process.stdin.write(secret)

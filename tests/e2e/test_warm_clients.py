@@ -171,11 +171,14 @@ def test_processes_of_a_device_end_together(deployment, hanging, how):
     assert parent(superexec) == device.pid
     assert client in servers
     assert parent(client) in servers
-    victim = superexec if "SuperExec" in how else device.pid
-    os.kill(victim, getattr(signal, how.split()[0]))
+    if how == "SIGTERM":  # as Ctrl-C and a service's stop, to all that are there
+        os.killpg(device.pid, signal.SIGTERM)
+    else:
+        os.kill(superexec if "SuperExec" in how else device.pid, signal.SIGKILL)
     status = device.wait(60)
     assert until(lambda: not session(device.pid), 30), session(device.pid)
     assert status == {"SIGTERM": 0, "SIGKILL": -9}.get(how, 1)
+    assert ("the SuperExec ended" in deployment.log(name)) == ("SuperExec" in how)
     if "SuperExec" in how:
         assert "the SuperExec ended (status -9), and so does the SuperNode" in deployment.log(name)
     restart(deployment, name)

@@ -39,6 +39,8 @@ MARGIN_SECONDS = 0.25
 CHECK_SECONDS = 0.1
 # How often workers that die as they start, or as they test the model, are replaced.
 MAX_FAILURES = 3
+# Seconds without any worker after which a line says so.
+SILENCE_SECONDS = 30.0
 
 
 class RayGrid(BaseGrid):
@@ -175,9 +177,13 @@ class RayGrid(BaseGrid):
         return {worker: call.answer for worker, call in calls.items()}
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
+        silent_until = time.monotonic() + SILENCE_SECONDS
         while not condition():
             self.wait(CHECK_SECONDS)
             self._receive()
+            if time.monotonic() > silent_until and not any(one.process_id for one in self._workers):
+                logger.warning("still waiting for a worker to start: are Ray's CPUs free?")
+                silent_until = math.inf
 
     def _answering(self, seconds: float) -> list[WorkerHandle]:
         """Return the workers that have answered or died; wait ``seconds`` at most for the first."""
@@ -208,8 +214,9 @@ class RayGrid(BaseGrid):
             each = seconds / len(handled)
             self._seconds = each if self._seconds == math.inf else (self._seconds + each) / 2
             for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
-                if not has_state:
-                    self._owner.pop(pending.partition, None)
+                later = any(one.partition == pending.partition for one in worker.queue)
+                if not has_state and not later and self._owner.get(pending.partition) is worker:
+                    del self._owner[pending.partition]
                 self._keep_reply(pending, reply)
 
     def _hand_out(self) -> None:

@@ -45,10 +45,6 @@ class Split:
     targets: NDArray[np.int64]
     owners: NDArray[np.int64] | None = None
 
-    def __post_init__(self) -> None:
-        if self.targets.dtype != np.int64:
-            raise DataError(f"the targets are {self.targets.dtype}: give classes as int64")
-
     @property
     def labels(self) -> NDArray[np.int64]:
         """What a partition goes by, (n,): the owners where there are any, else the targets."""
@@ -78,6 +74,11 @@ class Dataset:
     options: DataOptions
     description: str
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        for split in (self.train, self.test):
+            if split.targets.dtype != np.int64:
+                raise DataError(f"the targets are {split.targets.dtype}: give classes as int64")
 
 
 @dataclass(frozen=True)

@@ -94,5 +94,6 @@ def test_split_by_label_needs_one_target_for_each_example():
 
 
 def test_targets_that_are_no_classes_are_refused():
+    splits = [Split(np.zeros(3), np.zeros(3, kind)) for kind in (np.int64, np.float32)]
     with pytest.raises(DataError, match="the targets are float32: give classes as int64"):
-        Split(np.zeros(3), np.zeros(3, np.float32))
+        Dataset(*splits, DataOptions(), "", "made up")

@@ -9,7 +9,6 @@ from strategies.base import RunSettings
 from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 from strategies.flower_arrays import to_record
-from strategies.reply_validation import ClientReport, ClientUpdate
 from strategies.server_optimizer import Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 from tests.support.replies import as_numpy, cohort, reply
@@ -31,10 +30,9 @@ def test_yogi_by_hand():
 def run(strategy, model, *means):
     """Return the model after rounds in which the clients' mean was each of the means."""
     for mean in means:
-        strategy.model = to_record(model)
-        strategy.reset()
-        strategy.accumulate(ClientUpdate(ClientReport(1, 1.0), {**model, **mean}))
-        model = strategy.finalize(model)
+        strategy.configure_train(1, to_record(model), strategy.config, cohort(1))
+        outcome = strategy.finish_round(1, [reply(1, {**model, **mean})])
+        model = as_numpy(outcome.model)
     return model
 
 

@@ -40,10 +40,9 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     else:
         torch.backends.cudnn.deterministic = True
     model = model.to(device)
-    for array in (*model.parameters(), *model.buffers()):
-        if array.dim() == 4:
-            array.data = array.data.contiguous(memory_format=torch.channels_last)
-    return model
+    if any(array.dim() == 5 for array in model.state_dict().values()):
+        return model  # 3-d convolutions have no such layout
+    return model.to(memory_format=torch.channels_last)
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -76,7 +76,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
         raise ConfigError(
             "partition", "natural", "the test set has other owners than the training set"
         )
-    if train.ndim > 1 and config.partition != "iid":
+    if train.ndim > 1 and config.partition in PARTITIONERS.keys() - {"iid"}:
         fix = f"an example has {train[0].size} targets; give 'iid', or owners for the data"
         raise ConfigError("partition", config.partition, fix)
     partitioner = make_partitioner(

@@ -214,9 +214,8 @@ class RayGrid(BaseGrid):
             each = seconds / len(handled)
             self._seconds = each if self._seconds == math.inf else (self._seconds + each) / 2
             for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
-                later = any(one.partition == pending.partition for one in worker.queue)
-                if not has_state and not later and self._owner.get(pending.partition) is worker:
-                    del self._owner[pending.partition]
+                if not has_state:
+                    self._owner.pop(pending.partition, None)
                 self._keep_reply(pending, reply)
 
     def _hand_out(self) -> None:

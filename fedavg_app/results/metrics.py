@@ -49,6 +49,7 @@ class RoundMetrics:
     rejected: dict[int, str] = field(default_factory=dict)
     learning_rate: float | None = None
     train_loss: float | None = None
+    train_metrics: dict[str, float] = field(default_factory=dict)
     test_loss: float | None = None
     accuracy: float | None = None
     client_metrics: dict[str, float] = field(default_factory=dict)
@@ -62,7 +63,6 @@ class RoundMetrics:
     seconds: float = 0.0
     virtual_seconds: dict[str, float] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
-    train_metrics: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""

@@ -191,7 +191,6 @@ class NodeRegistry:
                 waiting_nodes = [node for node, wanted in self._waiting.items() if wanted == client]
                 for successor in waiting_nodes[:1]:
                     del self._waiting[successor]
-                    self._reasons.pop(successor, None)
                     self._assign(client, successor)
                     logger.warning("client %d is now node %d, not %d", client, successor, node)
 
@@ -231,7 +230,6 @@ class NodeRegistry:
                 self._own_data[node] = fingerprint, examples
             holder = self.by_client.get(client, node)
             if holder == node:
-                self._reasons.pop(node, None)
                 self._assign(client, node)
             else:
                 self._waiting[node] = client
@@ -253,6 +251,7 @@ class NodeRegistry:
     def _assign(self, client: int, node: int) -> None:
         """Record which node a client is, and which other one it was before."""
         self.by_client[client] = node
+        self._reasons.pop(node, None)
         self.own_data.pop(client, None)
         if node in self._own_data:
             self.own_data[client] = self._own_data[node]

@@ -123,11 +123,9 @@ def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[
         fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
         raise ConfigError("momentum", config.momentum, fix)
     local = matching(model.sent, config.local_arrays)
-    statistics = [name for name in model.arrays.buffers if name.endswith("running_mean")]
-    if strategy.clips_on_clients and not set(statistics) <= set(local):
-        fix = (
-            f"its client mods would clip {statistics[0]!r} with the update; give a network without "
-        )
+    clipped = [one for one in model.sent if one.endswith("running_mean") and one not in local]
+    if strategy.clips_on_clients and clipped:
+        fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
         fix += "batch normalisation, or name its arrays in local-arrays"
         raise ConfigError("strategy", config.strategy, fix)
     try:

@@ -57,22 +57,22 @@ def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], 
     def launch(
         config: TrainingConfig, folder: Path, resumable: Path | None
     ) -> "subprocess.Popen[bytes]":
-        engine = []
+        common = []
         if isinstance(config, RunConfig):
-            engine.append(f"--num-workers={num_workers}")
+            common.append(f"--num-workers={num_workers}")
             if address := ray_address():
-                engine.append(f"--ray-address={address}")
+                common.append(f"--ray-address={address}")
         if directory := data_dir or config.data_dir:
-            engine.append(f"--data-dir={directory}")
+            common.append(f"--data-dir={directory}")
         if resumable is not None:
-            words = ["resume", str(resumable), *engine]
+            words = ["resume", str(resumable), *common]
         else:
             words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
             words.append(f"--run-dir={folder}")
             if isinstance(config, RunConfig):
                 every = max(config.num_server_rounds // CHECKPOINTS, 1)
                 words.append(f"--checkpoint-every={every}")
-            words += engine
+            words += common
         with (folder / "log").open("wb") as log:
             # The run inherits the folder's lock and holds it as long as it lives.
             return subprocess.Popen(  # noqa: S603

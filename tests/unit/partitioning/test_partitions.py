@@ -9,6 +9,11 @@ from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
 
 
+def halves(labels, num_clients, seed):
+    """Split examples in their order, whatever their targets are."""
+    return np.split(np.arange(len(labels)), num_clients)
+
+
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_partition_is_fixed_by_the_seed(name):
     owners = np.random.default_rng(1).integers(0, 100, 3000) if name == "natural" else None
@@ -90,7 +95,8 @@ def test_split_by_label_needs_one_target_for_each_example():
     data = Dataset(*[Split(np.zeros(100), targets)] * 2, DataOptions(), "", "made up")
     with pytest.raises(ConfigError, match="partition = 'shards': an example has 12 targets; give"):
         partition(data, "train", RunConfig(partition="shards", num_clients=5))
-    assert len(partition(data, "train", RunConfig(num_clients=5))) == 5
+    for own in ("iid", f"{__name__}:halves"):
+        assert len(partition(data, "train", RunConfig(partition=own, num_clients=2))) == 2
 
 
 def test_targets_that_are_no_classes_are_refused():

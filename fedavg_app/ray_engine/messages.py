@@ -71,3 +71,8 @@ class PendingMessage:
     def partition(self) -> int:
         """The client's number."""
         return self.message.metadata.dst_node_id - FIRST_NODE_ID
+
+    @property
+    def message_type(self) -> str:
+        """The message's type, such as "train"."""
+        return self.message.metadata.message_type

@@ -41,6 +41,9 @@ CHECK_SECONDS = 0.1
 MAX_FAILURES = 3
 # Seconds without any worker after which a line says so.
 SILENCE_SECONDS = 30.0
+# A client moves to a less busy worker if a message takes longer than this, in seconds: about what
+# the state of a model of a million weights takes.
+MOVE_SECONDS = 0.03
 
 
 class RayGrid(BaseGrid):
@@ -79,7 +82,7 @@ class RayGrid(BaseGrid):
         self._owner: dict[int, WorkerHandle] = {}
         self._free: deque[PendingMessage] = deque()  # for any worker
         self._replies: dict[str, Message] = {}
-        self._seconds = math.inf  # what a message took lately
+        self._seconds: dict[str, float] = {}  # what a message of a type took lately
 
     def __enter__(self) -> "RayGrid":
         """Return the grid."""
@@ -113,6 +116,8 @@ class RayGrid(BaseGrid):
             pending = PendingMessage(message, batch)
             owner = self._owner.get(pending.partition)
             (self._free if owner is None else owner.queue).append(pending)
+        if any(self._seconds.get(one.metadata.message_type, 0.0) > MOVE_SECONDS for one in pushed):
+            self._level_loads()
         self._hand_out()
         return ids
 
@@ -165,6 +170,28 @@ class RayGrid(BaseGrid):
             parts[self._owner[client]][0][client] = state
         self._ask("restore", parts)
 
+    def _level_loads(self) -> None:
+        """Move clients with a state from workers that have more than their share of messages."""
+        loads = {one: len(one.queue) for one in self._workers if one.process_id}
+        share = math.ceil((len(self._free) + sum(loads.values())) / len(loads))
+        moves: list[tuple[PendingMessage, WorkerHandle, WorkerHandle]] = []  # from, to
+        for worker in [one for one in loads if one.idle]:
+            while len(worker.queue) > share:
+                target = min(loads, key=loads.__getitem__)
+                loads[target] += 1
+                moves.append((worker.queue.pop(), worker, target))
+        clients = {one: [move[0].partition for move in moves if move[1] is one] for one in loads}
+        states = self._ask("give_up", {one: (found,) for one, found in clients.items() if found})
+        for pending, worker, target in moves:
+            if states[worker] is None:  # it has died
+                self._free.append(pending)
+                continue
+            owner = self._workers[target.number]  # the target, unless it has been replaced
+            self._owner[pending.partition] = owner
+            state = {pending.partition: states[worker][pending.partition]}
+            owner.calls.append(Call("restore", (state,)))
+            owner.queue.append(pending)
+
     def _ask(self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
         WorkerHandle, Any
     ]:  # fmt: skip
@@ -211,8 +238,8 @@ class RayGrid(BaseGrid):
             raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")
         if call.pending:
             handled, seconds = call.answer
-            each = seconds / len(handled)
-            self._seconds = each if self._seconds == math.inf else (self._seconds + each) / 2
+            kind, each = call.pending[0].message_type, seconds / len(handled)
+            self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
             for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
                 if not has_state:
                     self._owner.pop(pending.partition, None)
@@ -235,7 +262,8 @@ class RayGrid(BaseGrid):
         self, worker: WorkerHandle, queue: deque[PendingMessage], share: int
     ) -> list[PendingMessage]:
         """Take the messages of a worker's next task from a queue; they are of one batch."""
-        most = max(int(worker.task_seconds / self._seconds), 1)
+        each = self._seconds.get(queue[0].message_type, math.inf) if queue else math.inf
+        most = max(int(worker.task_seconds / each), 1)
         if queue is self._free:
             most = min(most, share)
         chosen: list[PendingMessage] = []

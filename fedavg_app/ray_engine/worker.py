@@ -172,6 +172,10 @@ class Worker:
         """Return the states of its clients, pickled, by partition."""
         return {one: pickle.dumps(state) for one, state in self._states.items()}
 
+    def give_up(self, clients: Sequence[int]) -> dict[int, bytes]:
+        """Return the states of these clients as `states` does, and keep them no longer."""
+        return {one: pickle.dumps(self._states.pop(one)) for one in clients}
+
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `states` returned."""
         self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301

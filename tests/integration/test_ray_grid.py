@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,30 @@ def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypa
         known |= accepted[server_round]
     assert any(len(nodes) < 20 for nodes in accepted.values()), "some were late"
     assert result.history[-1].accuracy > result.history[0].accuracy + 0.1
+
+
+def test_clients_with_a_state_move_to_idle_workers_where_they_take_long(make_config, flag):
+    changes = {"strategy": "stc", "momentum": 0.5, "local-steps": 1, "num-server-rounds": 10}
+    busy = make_config(**changes, **{"client-mods": "tests.support.client_mods:busy"})
+    with ray_grid(busy, 4) as grid:
+        grid.worker_process_ids()
+        result = run(grid, busy)
+    assert same_model(result, run_here(make_config(**changes)))
+    assert not any(metrics.rejected for metrics in result.history)
+    rounds, seen, checked, processes = {}, set(), 0, {}
+    for line in flag.with_name("busy").read_text().splitlines():
+        server_round, node, process = line.split()
+        rounds.setdefault(int(server_round), []).append((node, process))
+    for _, handled in sorted(rounds.items()):
+        nodes = {node for node, _ in handled}
+        if nodes <= seen:  # those without a state go to whichever worker is free
+            assert max(Counter(process for _, process in handled).values()) <= 3  # of 10, by 4
+            checked += 1
+        seen |= nodes
+        for node, process in handled:
+            processes.setdefault(node, set()).add(process)
+    assert checked >= 3
+    assert any(len(had) > 1 for had in processes.values())
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

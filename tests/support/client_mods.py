@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,13 @@ def with_norm(message, context, call_next):
     reply = call_next(message, context)
     reply.content["metrics"]["grad-norm"] = 1.5
     return reply
+
+
+def busy(message, context, call_next):
+    """Take a while, and note round, client and process in a file beside the flag's."""
+    if message.metadata.message_type == "train":
+        time.sleep(0.1)
+        words = message.metadata.group_id, context.node_id, os.getpid()
+        with Path(os.environ["FAULTY_TASK_FLAG"]).with_name("busy").open("a") as file:
+            file.write(" ".join(map(str, words)) + "\n")
+    return call_next(message, context)

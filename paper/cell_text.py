@@ -62,7 +62,7 @@ def _notes(result: Result, kind: Measure) -> list[str]:
         notes.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         notes.append("diverged later")
-    if len(records) > 1 and result.value is not None:
+    if len(records) > 1 and any(one.value is not None for one in result.best):
         notes.append(f"{seeds(result)}: {spread(result, kind)}")
     if len(result.done) < len(result.cell.runs):
         notes.append(f"{len(result.done)} of {len(result.cell.runs)} runs")
@@ -81,7 +81,8 @@ def seeds(result: Result) -> str:
 def spread(result: Result, kind: Measure) -> str:
     """Return how far the seeds lie apart."""
     values = [one.value for one in result.best if one.value is not None]
-    return f"{number(min(values), kind)} to {number(max(values), kind)}"
+    lowest, highest = number(min(values), kind), number(max(values), kind)
+    return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None) -> dict[str, str]:

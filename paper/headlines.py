@@ -87,7 +87,9 @@ def _spread(result: Result, first: Result, measure: Measure, *, speedup: bool) -
     if result.value is None:
         accuracies = [one.record.summary["best-accuracy"] or 0.0 for one in result.done]
         rounds = [one.record.summary["rounds"] for one in result.done]
-        return f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
+        text = f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
+        some = any(one.value is not None for one in result.best)
+        return f"{text}; {seeds(result)}: {spread(result, measure)}" if some else text
     if speedup and seeds(first) != seeds(result):
         return f"{seeds(first)} ({first.cell.row.name}) and {seeds(result)}"
     if speedup or len(result.best) == 1:

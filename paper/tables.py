@@ -46,7 +46,8 @@ class Result:
     Attributes:
         done: All its runs that have a record.
         best: Of these, those with the best of its grid: they differ in the seed only.
-        value: Their mean, of those that reached the target; None where none did.
+        value: Their mean, of those that reached the target; None unless most of them did, for it
+            would be that of the luckiest seeds.
         speedup: The column's first value by this one; None where there is none, or none asked for.
         speedup_above: Where the column's first did not arrive: what it had spent by its end, by
             this value.
@@ -99,7 +100,7 @@ def _result(
     )
     best = best_of_grid(done, experiment.measure, cell.column)
     values = [one.value for one in best if one.value is not None]
-    value = float(np.mean(values)) if values else None
+    value = float(np.mean(values)) if 2 * len(values) > len(best) else None
     paper, others = (
         entries[place] if entries and entries[place] != "" else None
         for entries in (cell.row.paper, cell.row.others)

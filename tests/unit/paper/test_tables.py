@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from paper.cell_text import spread
+from paper.cell_text import seeds, spread
 from tests.support.made_up_results import MadeUpResults
 
 
@@ -25,6 +25,15 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(tmp_path):
     assert (result.value, spread(result, "rounds-to-target")) == (36, "30.0 to 40.0")
     assert {done.run.chosen["learning-rate"] for done in result.best} == {0.1}
     assert (len(result.best), len(result.done)) == (3, 4)
+
+
+def test_minority_of_seeds_that_reached_the_target_gives_no_value(tmp_path):
+    results = MadeUpResults(tmp_path)
+    for seed, best in ((1, 0.9), (2, 0.8), (3, 0.85)):
+        results.add(1, 0, {0: 0.1, 30: best}, seed, 0.1)
+    result = results.table()[1][0]
+    assert (result.value, result.difference) == (None, None)
+    assert (seeds(result), spread(result, "rounds-to-target")) == ("1 of 3 seeds", "30.0")
 
 
 def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(tmp_path):

@@ -172,10 +172,11 @@ class RayGrid(BaseGrid):
 
     def _level_loads(self) -> None:
         """Move clients with a state from workers that have more than their share of messages."""
-        loads = {one: len(one.queue) for one in self._workers if one.process_id}
-        share = math.ceil((len(self._free) + sum(loads.values())) / len(loads))
+        # One that is still at work on an earlier round's message may hang.
+        loads = {one: len(one.queue) for one in self._workers if one.idle}
+        share = math.ceil((len(self._free) + sum(loads.values())) / max(len(loads), 1))
         moves: list[tuple[PendingMessage, WorkerHandle, WorkerHandle]] = []  # from, to
-        for worker in [one for one in loads if one.idle]:
+        for worker in loads:
             while len(worker.queue) > share:
                 target = min(loads, key=loads.__getitem__)
                 loads[target] += 1

@@ -155,11 +155,8 @@ class RayGrid(BaseGrid):
 
     def client_states(self) -> dict[int, bytes]:
         """Return the clients' states, pickled, by partition."""
-        states: dict[int, bytes] = {}
         started = [worker for worker in self._workers if worker.process_id]
-        for found in self._ask("states", dict.fromkeys(started, ())).values():
-            states |= found or {}  # a worker that died has lost its clients' states
-        return states
+        return self._states("states", dict.fromkeys(started, ()))
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `client_states` returned."""
@@ -175,23 +172,32 @@ class RayGrid(BaseGrid):
         # One that is still at work on an earlier round's message may hang.
         loads = {one: len(one.queue) for one in self._workers if one.idle}
         share = math.ceil((len(self._free) + sum(loads.values())) / max(len(loads), 1))
-        moves: list[tuple[PendingMessage, WorkerHandle, WorkerHandle]] = []  # from, to
+        moves: dict[PendingMessage, WorkerHandle] = {}  # where to
+        leaving: dict[WorkerHandle, tuple[list[int]]] = {one: ([],) for one in loads}
         for worker in loads:
             while len(worker.queue) > share:
-                target = min(loads, key=loads.__getitem__)
+                pending, target = worker.queue.pop(), min(loads, key=loads.__getitem__)
+                leaving[worker][0].append(pending.partition)
+                moves[pending] = target
                 loads[target] += 1
-                moves.append((worker.queue.pop(), worker, target))
-        clients = {one: [move[0].partition for move in moves if move[1] is one] for one in loads}
-        states = self._ask("give_up", {one: (found,) for one, found in clients.items() if found})
-        for pending, worker, target in moves:
-            if states[worker] is None:  # it has died
+        states = self._states("give_up", {one: some for one, some in leaving.items() if some[0]})
+        for pending, target in moves.items():
+            if pending.partition not in states:  # its worker has died
                 self._free.append(pending)
                 continue
             owner = self._workers[target.number]  # the target, unless it has been replaced
             self._owner[pending.partition] = owner
-            state = {pending.partition: states[worker][pending.partition]}
-            owner.calls.append(Call("restore", (state,)))
+            owner.calls.append(Call("restore", ({pending.partition: states[pending.partition]},)))
             owner.queue.append(pending)
+
+    def _states(
+        self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]
+    ) -> dict[int, bytes]:
+        """Return the states that a method of these workers returns, by partition."""
+        states: dict[int, bytes] = {}
+        for found in self._ask(name, arguments).values():
+            states |= found or {}  # a worker that died has lost its clients' states
+        return states
 
     def _ask(self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
         WorkerHandle, Any

@@ -102,9 +102,11 @@ def with_norm(message, context, call_next):
 
 def busy(message, context, call_next):
     """Take a while, and note round, client and process in a file beside the flag's."""
+    from tests.support.faulty_task import FLAG
+
     if message.metadata.message_type == "train":
         time.sleep(0.1)
         words = message.metadata.group_id, context.node_id, os.getpid()
-        with Path(os.environ["FAULTY_TASK_FLAG"]).with_name("busy").open("a") as file:
+        with Path(os.environ[FLAG]).with_name("busy").open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
     return call_next(message, context)

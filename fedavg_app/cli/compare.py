@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
+from fedavg_app.config import config_error
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LINKS, Link, LinkName, link_times
 
@@ -36,11 +38,9 @@ def compare(
         LinkName | None,
         typer.Option(help="count the time that messages take over this link"),
     ] = None,
-    up: Annotated[float, typer.Option(min=0, help="the link's Mbit/s from a device")] = 0,
-    down: Annotated[float, typer.Option(min=0, help="its Mbit/s to a device")] = 0,
-    latency: Annotated[
-        float | None, typer.Option(min=0, help="its round trip in milliseconds")
-    ] = None,
+    up: Annotated[float | None, typer.Option(help="the link's Mbit/s from a device")] = None,
+    down: Annotated[float | None, typer.Option(help="its Mbit/s to a device")] = None,
+    latency: Annotated[float | None, typer.Option(help="its round trip in milliseconds")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -71,7 +71,7 @@ def compare(
         check_plot_path(plot)
     runs = [read_run(folder) for folder in folders]
     groups = group_runs(runs, label or (), group_by or ())
-    clocks = _clocks(runs, _link(link, up, down, latency))
+    clocks = _clocks(runs, _link(link, up=up, down=down, latency=latency))
     table = {group.name: [cost(run, clocks) for run in group.runs] for group in groups}
     _print_table("whole runs", table)
     if target:
@@ -106,16 +106,18 @@ def _clocks(runs: "Sequence[FinishedRun]", link: Link | None) -> "dict[str, Cloc
     return clocks
 
 
-def _link(name: LinkName | None, up: float, down: float, latency: float | None) -> Link | None:
+def _link(name: LinkName | None, **options: float | None) -> Link | None:
     """Return the link that the options describe; None where they name none."""
-    preset = LINKS[name] if name else None
-    if preset is None and not (up or down or latency):
+    given = {key: value for key, value in options.items() if value is not None}
+    if name is None and not given:
         return None
-    if preset is None and not (up and down):
-        raise ConfigError("up, down", (up, down), "give both in Mbit/s, or the name of a --link")
-    given = {"up": up or None, "down": down or None, "latency": latency}
-    base = preset or Link(up=up, down=down)
-    return base.model_copy(update={key: one for key, one in given.items() if one is not None})
+    if name is None and not given.keys() >= {"up", "down"}:
+        fix = "give both in Mbit/s, or the name of a --link"
+        raise ConfigError("up, down", (options["up"], options["down"]), fix)
+    try:
+        return Link(**((LINKS[name].model_dump() if name else {}) | given))
+    except ValidationError as error:
+        raise config_error(error) from None
 
 
 def _print_table(title: str, rows: "Table") -> None:

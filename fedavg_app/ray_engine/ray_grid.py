@@ -39,7 +39,7 @@ MARGIN_SECONDS = 0.25
 CHECK_SECONDS = 0.1
 # How often workers that die as they start, or as they test the model, are replaced.
 MAX_FAILURES = 3
-# Seconds without any worker after which a line says so.
+# Seconds of waiting after which a line says how many workers have not started.
 SILENCE_SECONDS = 30.0
 # A client moves to a less busy worker if a message takes longer than this, in seconds: about what
 # the state of a model of a million weights takes.
@@ -215,8 +215,10 @@ class RayGrid(BaseGrid):
         while not condition():
             self.wait(CHECK_SECONDS)
             self._receive()
-            if time.monotonic() > silent_until and not any(one.process_id for one in self._workers):
-                logger.warning("still waiting for a worker to start: are Ray's CPUs free?")
+            missing = sum(not worker.process_id for worker in self._workers)
+            if missing and time.monotonic() > silent_until:
+                line = "%d of %d workers have not started: are Ray's CPUs free?"
+                logger.warning(line, missing, len(self._workers))
                 silent_until = math.inf
 
     def _answering(self, seconds: float) -> list[WorkerHandle]:

@@ -210,6 +210,8 @@ def test_runs_of_different_settings_stay_apart_beside_a_central_one(show, folder
             ["--csv", "nowhere/a.csv"],
             "error: csv = 'nowhere/a.csv': cannot be written: No such file",
         ),
+        (["--up", "3"], "error: up, down = (3.0, None): give both in Mbit/s"),
+        (["--link", "4g", "--down", "nan"], "error: down = nan: should be greater than 0"),
     ],
 )
 def test_comparison_refuses_what_it_cannot_do_in_one_line(command_line, tmp_path, words, problem):

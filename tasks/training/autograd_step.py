@@ -13,7 +13,7 @@ from torch.nn import functional
 from tasks.base import count_predictions
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.sgd_update import Loss, WeightUpdate
+from tasks.training.sgd_update import Loss, WeightUpdate, gradients
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
 Step = Callable[[Tensor, Tensor, float], Tensor]
@@ -56,17 +56,16 @@ def autograd_step(
     """
 
     def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
-        gradients: Sequence[Tensor]
         size = part_size(model, inputs, len(inputs))
         if size < len(inputs):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
             predictions = count_predictions(targets)
-            found, gradients = mean_gradients(model, loss, weights, parts, predictions)
+            found, by_weight = mean_gradients(model, loss, weights, parts, predictions)
         else:
             found = loss(model(inputs), targets)
-            gradients = _gradients(found, weights)
+            by_weight = gradients(found, weights)
         with torch.no_grad():
-            update.add(weights, gradients, learning_rate)
+            update.add(weights, by_weight, learning_rate)
         return found.detach()
 
     return step
@@ -113,16 +112,10 @@ def mean_gradients(
     for inputs, targets in parts:
         share = (targets >= 0).sum() / predictions  # on the device, which is not waited for
         part = loss(model(inputs), targets) * share
-        found = _gradients(part, weights)
+        found = gradients(part, weights)
         if sums:
             torch._foreach_add_(sums, found)
         else:
             sums = found
         total += part.detach()
     return total, sums
-
-
-def _gradients(loss: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Return the gradients of a loss; those of sparse embeddings are made dense."""
-    found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-    return [g.to_dense() if g.is_sparse else g for g in found]

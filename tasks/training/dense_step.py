@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.training.sgd_update import WeightUpdate
+from tasks.training.sgd_update import WeightUpdate, gradients
 
 DenseLayer = nn.Linear | nn.ReLU
 
@@ -85,11 +85,9 @@ class DenseStep:
         outputs = self._first(inputs)
         with torch.no_grad():
             loss, gradient = self._dense_step(outputs, targets, learning_rate)
-        gradients = torch.autograd.grad(
-            outputs, self._first_weights, gradient, allow_unused=True, materialize_grads=True
-        )
+        first = gradients(outputs, self._first_weights, gradient)
         with torch.no_grad():
-            self._update.add(self._first_weights, gradients, learning_rate)
+            self._update.add(self._first_weights, first, learning_rate)
         return loss
 
     def _dense_step(

@@ -11,6 +11,31 @@ from tasks.training.settings import LocalTraining
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
+def gradients(
+    outputs: Tensor, weights: Sequence[Tensor], output_gradient: Tensor | None = None
+) -> list[Tensor]:
+    """Return the gradients of outputs by weights, dense tensors which may be overwritten.
+
+    `torch.autograd.grad` gives both terms of a sum the same tensor, and a sum's entries one number.
+
+    Args:
+        outputs: What to differentiate.
+        weights: By these; the gradient is zero for one that the outputs do not depend on.
+        output_gradient: The gradient by the outputs, of their shape; None for a single number.
+    """
+    found = torch.autograd.grad(
+        outputs, weights, output_gradient, allow_unused=True, materialize_grads=True
+    )
+    own, memories = [], set()
+    for gradient in found:
+        dense = gradient.to_dense() if gradient.is_sparse else gradient
+        memory = dense.untyped_storage().data_ptr()
+        shared = memory in memories or 0 in dense.stride()
+        own.append(dense.clone() if shared else dense)
+        memories.add(memory)
+    return own
+
+
 class WeightUpdate:
     """How a gradient g changes a weight w at learning rate eta.
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tasks.mnist import MNIST_CNN
@@ -43,6 +44,42 @@ def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum, decay):
         assert step(inputs, targets, 0.1) == loss
     for ours, theirs in zip(weights, reference.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+class SharedMemory(nn.Module):
+    """Autograd gives `base`, `first` and `rest` views of one gradient, and `scale` one number."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.base, self.scale, self.first, self.rest = (
+            nn.Parameter(torch.randn(size, generator=generator)) for size in (7, 5, 3, 4)
+        )
+
+    def forward(self, inputs):
+        added = self.base + torch.cat([self.first, self.rest])
+        return inputs + added + self.scale.sum()
+
+
+@pytest.mark.parametrize("limit", [1000, 5])
+@pytest.mark.parametrize("changes", [{"weight_decay": 0.1}, {"momentum": 0.9}, {}])
+def test_gradients_that_share_memory_are_those_of_torch_sgd(limit, changes, monkeypatch):
+    monkeypatch.setattr(batch_size, "MAX_BATCH", limit)
+    reference, model = SharedMemory(), SharedMemory()
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, **changes)
+    weights = list(model.parameters())
+    buffers = [torch.zeros_like(w) for w in weights] if "momentum" in changes else []
+    settings = LocalTraining(0.0, **changes)
+    step = make_step(model, functional.mse_loss, weights, WeightUpdate(weights, settings, buffers))
+    for number in range(3):
+        inputs, _ = images(12, 7, seed=number)
+        targets = images(12, 7, seed=number + 9)[0].abs()
+        optimizer.zero_grad()
+        functional.mse_loss(reference(inputs), targets).backward()
+        optimizer.step()
+        step(inputs, targets, 0.1)
+    for ours, theirs in zip(weights, reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkeypatch):

@@ -104,12 +104,16 @@ class FlowerAdapter(FederatedStrategy[Message]):
         return ClientUpdate(update.report, reply)
 
     def accumulate(self, update: ClientUpdate[Message]) -> None:
-        """Keep the reply: Flower's strategies take all replies at once."""
+        """Keep the reply: Flower's strategies take all replies at once.
+
+        They take arrays by their place, so the reply's get the model's order.
+        """
         reply = update.content
+        record = get_record(reply.content, ARRAYS, ArrayRecord)
+        arrays = array_record({name: record[name] for name in self.model})
         if self.settings.buffers:
-            arrays = get_record(reply.content, ARRAYS, ArrayRecord)
             self.buffer_mean.add(from_record(arrays), update.report.num_examples)
-            reply.content = RecordDict({**reply.content, ARRAYS: self.trained(arrays)})
+        reply.content = RecordDict({**reply.content, ARRAYS: self.trained(arrays)})
         self._updates.append(update)
 
     def finalize(self, model: Arrays) -> Arrays | None:
@@ -196,9 +200,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""
         complete: dict[int, ArrayRecord] = {}  # by the record that messages share
-        for message in messages if self.settings.buffers else ():
+        for message in messages:
+            message.metadata.group_id = str(self.server_round)  # which Flower's leave empty
             trained = find_record(message.content, ARRAYS, ArrayRecord)
-            if trained is not None:
+            if trained is not None and self.settings.buffers:
                 if id(trained) not in complete:
                     complete[id(trained)] = array_record({**model, **trained})
                 content = {**message.content, ARRAYS: complete[id(trained)]}

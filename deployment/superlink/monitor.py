@@ -30,7 +30,7 @@ class Monitor:
     bytes_in: int = 0
     bytes_out: int = 0
     run_id: int = 0
-    server_round: str = ""
+    server_round: int = 0
     last_failure: float = -math.inf
 
     def served(self, bytes_in: int, bytes_out: int) -> None:
@@ -42,7 +42,9 @@ class Monitor:
         """Note that a device has asked for messages, and what the run sends it."""
         self.last_seen[node_id] = time.monotonic()
         for message in given.messages_list:
-            self.run_id, self.server_round = message.metadata.run_id, message.metadata.group_id
+            self.run_id, group = message.metadata.run_id, message.metadata.group_id
+            if group.isdigit():  # other messages ask for properties
+                self.server_round = int(group)
 
     def replied(self, node_id: int) -> None:
         """Count a reply that was taken in."""
@@ -73,11 +75,10 @@ class Monitor:
     def _metrics(self) -> str:
         now = time.monotonic()
         online = sum(now - last < ONLINE_SECONDS for last in self.last_seen.values())
-        round_number = self.server_round if self.server_round.isdigit() else "0"
         lines = _family("nodes_online", "gauge", "Devices that asked for work in the last minute.")
         lines.append(f"fedavg_nodes_online {online}")
         lines += _family("run", "gauge", "The round of the run that sent the last message.")
-        lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {round_number}')
+        lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {self.server_round}')
         lines += _family("replies_total", "counter", "Replies that were announced.")
         lines += [f'fedavg_replies_total{{node="{n}"}} {c}' for n, c in self.replies.items()]
         lines += _family("last_reply_seconds", "gauge", "Seconds since the last reply.")

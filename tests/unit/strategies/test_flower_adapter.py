@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
@@ -168,6 +168,37 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     assert "adaptiveclipping_mod" in str(outcome.rejected[2])
     # Andrew et al.: the norm moves by exp(-0.2 (fraction of set bits - 0.5)), here not at all.
     assert adapter.inner.clipping_norm == pytest.approx(2.0)
+
+
+BY_PLACE = {
+    "QFedAvg": {"client_learning_rate": 0.1},
+    "FedAvgM": {"server_momentum": 0.9},
+    "Bulyan": {"num_malicious_nodes": 0},
+    "DifferentialPrivacyServerSideFixedClipping": {
+        "strategy": "fedavg", "noise_multiplier": 0.0, "num_sampled_clients": 3,
+        "clipping_norm": 0.5,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(BY_PLACE))
+def test_order_of_a_replys_arrays_does_not_matter(name):
+    """These strategies of Flower's go through the arrays of replies by their place."""
+    found = []
+    for order in (list, lambda items: list(items)[::-1]):
+        adapter = strategies.build(f"flwr.serverapp.strategy:{name}", BY_PLACE[name])
+        arrays = record(model(0))
+        for server_round in (1, 2):
+            adapter.configure_train(server_round, arrays, ConfigRecord(), cohort(1, 2, 3))
+            replies = [valid_reply(server_round, node) for node in (1, 2, 3)]
+            first = replies[0].content["arrays"]
+            replies[0].content["arrays"] = ArrayRecord(dict(order(first.items())))
+            outcome = adapter.finish_round(server_round, replies)
+            assert not outcome.rejected
+            arrays = outcome.model
+        found.append(as_numpy(arrays))
+    for key in found[0]:
+        np.testing.assert_array_equal(found[0][key], found[1][key])
 
 
 class RenamesArrays(flower.FedAvg):

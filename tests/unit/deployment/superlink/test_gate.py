@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.proto.fleet_pb2 import (
     ActivateNodeResponse,
     PullMessagesRequest,
@@ -355,7 +355,7 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
 
 
 def test_metrics_have_prometheus_format_and_count_by_node(device):
-    gate, _, _ = given(device, (200, OPENED))
+    gate, monitor, _ = given(device, (200, OPENED))
     announcement, _ = device.announcement(record(), group_id="99")
     ask(gate, PUSH, announcement.SerializeToString())
     second, _ = device.announcement(record(np.zeros(3)))
@@ -365,6 +365,9 @@ def test_metrics_have_prometheus_format_and_count_by_node(device):
     assert status == 200
     assert "fedavg_nodes_online 1" in lines
     assert 'fedavg_run{run_id="7"} 12' in lines
+    query = Message(RecordDict(), dst_node_id=NODE, message_type="query")  # in no round
+    monitor.asked(NODE, PullMessagesResponse(messages_list=[as_sent(query)[0]]))
+    assert b'fedavg_run{run_id="7"} 12' in ask(gate, "", path="/metrics")[1]
     assert f'fedavg_replies_total{{node="{NODE}"}} 1' in lines
     assert 'fedavg_refused_total{node="0",request="push-messages"} 1' in lines
     values = [line.rpartition(" ") for line in lines if not line.startswith("#")]

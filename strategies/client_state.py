@@ -38,7 +38,7 @@ class ClientState:
     """What a client knows of its earlier rounds; the defaults are those of a new client.
 
     Attributes:
-        model: Its copy of the global model; None for none.
+        model: Its copy of the global model; None for none, and where it is always sent all of it.
         version: That model's version.
         last_round: The round that it last answered with an update, 0 for none.
         memory_since: The round whose update was the first made with its memory.
@@ -72,9 +72,9 @@ class ClientState:
 
     def write(self, state: RecordDict) -> None:
         """Put this into the records of a client's state."""
-        assert self.model is not None
         assert self.version is not None
-        state[MODEL] = self.model
+        if self.model is not None:
+            state[MODEL] = self.model
         state[VERSION] = ConfigRecord(
             {
                 "number": self.version.number,

@@ -14,6 +14,7 @@ from strategies.codec import Codec
 from strategies.compressed_messages import BUFFERS, TrainMessage, pack_reply, read_train_message
 from strategies.compression.decoded_update import Vector
 from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
+from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
@@ -81,7 +82,8 @@ def train_compressed(
     payload = Payload(status, codec.digest, received.server_round, data)
     pack_reply(reply.content, payload)
     since = received.server_round if is_new else state.memory_since
-    kept = ClientState(model, received.head.version, received.server_round, since, memory, data)
+    copy = None if isinstance(codec.downlink, Float32) else model  # which is sent whole every time
+    kept = ClientState(copy, received.head.version, received.server_round, since, memory, data)
     kept.write(context.state)
     return reply
 

@@ -140,13 +140,13 @@ class MomentumCorrection(ErrorFeedback):
     clip_norm: Annotated[float, Field(gt=0)] = math.inf
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the compressor leaves entries out, too; those sent lose their momentum."""
+        """Check that the compressor has a sparsity, too; entries sent lose their momentum."""
         super().check_compressor(compressor)
         if not hasattr(compressor, "sparsity"):
             name = type(compressor).__name__
             raise ValueError(
-                f"feedback = 'momentum': {name} sends all entries, and only the momentum of the "
-                "others is kept; give an uplink with a sparsity, or feedback = 'residual'"
+                f"feedback = 'momentum': {name} has no sparsity, and only the momentum of "
+                "entries left out is kept; give another uplink, or feedback = 'residual'"
             )
 
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:

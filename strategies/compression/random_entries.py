@@ -26,7 +26,7 @@ SEED_BYTES = 8
 
 @dataclass(frozen=True)
 class RandomEntries(Compressor):
-    """Sends k = max(p n, 1) entries, each as likely as any other.
+    """Sends k = max(p n, 1) entries, p n rounded, each as likely as any other.
 
     Args:
         sparsity: p, the share of the entries that is sent.

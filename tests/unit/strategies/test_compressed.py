@@ -77,7 +77,7 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
         ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: should be less than 1"),
         ({"warmup_rounds": -1}, "warmup-rounds = -1: should be greater"),
         ({"warmup_rounds": 2, "uplink": "float32"}, "warmup-rounds = 2: Float32 has no argument"),
-        ({"feedback": "momentum", "uplink": "rotated"}, "Rotated sends all entries, and only"),
+        ({"feedback": "momentum", "uplink": "rotated"}, "Rotated has no sparsity, and only"),
         (
             {"feedback": {"name": "momentum", "momentum": "x"}},
             "MomentumCorrection: momentum = 'x': should be a valid number",

@@ -251,3 +251,14 @@ def test_updates_of_which_one_is_missing_are_answered_with_a_request():
     network.client_mod = client_of_another_process()
     reply = network.train(message, network.random_change())
     assert payload(reply) == network.reply_with(1)
+
+
+@pytest.mark.parametrize("name", ["eden", "ef21", "topk"])
+def test_client_keeps_no_model_where_it_is_always_sent_all_of_it(name):
+    network = Network(name, 1)
+    for _ in range(3):
+        network.run_round({0: network.random_change()})
+        assert not network.outcome.rejected
+        assert "synced-model" not in network.contexts[0].state
+    (message,) = network.configure(0)
+    assert "arrays" in message.content

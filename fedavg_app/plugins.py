@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from fedavg_app.callbacks.base import Callback, MakeCallback
+from fedavg_app.callbacks.base import Callback
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.own_packages import OWN, own_folder
 from strategies.registry import Registry
@@ -42,15 +42,6 @@ def load_component(key: str, name: str, load: Callable[[str], Component]) -> Com
         return load(name)
     except Exception as error:  # importing a user's module runs the user's code
         raise ConfigError(key, name, _reason(error, name)) from error
-
-
-def load_callback(name: str) -> MakeCallback:
-    """Return the callback class of that name: one of `CALLBACKS`, or "package.module:Class".
-
-    Raises:
-        ConfigError: There is none, or it is not a `Callback`.
-    """
-    return load_component("callback", name, CALLBACKS.load)
 
 
 def _reason(error: Exception, name: str) -> str:

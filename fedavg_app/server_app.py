@@ -122,16 +122,10 @@ def run(
         try:
             loop.run()
         except StrategyError as error:
-            raise _strategy_failed(config, error) from error
+            reason = f"{error}: {error_place(error.__cause__)}" if error.__cause__ else str(error)
+            key = "strategy-args" if config.strategy_args else "strategy"
+            raise ConfigError(key, config.strategy_args or config.strategy, reason) from error
     return training.result
-
-
-def _strategy_failed(config: RunConfig, error: StrategyError) -> ConfigError:
-    """Return the line for a strategy that failed, with the key that made it and what it raised."""
-    reason = f"{error}: {error_place(error.__cause__)}" if error.__cause__ else str(error)
-    if config.strategy_args:
-        return ConfigError("strategy-args", config.strategy_args, reason)
-    return ConfigError("strategy", config.strategy, reason)
 
 
 def _log_own_data(own_data: Mapping[int, tuple[str, int]], num_clients: int) -> None:

@@ -1,6 +1,5 @@
 """Shakespeare's plays, character by character (arXiv 1602.05629v4, section 3)."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,11 +31,6 @@ class CharacterLSTM(nn.Module):
         return logits
 
 
-def prepare(symbols: Tensor) -> Tensor:
-    """Turn stored symbols (n, 80) into what an embedding takes."""
-    return symbols.to(torch.int64)
-
-
 def loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the mean cross-entropy per character; targets are (n, 80), negative where none is."""
     targets = targets[:, : logits.shape[1]]
@@ -52,7 +46,7 @@ SHAKESPEARE_LSTM = Task(
     "shakespeare-lstm",
     CharacterLSTM,
     SHAKESPEARE.load,
-    prepare,
+    Tensor.long,
     learning_rate=1.47,
     target_accuracy=0.54,
     loss=loss,

@@ -5,19 +5,18 @@ every message starts a new process, and one that only answers a query need not w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import nn
 
 import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitions import partition
-from tasks.base import Task, on_device
+from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
@@ -47,18 +46,18 @@ def task_client(
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     if "num-clients" in config:
         run_config = {**run_config, "num-clients": config["num-clients"]}
-    runtime = _runtime(
+    clients, fingerprint = _task_clients(
         _run_config(tuple(run_config.items())),
         DataOptions(directory=own, own=True) if own else options,
         shared=not own,
     )
-    told = str(config.get("fixed-arrays", ""))
-    if told != runtime.fingerprint:
+    client, told = clients[int(node_config[PARTITION_ID])], str(config.get("fixed-arrays", ""))
+    if told != fingerprint:
         raise ValueError(
-            f"the fixed arrays of {runtime.task.name} here ({runtime.fingerprint or 'none'}) are "
+            f"the fixed arrays of {client.task.name} here ({fingerprint or 'none'}) are "
             f"not the server's ({told or 'none'}): give both the same pretrained weights"
         )
-    return runtime.client(int(node_config[PARTITION_ID]))
+    return client
 
 
 def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
@@ -71,34 +70,15 @@ def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
     return task.dataset(DataOptions(directory=directory, own=True))
 
 
-@dataclass(frozen=True)
-class _Runtime:
-    """What the clients of a run share in one process.
-
-    Attributes:
-        model: The model that they train one after the other.
-        train: Their training examples, by client.
-        test: Their test examples; None where the run does not evaluate on clients.
-        fingerprint: Of the model's fixed arrays.
-    """
-
-    task: Task
-    model: nn.Module
-    train: list[Examples]
-    test: list[Examples] | None
-    arrays: ModelArrays
-    fingerprint: str
-
-    def client(self, number: int) -> TaskClient:
-        """Return the task client of one partition."""
-        test = None if self.test is None else self.test[number]
-        train, arrays = self.train[number], self.arrays
-        return TaskClient(self.task, self.model, train, test, partition=number, arrays=arrays)
-
-
 @lru_cache(maxsize=2)
-def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runtime:
-    """Load the data; ``shared`` data are split by the run's partition, others are one device's."""
+def _task_clients(
+    config: RunConfig, options: DataOptions, *, shared: bool
+) -> tuple[list[TaskClient], str]:
+    """Return all partitions' task clients, and the fingerprint of the model's fixed arrays.
+
+    They train one and the same model, one after the other. ``shared`` data are split by the run's
+    partition, others are one device's.
+    """
     task = tasks.load(config.task)
     data = task.dataset(options)
     device = pick_device(config.device)
@@ -112,11 +92,17 @@ def _runtime(config: RunConfig, options: DataOptions, *, shared: bool) -> _Runti
         rows = (torch.from_numpy(part).to(device) for part in partition(data, name, config))
         return [replace(examples, rows=one) for one in rows]
 
-    test = split("test") if config.fraction_evaluate else None
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fingerprint = fixed_fingerprint(model, arrays)
-    return _Runtime(task, on_device(model, device), split("train"), test, arrays, fingerprint)
+    model = on_device(model, device)
+    train = split("train")
+    tests = split("test") if config.fraction_evaluate else [None] * len(train)
+    clients = [
+        TaskClient(task, model, own, test, partition=number, arrays=arrays)
+        for number, (own, test) in enumerate(zip(train, tests, strict=True))
+    ]
+    return clients, fingerprint
 
 
 @lru_cache(maxsize=2)

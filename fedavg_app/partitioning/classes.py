@@ -14,8 +14,8 @@ class Classes(UnbalancedPartitioner):
     n_i = floor(phi_i n) examples, phi_i = alpha / K + (1 - alpha) gamma^i / sum_j gamma^j, in
     reversed order, so the last client has the most. It takes n_i / `classes_per_client` of a class
     drawn at random, as many of the next, and so on until it has n_i; a class that is used up gives
-    what it still has. So a few clients have examples of more classes than asked for, above all
-    the last ones.
+    what it still has. So some clients have examples of more classes than asked for: where n_i is no
+    multiple of `classes_per_client`, and above all the last ones.
     """
 
     classes_per_client: Positive = 2

@@ -16,20 +16,11 @@ Split = Callable[..., Sequence[ArrayLike]]
 
 
 def partitioner_of(found: Any) -> type[Partitioner]:
-    """Return a subclass of `Partitioner` itself, or what splits by a function.
+    """Return what splits by a function; ValueError where it is none."""
+    if not callable(found):
+        raise ValueError("it is no function (labels, num_clients, seed)")
+    function: Split = found
 
-    Raises:
-        ValueError: It is neither.
-    """
-    if isinstance(found, type):
-        if issubclass(found, Partitioner):
-            return found
-    elif callable(found):
-        return _by_function(found)
-    raise ValueError("it is neither a function (labels, num_clients, seed) nor a Partitioner")
-
-
-def _by_function(function: Split) -> type[Partitioner]:
     class ByFunction(Partitioner):
         model_config = ConfigDict(extra="allow")
 

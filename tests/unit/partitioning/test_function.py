@@ -8,7 +8,6 @@ import pytest
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.iid import Iid
 from fedavg_app.partitioning.partitions import partition
 from tests.support.documents import ROOT, examples
 from tests.support.labels import labelled_dataset
@@ -36,18 +35,14 @@ def test_function_gets_labels_clients_seed_and_arguments(monkeypatch):
     assert {part.dtype for part in parts} == {np.dtype(np.int64)}
 
 
-def test_subclass_of_partitioner_can_be_given(monkeypatch):
-    expected = partition(DATA, "train", RunConfig(num_clients=3, seed=5))
-    for ours, theirs in zip(split_by(monkeypatch, Iid), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_function_of_the_page_splits_in_unequal_parts(monkeypatch):
     scope = {}
     exec(examples(ROOT / "docs" / "tasks.md")["quantity.py"], scope)
-    sizes = [len(part) for part in split_by(monkeypatch, scope["power_law"])]
-    shares = np.arange(1, 4) ** -1.5
-    assert sizes == (shares / shares.sum() * 60).astype(int).tolist()
+    for exponent in (0.5, 1):
+        arguments = f"exponent = {exponent}"
+        sizes = [len(part) for part in split_by(monkeypatch, scope["power_law"], arguments)]
+        shares = np.arange(1.0, 4) ** -exponent
+        assert sizes == (shares / shares.sum() * 60).astype(int).tolist()
 
 
 @pytest.mark.parametrize(
@@ -68,5 +63,5 @@ def test_what_is_no_partition_is_refused(monkeypatch, parts, arguments, problem)
 
 
 def test_what_splits_nothing_is_refused(monkeypatch):
-    with pytest.raises(ConfigError, match="partition = 'mine:split': it is neither a function"):
+    with pytest.raises(ConfigError, match="partition = 'mine:split': it is no function"):
         split_by(monkeypatch, 3)

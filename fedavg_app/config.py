@@ -315,7 +315,7 @@ def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
     try:
         return kind.model_validate(dict(values), by_alias=True, by_name=False)
     except ValidationError as error:
-        raise config_error(error) from None
+        raise config_error(error, kind) from None
 
 
 def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
@@ -323,20 +323,21 @@ def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
     return with_clients(parse(RunConfig if "strategy" in values else CentralConfig, values))
 
 
-def config_error(error: ValidationError) -> ConfigError:
-    """Return the first problem of a pydantic error as one line with key, value and fix."""
+def config_error(error: ValidationError, kind: type[BaseModel]) -> ConfigError:
+    """Return the first problem of a model's values as one line with key, value and fix."""
     first = error.errors()[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):  # of keys that do not go together
         return cause
     # A union's location ends in the tried member, a subcommand's begins with its name.
-    known = {kebab(name): field for name, field in RunConfig.model_fields.items()}
+    known = {kebab(name): field for name, field in kind.model_fields.items()}
     key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))
     if first["type"] == "extra_forbidden":
         return ConfigError(key, first["input"], f"unknown key; known: {', '.join(sorted(known))}")
     text = first["msg"].removeprefix("Input ")
     field = known.get(key)
-    return ConfigError(key, first["input"], f"{text} ({field.description if field else key})")
+    meaning = (field and field.description) or key
+    return ConfigError(key, first["input"], f"{text} ({meaning})")
 
 
 def parse_arguments(key: str, text: str) -> dict[str, Any]:

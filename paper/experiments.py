@@ -196,8 +196,11 @@ def load(path: Path) -> Experiment:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         if name := content.pop("rows_from", None):
             other = tomllib.loads((path.parent / name).read_text(encoding="utf-8"))
-            rows = [{key: row[key] for key in row if key not in BY_COLUMN} for row in other["rows"]]
-            content |= {"run": other["run"], "rows": rows}
+            rows = [
+                {key: row[key] for key in row if key not in BY_COLUMN}
+                for row in other.get("rows", [])
+            ]
+            content |= {"run": other.get("run", {}), "rows": rows}
         return Experiment.model_validate({**content, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error

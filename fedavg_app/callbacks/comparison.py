@@ -1,6 +1,6 @@
 """A figure of several trainings: test accuracy by round, by bytes and by time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
-from fedavg_app.results.comparison import Clock, Group
+from fedavg_app.results.comparison import Clock
+from fedavg_app.results.finished_run import FinishedRun
 
 STYLES = ("-", "--", "-.", ":")
 # Characters of a legend's names that fit beside each other below the figure.
@@ -20,15 +21,19 @@ SECONDS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 
 
 def draw_comparison(
-    groups: Sequence[Group], target: float | None, time_name: str, clock: Clock, path: Path
+    lines: Mapping[str, Sequence[FinishedRun]],
+    target: float | None,
+    time_name: str,
+    clock: Clock,
+    path: Path,
 ) -> None:
-    """Write a figure with three panels, each with a line for every group.
+    """Write a figure with three panels, each with the lines of `group_runs`.
 
     For several runs the line is their mean, in a band from the smallest to the largest value, at
     the rounds in which all of them were tested.
 
     Args:
-        groups: The runs.
+        lines: The runs of each line, by its name.
         target: An accuracy to draw as a line; None for none.
         time_name: The name of the clock: "seconds", "seconds_link" or "seconds_virtual".
         clock: Says how much time has passed.
@@ -37,7 +42,7 @@ def draw_comparison(
     Raises:
         OSError: It cannot be written.
     """
-    curves = {group.name: _curve(group, clock) for group in groups}
+    curves = {name: _curve(runs, clock) for name, runs in lines.items()}
     columns = _legend_columns(list(curves))
     height = 3.8 + 0.2 * -(-len(curves) // columns)
     figure = Figure(figsize=(12, height), layout="constrained")
@@ -71,7 +76,7 @@ def draw_comparison(
     save_figure(figure, path)
 
 
-def _curve(group: Group, clock: Clock) -> list[NDArray[np.float64]]:
+def _curve(runs: Sequence[FinishedRun], clock: Clock) -> list[NDArray[np.float64]]:
     """Return rounds, bytes sent, seconds, and the least, mean and largest accuracy there."""
     tested = [
         {
@@ -79,7 +84,7 @@ def _curve(group: Group, clock: Clock) -> list[NDArray[np.float64]]:
             for one, passed in zip(run.history, clock(run.history), strict=True)
             if one.accuracy is not None
         }
-        for run in group.runs
+        for run in runs
     ]
     rounds = [number for number in tested[0] if all(number in run for run in tested)]
     points = np.array([[run[number] for number in rounds] for run in tested], float)

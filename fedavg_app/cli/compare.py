@@ -70,19 +70,19 @@ def compare(
     if plot is not None:
         check_plot_path(plot)
     runs = [read_run(folder) for folder in folders]
-    groups = group_runs(runs, label or (), group_by or ())
+    lines = group_runs(runs, label or (), group_by or ())
     clocks = _clocks(runs, _link(link, up=up, down=down, latency=latency))
-    table = {group.name: [cost(run, clocks) for run in group.runs] for group in groups}
+    table = {name: [cost(run, clocks) for run in line] for name, line in lines.items()}
     _print_table("whole runs", table)
     if target:
-        table = {group.name: [cost(run, clocks, target) for run in group.runs] for group in groups}
+        table = {name: [cost(run, clocks, target) for run in line] for name, line in lines.items()}
         _print_table(f"to accuracy {target:g}", table)
     for key, path, content in (("csv", csv, as_csv), ("latex", latex, as_latex)):
         if path is not None:
             _write(key, path, content(table))
             typer.echo(f"table: {path}")
     if plot is not None:
-        draw_comparison(groups, target or None, *list(clocks.items())[-1], plot)
+        draw_comparison(lines, target or None, *list(clocks.items())[-1], plot)
         typer.echo(f"figure: {plot}")
 
 
@@ -117,7 +117,7 @@ def _link(name: LinkName | None, **options: float | None) -> Link | None:
     try:
         return Link(**((LINKS[name].model_dump() if name else {}) | given))
     except ValidationError as error:
-        raise config_error(error) from None
+        raise config_error(error, Link) from None
 
 
 def _print_table(title: str, rows: "Table") -> None:

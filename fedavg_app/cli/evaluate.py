@@ -25,8 +25,8 @@ def evaluate(
     from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.preparation import load_task
 
-    changes = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
-    config = parse_saved({**read_config(folder), **changes})
+    files = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
+    config = parse_saved({**read_config(folder), **files, "device": "auto"})
     task = load_task(config)
     names = task.model().state_dict()
     with reading(folder, BEST_MODEL_FILE if best else MODEL_FILE) as path:

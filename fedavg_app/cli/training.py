@@ -64,6 +64,9 @@ def resume(
     data_dir: Annotated[
         str, typer.Option(help="the directory of the data, where they are no longer as before")
     ] = "",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"] | None, typer.Option(help="if not the one as before")
+    ] = None,
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = None,
     ray_address: RayAddress = "",
@@ -76,7 +79,9 @@ def resume(
     if num_server_rounds:
         changes["num_server_rounds"] = num_server_rounds
     if data_dir:
-        changes["data_dir"] = data_dir
+        changes |= {"data_dir": data_dir, "data_source": "auto"}
+    if device:
+        changes["device"] = device
     config = saved_config(str(folder)).model_copy(update=changes)
     _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
 
@@ -111,6 +116,6 @@ def _simulate(
 def _callbacks(names: list[str] | None) -> list[MakeCallback]:
     """Return what makes the callbacks: plots, and those of these names."""
     from fedavg_app.callbacks.plots import Plots
-    from fedavg_app.plugins import load_callback
+    from fedavg_app.plugins import CALLBACKS, load_component
 
-    return [Plots, *map(load_callback, names or [])]
+    return [Plots, *(load_component("callback", name, CALLBACKS.load) for name in names or [])]

@@ -1,18 +1,17 @@
-"""What several trainings cost, side by side: those that differ in the seed alone are one group."""
+"""What several trainings cost, side by side: those that differ in the seed alone are one line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import CentralConfig, Effect, RunConfig, fields_with, kebab
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
 
-# Keys that do not affect what was computed, and the one in which runs of a group differ.
-PLACES = {"resume", "run-dir", "data-dir", "checkpoint-every", "min-nodes", "node-timeout"}
+# Keys that do not affect what was computed, and the one in which runs of a line differ.
+PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
 SEED, STRATEGY = "seed", "strategy"
 # Keys that say when a training is tested and when it ends.
 LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "patience")
@@ -25,32 +24,19 @@ Clock = Callable[[Sequence[RoundMetrics]], list[float]]
 Cost = dict[str, float | None]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs that are one line of a table and of a figure.
-
-    Attributes:
-        name: Human-readable.
-        runs: The runs, at least one.
-    """
-
-    name: str
-    runs: list[FinishedRun]
-
-
 def group_runs(
     runs: Sequence[FinishedRun], labels: Sequence[str] = (), group_by: Sequence[str] = ()
-) -> list[Group]:
-    """Return the runs in groups, in the order of their first runs.
+) -> dict[str, list[FinishedRun]]:
+    """Return the runs by the name of their line, in the order of the lines' first runs.
 
-    By default runs that differ in nothing but the seed are a group, and a name consists of the keys
-    in which the groups differ, with their values. Runs alike in all are groups of their own, told
-    apart by their folders.
+    By default runs that differ in nothing but the seed are one line, whose name has the keys in
+    which the lines differ, with their values. Runs alike in all are lines of their own, told apart
+    by their folders.
 
     Args:
         runs: The runs.
-        labels: A name for every run; those of one name are a group. Empty for none.
-        group_by: Keys; runs with equal values are a group, named by these.
+        labels: A name for every run; those of one name are a line. Empty for none.
+        group_by: Keys; runs with equal values are a line, named by these.
 
     Raises:
         ConfigError: There are not as many labels as runs, or no run has such a key.
@@ -63,10 +49,10 @@ def group_runs(
         names = _names([run.config for run in runs], group_by)
         if not group_by:
             names = _told_apart(names, runs)
-    return [
-        Group(name, [run for run, own in zip(runs, names, strict=True) if own == name])
+    return {
+        name: [run for run, own in zip(runs, names, strict=True) if own == name]
         for name in dict.fromkeys(names)
-    ]
+    }
 
 
 def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[str]:

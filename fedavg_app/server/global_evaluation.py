@@ -14,7 +14,7 @@ from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
 from strategies.flower_arrays import from_record
 from tasks.base import Task, on_device
-from tasks.data.dataset import Dataset
+from tasks.data.dataset import DataError, Dataset
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.evaluation import BatchResult, combine, evaluate_batch, load_arrays
 from tasks.training.examples import Examples
@@ -65,7 +65,13 @@ class CentralEvaluation:
 
 
 def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> list[Batch]:
-    """Return the batches in which a data set's test examples are evaluated on its device."""
+    """Return the batches in which a data set's test examples are evaluated on its device.
+
+    Raises:
+        DataError: There are none.
+    """
+    if len(data.test) == 0:
+        raise DataError(f"{data.description} has no test examples, which each test needs")
     first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
     size = efficient_batch_size(task.initial_model(0), first, pick_device(config.device))
     return [(start, start + size) for start in range(0, len(data.test), size)]

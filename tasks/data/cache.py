@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -56,13 +57,13 @@ def load_cached(
 
 
 def files_key(paths: Iterable[Path]) -> str:
-    """Return a key of the files as they are now, for a name in the cache.
+    """Return a key of files, and of those in folders, as they are now, for a name in the cache.
 
     It changes whenever a file is added, removed or written. On a SuperNode every message asks for
     it in a new process, so contents are not read.
     """
     total = hashlib.sha256()
-    for path in paths:
+    for path in chain.from_iterable((one, *sorted(one.glob("*"))) for one in paths):
         status = path.stat()
         state = (str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         total.update(repr(state).encode())

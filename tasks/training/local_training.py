@@ -70,7 +70,7 @@ class TaskClient(NumPyClient):
         The examples are split into batches of B once, in an order fixed by (seed, partition,
         round), and E epochs run over the same batches, as the algorithm is written; or, with
         "local-steps" > 0, that many steps, cycling through the batches. Batch normalisation needs
-        two examples: a last batch of one takes another from the batch before it.
+        two examples: with B > 2 a last batch of one takes another from the batch before it.
 
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.

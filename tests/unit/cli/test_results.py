@@ -52,6 +52,13 @@ def test_saved_model_has_the_accuracy_of_its_run(show, folders):
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
 
 
+def test_model_trained_on_a_gpu_can_be_tested_without_one(show, folders, tmp_path):
+    shutil.copytree(folders[0], tmp_path / "run")
+    path = tmp_path / "run/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))
+    assert "test accuracy" in show("evaluate", tmp_path / "run")
+
+
 def test_evaluation_of_a_run_that_has_not_ended_says_so(command_line, folders, tmp_path):
     shutil.copytree(folders[0], tmp_path / "run")
     (tmp_path / "run/model.safetensors").unlink()
@@ -138,6 +145,8 @@ def seeds(folder, **changes):
 
 def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp_path):
     runs = seeds(tmp_path / "runs")
+    path = runs[0] / "config.json"  # the device does not make it another run
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))
     words = ["compare", *runs, "--target", "0.9", "--plot", tmp_path / "bands.pdf"]
     words += ["--csv", tmp_path / "table.csv", "--latex", tmp_path / "table.tex"]
     shown = show(*words)

@@ -80,6 +80,9 @@ def test_rows_from_another_file_are_its_runs_without_what_belongs_to_its_columns
     ours, theirs = ([run.config for _, run in in_order(one.cells())] for one in (other, whole))
     assert ours == theirs
     assert [row.paper for row in other.rows] == [[], []]
+    (tmp_path / "table.toml").write_text(rest)
+    with pytest.raises(ConfigError, match=r"other.toml.*: rows: "):
+        load(tmp_path / "other.toml")
     (tmp_path / "table.toml").unlink()
     with pytest.raises(ConfigError, match=r"other.toml.*: cannot be read: .*No such file"):
         load(tmp_path / "other.toml")

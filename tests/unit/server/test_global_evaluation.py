@@ -9,7 +9,7 @@ from fedavg_app.config import parse_config
 from fedavg_app.server import global_evaluation
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from strategies.flower_arrays import to_record
-from tasks.data.dataset import DataOptions, Dataset, Split
+from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 
 CONFIG = parse_config({"device": "cpu"})
 
@@ -41,6 +41,13 @@ def test_test_examples_are_prepared_once_where_memory_allows(room, again, monkey
     assert evaluate(arrays(2)) != first
     assert evaluate(arrays(1)) == first
     assert prepared == again * 2
+
+
+def test_data_without_test_examples_are_refused():
+    whole = data(3)
+    empty = dataclasses.replace(whole, test=Split(whole.test.inputs[:0], whole.test.targets[:0]))
+    with pytest.raises(DataError, match="noise has no test examples"):
+        CentralEvaluation(tasks.load("mnist-cnn"), empty, CONFIG)(arrays(1))
 
 
 def test_result_equals_that_of_the_whole_test_set_at_once():

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data.cache import load_cached
+from tasks.data.cache import files_key, load_cached
 from tasks.data.dataset import DataError, DataOptions, Split
 
 OPTIONS = DataOptions()
@@ -69,3 +69,11 @@ def test_unwritable_cache_is_reported_with_environment_variable(tmp_path, monkey
     monkeypatch.setenv("FEDAVG_APP_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(DataError, match=r"cannot write the data cache .*\$FEDAVG_APP_CACHE"):
         load_cached("a", splits, OPTIONS, "")
+
+
+def test_key_of_a_folder_changes_with_its_files(tmp_path):
+    (tmp_path / "batch").write_bytes(b"one")
+    before = files_key([tmp_path])
+    assert files_key([tmp_path]) == before
+    (tmp_path / "batch").write_bytes(b"two, written in place")
+    assert files_key([tmp_path]) != before

@@ -42,7 +42,9 @@ class Monitor:
         """Note that a device has asked for messages, and what the run sends it."""
         self.last_seen[node_id] = time.monotonic()
         for message in given.messages_list:
-            self.run_id, group = message.metadata.run_id, message.metadata.group_id
+            run_id, group = message.metadata.run_id, message.metadata.group_id
+            if run_id != self.run_id:
+                self.run_id, self.server_round = run_id, 0
             if group.isdigit():  # other messages ask for properties
                 self.server_round = int(group)
 

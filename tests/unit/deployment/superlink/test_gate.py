@@ -365,9 +365,13 @@ def test_metrics_have_prometheus_format_and_count_by_node(device):
     assert status == 200
     assert "fedavg_nodes_online 1" in lines
     assert 'fedavg_run{run_id="7"} 12' in lines
-    query = Message(RecordDict(), dst_node_id=NODE, message_type="query")  # in no round
-    monitor.asked(NODE, PullMessagesResponse(messages_list=[as_sent(query)[0]]))
-    assert b'fedavg_run{run_id="7"} 12' in ask(gate, "", path="/metrics")[1]
+    # A query is in no round.
+    query, _, _ = as_sent(Message(RecordDict(), dst_node_id=NODE, message_type="query"))
+    for run, server_round in ((7, 12), (8, 0)):
+        query.metadata.run_id = run
+        monitor.asked(NODE, PullMessagesResponse(messages_list=[query]))
+        line = f'fedavg_run{{run_id="{run}"}} {server_round}\n'
+        assert line.encode() in ask(gate, "", path="/metrics")[1]
     assert f'fedavg_replies_total{{node="{NODE}"}} 1' in lines
     assert 'fedavg_refused_total{node="0",request="push-messages"} 1' in lines
     values = [line.rpartition(" ") for line in lines if not line.startswith("#")]

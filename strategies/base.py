@@ -407,7 +407,6 @@ def broadcast(
             RecordDict({ARRAYS: arrays, CONFIG: config}),
             dst_node_id=node,
             message_type=message_type,
-            group_id=str(server_round),
         )
         for node in grid.get_node_ids()
     ]

@@ -261,9 +261,4 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             content[ARRAYS] = self.model
         elif self.settings.buffers:
             content[BUFFERS] = self.buffers(self.model)
-        return Message(
-            content,
-            dst_node_id=node,
-            message_type=self.train_type,
-            group_id=str(self.server_round),
-        )
+        return Message(content, dst_node_id=node, message_type=self.train_type)

@@ -200,10 +200,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""
         complete: dict[int, ArrayRecord] = {}  # by the record that messages share
-        for message in messages:
-            message.metadata.group_id = str(self.server_round)  # which Flower's leave empty
+        for message in messages if self.settings.buffers else ():
             trained = find_record(message.content, ARRAYS, ArrayRecord)
-            if trained is not None and self.settings.buffers:
+            if trained is not None:
                 if id(trained) not in complete:
                     complete[id(trained)] = array_record({**model, **trained})
                 content = {**message.content, ARRAYS: complete[id(trained)]}

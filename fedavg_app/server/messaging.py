@@ -61,6 +61,8 @@ class RoundMessenger:
     ) -> "SentMessages":
         """Send the messages of a round; return what their replies are read from."""
         self._drop_late_replies()
+        for message in messages:
+            message.metadata.group_id = str(server_round)
         timeout, time_of = self._config.round_timeout or None, None
         if self._clock is not None:
             # The timeout is of virtual seconds, and only for training.

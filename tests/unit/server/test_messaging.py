@@ -86,6 +86,14 @@ def messenger(grid, num_clients=10, **keys):
     return RoundMessenger(grid, nodes, config)
 
 
+def test_messages_of_every_strategy_name_their_round(clock):
+    grid = AnsweringGrid(clock, [0.0] * 3)
+    for server_round in (1, 2):
+        messages = training_messages(NODES)
+        messenger(grid).send(CohortGrid(grid, NODES), messages, server_round, "train")
+        assert [one.metadata.group_id for one in messages] == [str(server_round)] * 3
+
+
 @pytest.mark.parametrize(
     ("fraction", "share", "expected"), [(0.5, 0.14, 57), (0.25, 0.28, 32), (0.5, 0.1, 55)]
 )

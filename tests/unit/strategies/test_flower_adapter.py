@@ -189,9 +189,7 @@ def test_order_of_a_replys_arrays_does_not_matter(name):
         adapter = strategies.build(f"flwr.serverapp.strategy:{name}", BY_PLACE[name])
         arrays = record(model(0))
         for server_round in (1, 2):
-            grid = cohort(1, 2, 3)
-            sent = list(adapter.configure_train(server_round, arrays, ConfigRecord(), grid))
-            assert [one.metadata.group_id for one in sent] == [str(server_round)] * 3
+            adapter.configure_train(server_round, arrays, ConfigRecord(), cohort(1, 2, 3))
             replies = [valid_reply(server_round, node) for node in (1, 2, 3)]
             first = replies[0].content["arrays"]
             replies[0].content["arrays"] = ArrayRecord(dict(order(first.items())))

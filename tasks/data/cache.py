@@ -2,9 +2,9 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +63,12 @@ def files_key(paths: Iterable[Path]) -> str:
     it in a new process, so contents are not read.
     """
     total = hashlib.sha256()
-    for path in chain.from_iterable((one, *sorted(one.glob("*"))) for one in paths):
+    for path in paths:
         status = path.stat()
         state = (str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         total.update(repr(state).encode())
+        if stat.S_ISDIR(status.st_mode):
+            total.update(files_key(sorted(path.iterdir())).encode())
     return total.hexdigest()[:16]
 
 

@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-slow test-all lint format docs bench gpu-check clean
+.PHONY: help run flwr-run test test-slow test-all lint format docs bench hashes gpu-check clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -65,6 +65,9 @@ docs: .venv-docs/.ready  ## build the documentation's site into site/
 
 bench: $(READY)  ## time the compressors, next to a copy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)
+
+hashes: $(READY)  ## hash many seeded runs: what a change of the code has changed by a bit
+	@$(BIN)/python -m benchmarks.hashes $(ARGS)
 
 # Its results come line by line; eight minutes are enough on a machine with one GPU.
 gpu-check: $(READY)  ## check the results on this machine's GPU, and time workers that share it

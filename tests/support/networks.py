@@ -1,0 +1,286 @@
+"""Ordinary networks that people bring, on small made-up data, as tasks named by their attribute.
+
+The images are float32 (1, 8, 8), the lines of text int64 (12,), padded with 0; both have four
+classes.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, weight_norm
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
+
+from tasks.base import Task
+from tasks.data.dataset import DataOptions, Dataset, Split
+
+CLASSES, WORDS, LENGTH = 4, 20, 12
+COUNTS = (240, 80)  # for training and for testing
+
+
+def dataset(train: Split, test: Split, name: str) -> Dataset:
+    return Dataset(train, test, DataOptions("embedded"), name, name)
+
+
+def images(_: DataOptions) -> Dataset:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, 1, 8, 8)) * 0.7
+
+    def make(count: int) -> Split:
+        classes = rng.integers(0, CLASSES, count)
+        noise = rng.normal(size=(count, 1, 8, 8))
+        return Split((centres[classes] + noise).astype(np.float32), classes)
+
+    return dataset(*map(make, COUNTS), "made-up images")
+
+
+def lines(_: DataOptions) -> Dataset:
+    rng = np.random.default_rng(1)
+    frequencies = rng.dirichlet(np.full(WORDS - 1, 0.3), size=CLASSES)
+
+    def make(count: int) -> Split:
+        classes = rng.integers(0, CLASSES, count)
+        words = np.zeros((count, LENGTH), np.int64)
+        for line, own in zip(words, classes, strict=True):
+            length = rng.integers(2, LENGTH + 1)
+            line[:length] = 1 + rng.choice(WORDS - 1, size=length, p=frequencies[own])
+        return Split(words, classes)
+
+    return dataset(*map(make, COUNTS), "made-up lines")
+
+
+def same(inputs: Tensor) -> Tensor:
+    return inputs
+
+
+def task(name, model, data=images, learning_rate=0.05, **attributes) -> Task:
+    return Task(name, model, data, same, learning_rate=learning_rate, **attributes)
+
+
+def mlp(middle=None) -> nn.Module:
+    """Return Flatten, Linear, ReLU, Linear, with ``middle`` around the first linear layer."""
+    first = nn.Linear(64, 16)
+    return nn.Sequential(
+        nn.Flatten(), middle(first) if middle else first, nn.ReLU(), nn.Linear(16, CLASSES)
+    )
+
+
+def old_weight_norm(layer: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return weight_norm(layer)
+
+
+def convolutions(norm) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
+    )
+
+
+class Block(nn.Module):
+    """A residual block."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.first, self.second = nn.GroupNorm(2, channels), nn.GroupNorm(2, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.second(self.b(self.first(self.a(x)).relu()))).relu()
+
+
+def residual() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), Block(8), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(8, CLASSES),
+    )  # fmt: skip
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, size: int = 16) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(1, size, 2, 2)
+        self.token = nn.Parameter(torch.zeros(1, 1, size))
+        self.position = nn.Parameter(torch.randn(1, 17, size) * 0.02)
+        self.encoder = nn.TransformerEncoderLayer(size, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(size, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.position
+        return self.head(self.encoder(x)[:, 0])
+
+
+class Recurrent(nn.Module):
+    """A recurrent network on embedded words, packed by their lengths."""
+
+    def __init__(self, kind, *, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 8, padding_idx=0)
+        self.layer = kind(8, 16, batch_first=True, bidirectional=bidirectional)
+        self.head = nn.Linear(32 if bidirectional else 16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = (x > 0).sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(
+            self.embedding(x), lengths, batch_first=True, enforce_sorted=False
+        )
+        state = self.layer(packed)[1]
+        state = state[0] if isinstance(state, tuple) else state
+        return self.head(torch.cat(list(state), 1))
+
+
+class MeanWord(nn.Module):
+    """The mean of word vectors; that of the padding word is never trained."""
+
+    def __init__(self, *, sparse: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 8, padding_idx=0, sparse=sparse)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embedding(x).sum(1) / (x > 0).sum(1, keepdim=True).clamp(min=1))
+
+
+class Slices(nn.Module):
+    """Layers that are slices of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(20, 64) * 0.1)
+        self.second = nn.Parameter(torch.randn(CLASSES, 16) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return (x @ self.weight[:16].T).relu() @ self.second.T + x @ self.weight[16:].T
+
+
+class Checkpointed(nn.Module):
+    """A network whose activations are computed again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(checkpoint(self.body, x.flatten(1), use_reentrant=False))
+
+
+class Tied(nn.Module):
+    """Two layers of one weight: one parameter, or two whose data are the same memory."""
+
+    def __init__(self, *, by_data: bool = False) -> None:
+        super().__init__()
+        self.inner, self.outer = (nn.Linear(64, 64, bias=False) for _ in range(2))
+        self.head = nn.Linear(64, CLASSES)
+        if by_data:
+            self.outer.weight.data = self.inner.weight.data
+        else:
+            self.outer.weight = self.inner.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.outer(self.inner(x.flatten(1)).relu()).relu())
+
+
+class Shared(nn.Module):
+    """Weights used as the sum of a shared and an own part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Parameter(torch.randn(16, 64) * 0.1)
+        self.own = nn.Parameter(torch.randn(16, 64) * 0.1)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((x.flatten(1) @ (self.shared + self.own).T).relu())
+
+
+class Odd(nn.Module):
+    """A scalar, an empty and an unused parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 16), nn.Linear(16, CLASSES)
+        self.scale, self.empty = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.zeros(0, 5))
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((self.body(x.flatten(1)) * self.scale).relu()) + self.empty.sum()
+
+
+class Frozen(nn.Module):
+    """A frozen convolution with batch normalisation that stays in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.head = nn.Linear(144, CLASSES)
+        for part in (self.body, self.norm):
+            part.requires_grad_(requires_grad=False)
+
+    def train(self, mode: bool = True) -> "Frozen":
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.body(x)).relu().flatten(1))
+
+
+class InFloat64(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = mlp().double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x.double()).float()
+
+
+def dropout() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, CLASSES)
+    )
+
+
+def lists() -> nn.Module:
+    class Lists(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList([torch.randn(64, 16) * 0.1, torch.randn(16, 4) * 0.1])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.relu(x.flatten(1) @ self.weights[0]) @ self.weights[1]
+
+    return Lists()
+
+
+MLP = task("mlp", mlp)
+WEIGHT_NORM = task("weight-norm", lambda: mlp(parametrizations.weight_norm))
+OLD_WEIGHT_NORM = task("old-weight-norm", lambda: mlp(old_weight_norm))
+SPECTRAL_NORM = task("spectral-norm", lambda: mlp(parametrizations.spectral_norm))
+ORTHOGONAL = task("orthogonal", lambda: mlp(parametrizations.orthogonal))
+BATCH_NORM = task("batch-norm", lambda: convolutions(nn.BatchNorm2d))
+GROUP_NORM = task("group-norm", lambda: convolutions(lambda n: nn.GroupNorm(2, n)))
+INSTANCE_NORM = task("instance-norm", lambda: convolutions(nn.InstanceNorm2d))
+RESIDUAL = task("residual", residual)
+TRANSFORMER = task("transformer", VisionTransformer)
+GRU = task("gru", lambda: Recurrent(nn.GRU), lines, 0.1)
+LSTM = task("lstm", lambda: Recurrent(nn.LSTM, bidirectional=True), lines, 0.1)
+MEAN_WORD = task("mean-word", MeanWord, lines, 0.5)
+SPARSE_WORD = task("sparse-word", lambda: MeanWord(sparse=True), lines, 0.5)
+SLICES = task("slices", Slices)
+CHECKPOINTED = task("checkpointed", Checkpointed)
+TIED = task("tied", Tied)
+SHARED = task("shared", Shared)
+ODD = task("odd", Odd)
+FROZEN = task("frozen", Frozen)
+FLOAT64 = task("float64", InFloat64)
+DROPOUT = task("dropout", dropout)
+LISTS = task("lists", lists)
+PARALLEL = task("parallel", lambda: nn.DataParallel(mlp()))
+NAMES = [name for name, found in vars().items() if isinstance(found, Task)]

@@ -24,9 +24,9 @@ from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
-from tasks.model_arrays import read_arrays
-from tasks.training.autograd_step import normalises_batches
+from tasks.model_arrays import read_arrays, state_of
 from tasks.training.examples import Examples
+from tasks.training.layers import normalises_batches
 from tasks.training.local_training import MomentumBuffers, TaskClient
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tasks.training.settings import LocalTraining
@@ -107,4 +107,4 @@ def _batches(
 
 
 def _record(model: nn.Module) -> ArrayRecord:
-    return to_record(read_arrays(model, tuple(model.state_dict())))
+    return to_record(read_arrays(model, tuple(state_of(model))))

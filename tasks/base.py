@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.data.dataset import DataOptions, Dataset
+from tasks.model_arrays import aliases_of, tie
 from tasks.training.random_streams import derive_seed, seeded
 
 
@@ -26,7 +27,7 @@ def count_predictions(targets: Tensor) -> int:
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model on the device, the weights of 2-d convolutions in channels-last layout.
+    """Return the model on the device, in training mode, 2-d convolutions in channels-last layout.
 
     That is the layout that convolutions compute in, on a CPU and on a GPU; `Examples` has its
     batches in the same. On a CPU batch normalisation gets its inputs in the contiguous layout: for
@@ -35,14 +36,18 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """
     if device.type == "cpu":
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.register_forward_pre_hook(_contiguous)
     else:
         torch.backends.cudnn.deterministic = True
+    aliases = aliases_of(model.state_dict(keep_vars=True))
+    tie(model, aliases)  # moving would part weights that are one by their memory alone
     model = model.to(device)
-    if any(array.dim() == 5 for array in model.state_dict().values()):
-        return model  # 3-d convolutions have no such layout
-    return model.to(memory_format=torch.channels_last)
+    # 3-d convolutions have no channels-last layout.
+    if not any(array.dim() == 5 for array in model.state_dict().values()):
+        model = model.to(memory_format=torch.channels_last)
+    tie(model, aliases)  # moving copies buffers
+    return model.train()
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -69,6 +74,10 @@ class Task:
         loss: Mean loss of (logits, targets) over the predictions, those whose target is not
             negative. PyTorch's ignores a target of -100.
         correct: Number of correct predictions of (logits, targets), a scalar tensor.
+        in_parts: Whether the gradient of a batch is the sum of those of its parts, each with its
+            share of the predictions, so that a large batch may be cut: no example's output or loss
+            depends on the others. None finds it out of layers and losses of torch; what is not
+            known sees the whole batch.
         partitions: The names of the partitions that make sense for the data.
         learning_rates: Default learning rates for strategies that need another one, by name.
         seconds_per_example: What a step takes for each example of its batch, on one core of the
@@ -85,6 +94,7 @@ class Task:
     embedded_target_accuracy: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     correct: Callable[[Tensor, Tensor], Tensor] = count_correct
+    in_parts: bool | None = None
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
     learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
     seconds_per_example: float = 0.0

@@ -224,6 +224,7 @@ CIFAR10_CNN = Task(
     CENTRAL,
     learning_rate=0.15,
     augment=AUGMENTED_24,
+    in_parts=True,
     target_accuracy=0.8,
     seconds_per_example=1.6e-3,
 )

@@ -50,6 +50,7 @@ FASHION_LSTM = Task(
     FASHION_MNIST.load,
     prepare_rows,
     learning_rate=0.1,
+    in_parts=True,
     seconds_per_example=8.3e-4,
 )
 FASHION_CNN = Task(

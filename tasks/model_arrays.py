@@ -6,8 +6,10 @@ not, since both ends have them from the task; an alias is whatever its first nam
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +31,8 @@ class ModelArrays:
         trained: Parameters that require a gradient.
         fixed: Parameters that do not.
         buffers: All that is no parameter, such as batch normalisation's running statistics.
-        aliases: For each further name of an array (tied weights, a module under two names) its
-            first name.
+        aliases: For each further name of an array (tied weights, the same memory, a module under
+            two names) its first name.
     """
 
     names: tuple[str, ...]
@@ -44,19 +46,19 @@ class ModelArrays:
         """Return the classes of the model's arrays.
 
         Raises:
-            ValueError: The state dict has an entry that is no tensor, or no parameter is trained.
+            ValueError: As for `aliases_of`, the state dict has an entry that is no tensor, or no
+                parameter is trained.
         """
-        first_names: dict[int, str] = {}
-        aliases: dict[str, str] = {}
         trained, fixed, buffers = list[str](), list[str](), list[str]()
-        state = model.state_dict(keep_vars=True)
+        state = state_of(model)
         for name, tensor in state.items():
             if not isinstance(tensor, Tensor):
                 raise ValueError(f"entry {name!r} of the model's state dict is no tensor")
-            first = first_names.setdefault(id(tensor), name)
-            if first != name:
-                aliases[name] = first
-            elif not isinstance(tensor, nn.Parameter):
+        aliases = aliases_of(state)
+        for name, tensor in state.items():
+            if name in aliases:
+                continue
+            if not isinstance(tensor, nn.Parameter):
                 buffers.append(name)
             else:
                 (trained if tensor.requires_grad else fixed).append(name)
@@ -71,13 +73,99 @@ class ModelArrays:
         return tuple(name for name in self.names if name not in kept)
 
 
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the entries of the model's state dict, the model's own tensors, by name.
+
+    The names are those of the network itself: `torch.compile` and `torch.nn.DataParallel` put
+    "_orig_mod." and "module." into them, with which the plain network could not load them.
+    """
+    wrappers = [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, nn.DataParallel) or "_orig_mod" in module._modules
+    ]
+    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    if not wrappers:
+        return state
+    before = {f"{path}.".lstrip("."): None for path in wrappers}
+    return {_unwrapped(name, list(before)): tensor for name, tensor in state.items()}
+
+
+def tie(model: nn.Module, aliases: Mapping[str, str]) -> None:
+    """Make each array of the model that has two names one tensor under both.
+
+    Weights whose `data` were made the same memory have a gradient each, of which the sum is meant.
+
+    Args:
+        model: The network, which is changed.
+        aliases: What `aliases_of` returned of its state dict.
+    """
+    state = model.state_dict(keep_vars=True)
+    for name, first in aliases.items():
+        path, _, own = name.rpartition(".")
+        setattr(model.get_submodule(path), own, state[first])
+
+
+def aliases_of(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the first name of each array of a state dict that is there under an earlier name, too.
+
+    Raises:
+        ValueError: A trained array shares memory with another that has another shape, or is not
+            trained.
+    """
+    first: dict[Hashable, str] = {}
+    aliases: dict[str, str] = {}
+    regions: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
+    for name, tensor in state.items():
+        place = _memory(tensor)
+        known = first.setdefault(place, name)
+        if known != name:
+            if tensor.requires_grad != state[known].requires_grad:
+                raise ValueError(f"arrays {known!r} and {name!r} are one, but only one is trained")
+            aliases[name] = known
+        elif isinstance(place, tuple):
+            regions.setdefault(place[:2], []).append((*_bytes(tensor), name))
+    for region in regions.values():
+        for (_, end, name), (start, _, following) in pairwise(sorted(region)):
+            if start < end and (state[name].requires_grad or state[following].requires_grad):
+                raise ValueError(
+                    f"arrays {name!r} and {following!r} share memory, but not their shape: compute "
+                    "one from the other in forward()"
+                )
+    return aliases
+
+
+def _memory(tensor: Tensor) -> int | tuple[Any, ...]:
+    """Return what two tensors have in common if they are one array."""
+    storage = tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+    if not storage:  # it has no values, or they are not in one place
+        return id(tensor)
+    view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+    return tensor.device, storage, *view
+
+
+def _bytes(tensor: Tensor) -> tuple[int, int]:
+    """Return where a tensor begins and ends in its storage."""
+    steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = int(tensor.storage_offset()) * tensor.itemsize
+    return start, start + (int(steps) + 1) * tensor.itemsize
+
+
+def _unwrapped(name: str, wrappers: Sequence[str]) -> str:
+    """Return an entry's name without what the wrappers, each ending in a dot, put into it."""
+    for path in sorted(wrappers, key=len, reverse=True):
+        if name.startswith(path):
+            name = path + name[len(path) :].partition(".")[2]
+    return name
+
+
 def read_arrays(model: nn.Module, names: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
     """Return copies of a model's arrays, in C order.
 
     Raises:
         ValueError: An array has a dtype that NumPy lacks, such as bfloat16.
     """
-    state = model.state_dict()
+    state = state_of(model)
     for name in names:
         try:
             torch.empty(0, dtype=state[name].dtype).numpy()

@@ -51,6 +51,7 @@ SHAKESPEARE_LSTM = Task(
     target_accuracy=0.54,
     loss=loss,
     correct=correct,
+    in_parts=True,
     partitions=("natural", "iid"),
     seconds_per_example=7.8e-3,
 )

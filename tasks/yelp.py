@@ -23,4 +23,6 @@ class BagOfWords(nn.Module):
         return logits
 
 
-YELP_STARS = Task("yelp-stars", BagOfWords, YELP.load, Tensor.long, learning_rate=1.0)
+YELP_STARS = Task(
+    "yelp-stars", BagOfWords, YELP.load, Tensor.long, learning_rate=1.0, in_parts=True
+)

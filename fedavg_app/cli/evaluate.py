@@ -24,11 +24,12 @@ def evaluate(
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.preparation import load_task
+    from tasks.model_arrays import state_of
 
     files = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     config = parse_saved({**read_config(folder), **files, "device": "auto"})
     task = load_task(config)
-    names = task.model().state_dict()
+    names = state_of(task.model())
     with reading(folder, BEST_MODEL_FILE if best else MODEL_FILE) as path:
         model = load_model(path, names)
     data = task.dataset(config.data_options)

@@ -20,6 +20,7 @@ from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
+from tasks.training.hidden_state import HiddenState
 from tasks.training.local_training import Config, TaskClient
 
 
@@ -96,10 +97,11 @@ def _task_clients(
     arrays = ModelArrays.of(model)
     fingerprint = fixed_fingerprint(model, arrays)
     model = on_device(model, device)
+    hidden = HiddenState(model)
     train = split("train")
     tests = split("test") if config.fraction_evaluate else [None] * len(train)
     clients = [
-        TaskClient(task, model, own, test, partition=number, arrays=arrays)
+        TaskClient(task, model, own, test, partition=number, arrays=arrays, hidden=hidden)
         for number, (own, test) in enumerate(zip(train, tests, strict=True))
     ]
     return clients, fingerprint

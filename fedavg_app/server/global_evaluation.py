@@ -16,8 +16,9 @@ from strategies.flower_arrays import from_record
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataError, Dataset
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.evaluation import BatchResult, combine, evaluate_batch, load_arrays
+from tasks.training.evaluation import BatchResult, Evaluator, combine, load_arrays
 from tasks.training.examples import Examples
+from tasks.training.hidden_state import HiddenState
 
 # Evaluates a global model: arrays -> (mean loss, accuracy).
 Evaluate = Callable[[ArrayRecord], tuple[float, float]]
@@ -36,6 +37,7 @@ class CentralEvaluation:
         self._task, self._data, self._config = task, data, config
         # The arrays that do not travel are those of the run's initial model.
         self._model = on_device(task.initial_model(config.seed), device)
+        self._hidden = HiddenState(self._model)
         self._examples = Examples.stored(task, data.test, device)
         self._prepared: dict[Batch, tuple[Tensor, Tensor]] = {}
         self._room = PREPARED_BYTES
@@ -50,8 +52,10 @@ class CentralEvaluation:
 
     def batch_results(self, arrays: ArrayRecord, batches: Sequence[Batch]) -> list[BatchResult]:
         """Return the results of some of the `evaluation_batches`."""
+        self._hidden.restore()
         load_arrays(self._model, from_record(arrays))
-        return [evaluate_batch(self._task, self._model, *self._batch(one)) for one in batches]
+        evaluator = Evaluator(self._task, self._model, self._config.seed)
+        return [evaluator.batch(one[0], *self._batch(one)) for one in batches]
 
     def _batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return a batch's prepared inputs and its targets."""

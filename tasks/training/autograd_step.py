@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.base import count_predictions
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.dense_step import DenseStep, split_model
+from tasks.training.parts import Count
 from tasks.training.sgd_update import Loss, WeightUpdate, gradients
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
@@ -20,17 +20,23 @@ Step = Callable[[Tensor, Tensor, float], Tensor]
 
 
 def make_step(
-    model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
+    model: nn.Module,
+    loss: Loss,
+    weights: Sequence[Tensor],
+    update: WeightUpdate,
+    count: Count | None = None,
 ) -> Step:
     """Return the function that takes a network's steps.
 
     Args:
         model: The network, in training mode.
-        loss: The mean loss of (logits, targets).
+        loss: The loss of (logits, targets).
         weights: The model's trained weights.
         update: Changes them.
+        count: Counts a part of a batch (`tasks.training.parts.part_count`); None where batches must
+            stay whole.
     """
-    general = autograd_step(model, loss, weights, update)
+    general = autograd_step(model, loss, weights, update, count)
     split = split_model(model)
     if split is None or loss is not functional.cross_entropy:
         return general
@@ -47,20 +53,23 @@ def make_step(
 
 
 def autograd_step(
-    model: nn.Module, loss: Loss, weights: Sequence[Tensor], update: WeightUpdate
+    model: nn.Module,
+    loss: Loss,
+    weights: Sequence[Tensor],
+    update: WeightUpdate,
+    count: Count | None = None,
 ) -> Step:
     """Return what takes the steps of any network; the arguments are those of `make_step`.
 
-    The gradient of a large batch is the sum of those of its parts, which are processed faster,
-    unless the network normalises by the batch's mean and variance.
+    The gradient of a large batch is the sum of those of its parts, which are processed faster.
     """
 
     def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
-        size = part_size(model, inputs, len(inputs))
-        if size < len(inputs):
+        size = len(inputs) if count is None else part_size(model, inputs, len(inputs))
+        if count is not None and size < len(inputs):
             parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
-            predictions = count_predictions(targets)
-            found, by_weight = mean_gradients(model, loss, weights, parts, predictions)
+            whole = int(count(targets))
+            found, by_weight = mean_gradients(model, loss, weights, parts, count, whole)
         else:
             found = loss(model(inputs), targets)
             by_weight = gradients(found, weights)
@@ -74,21 +83,12 @@ def autograd_step(
 def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
     """Return how many of ``count`` examples to take a gradient of at a time.
 
-    It is all of them where the network normalises by the batch's mean and variance.
-
     Args:
         model: The network.
         inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
         count: How many examples the gradient is of.
     """
-    size = efficient_batch_size(model, inputs, inputs.device)
-    return count if count <= size or normalises_batches(model) else size
-
-
-def normalises_batches(model: nn.Module) -> bool:
-    """Return whether the network normalises by the batch's mean and variance."""
-    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-    return any(isinstance(module, kinds) for module in model.modules())
+    return min(count, efficient_batch_size(model, inputs, inputs.device))
 
 
 def mean_gradients(
@@ -96,21 +96,23 @@ def mean_gradients(
     loss: Loss,
     weights: Sequence[Tensor],
     parts: Iterable[tuple[Tensor, Tensor]],
-    predictions: int,
+    count: Count,
+    whole: int,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the mean loss over the predictions of a batch in parts, and its gradients.
+    """Return the mean loss of a batch in parts, and its gradients.
 
     Args:
         model: The network.
         loss: The mean loss of (logits, targets) of a part.
         weights: The model's weights to differentiate by.
         parts: Prepared inputs and their targets, at least one pair.
-        predictions: How many predictions all parts have.
+        count: Counts a part by its targets.
+        whole: What it counts of all parts.
     """
     total = torch.zeros((), device=weights[0].device)
     sums: list[Tensor] = []
     for inputs, targets in parts:
-        share = (targets >= 0).sum() / predictions  # on the device, which is not waited for
+        share = count(targets) / whole
         part = loss(model(inputs), targets) * share
         found = gradients(part, weights)
         if sums:

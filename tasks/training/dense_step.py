@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.training.layers import has_hooks
 from tasks.training.sgd_update import WeightUpdate, gradients
 
 DenseLayer = nn.Linear | nn.ReLU
@@ -34,13 +35,13 @@ def split_model(model: nn.Module) -> SplitModel | None:
 
     It can train a `torch.nn.Sequential` of which all layers after the last `torch.nn.Flatten` are
     `DenseLayer`, the last of them linear, all their weights are trained and none is used twice.
+    Neither it, nor these layers, nor their weights have hooks.
     """
-    if type(model) is not nn.Sequential:
+    if type(model) is not nn.Sequential or has_hooks(model):
         return None
     dense: list[DenseLayer] = []
     for layer in reversed(model):
-        hooks = layer._forward_hooks or layer._forward_pre_hooks  # such as `weight_norm`'s
-        if hooks or type(layer) not in get_args(DenseLayer):
+        if has_hooks(layer) or type(layer) not in get_args(DenseLayer):
             break
         assert isinstance(layer, DenseLayer)
         dense.insert(0, layer)
@@ -49,6 +50,8 @@ def split_model(model: nn.Module) -> SplitModel | None:
         return None
     flatten = model[before]
     if type(flatten) is not nn.Flatten or (flatten.start_dim, flatten.end_dim) != (1, -1):
+        return None
+    if has_hooks(flatten):
         return None
     weights = [weight for layer in model for weight in layer.parameters()]
     if len(set(weights)) < len(weights):

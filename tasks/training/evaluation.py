@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task, count_predictions
+from tasks.model_arrays import state_of
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.examples import Examples
+from tasks.training.hidden_state import HiddenState
+from tasks.training.layers import runs_own_code
+from tasks.training.random_streams import evaluation_seed, seeded
 from tasks.training.transfers import staged
 
 Parameters = list[NDArray[np.generic]]
@@ -17,13 +21,13 @@ Parameters = list[NDArray[np.generic]]
 BatchResult = tuple[float, float, int]
 
 
-def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
-    """Copy arrays into those of the model that have their names; return these by name.
+def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    """Copy arrays into those of the model that have their names.
 
     Raises:
         ValueError: The model has no array of that name, or one of another shape.
     """
-    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    state = state_of(model)
     with torch.no_grad():
         for name, array in arrays.items():
             if name not in state:
@@ -32,17 +36,62 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
             target.copy_(staged(array, target.device), non_blocking=True)
-    return {name: state[name] for name in arrays}
 
 
-@torch.no_grad()
-def evaluate_batch(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor) -> BatchResult:
-    """Return the sum of the losses and the numbers of correct and of all predictions."""
-    model.eval()
-    logits = model(inputs)
-    count = count_predictions(targets)
-    loss = task.loss(logits, targets).item() * count
-    return loss, task.correct(logits, targets).item(), count
+class Evaluator:
+    """Evaluates a model batch by batch; no batch's result depends on another's.
+
+    Draws in the model or the loss are seeded by the batch's place, and what the model keeps from
+    pass to pass is as it was when this was made.
+
+    Args:
+        task: The learning problem.
+        model: A network of the task that has the arrays to evaluate.
+        seed: The run's seed.
+        client: Whose test examples they are; None for the data set's.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, seed: int, client: int | None = None) -> None:
+        self._task, self._model, self._seed, self._client = task, model, seed, client
+        self._hidden = HiddenState(model)
+        self._only_torch = draws_from_torch_only(task, model)
+
+    @torch.no_grad()
+    def batch(self, place: int, inputs: Tensor, targets: Tensor) -> BatchResult:
+        """Return the sum of the losses and the numbers of correct and of all predictions.
+
+        Args:
+            place: The place of the batch's first example.
+            inputs: Prepared inputs.
+            targets: Their targets.
+
+        Raises:
+            ValueError: The task counts more correct predictions than there are.
+        """
+        self._hidden.restore()
+        self._model.eval()
+        own = evaluation_seed(self._seed, place, self._client)
+        with seeded(own, targets.device, only_torch=self._only_torch):
+            outputs = self._model(inputs)
+            count = count_predictions(targets)
+            loss = self._task.loss(outputs, targets).item() * count
+            correct = self._task.correct(outputs, targets).item()
+        check_correct(correct, count)
+        return loss, correct, count
+
+
+def check_correct(correct: float, count: int) -> None:
+    """Check the number of correct predictions; ValueError for one that cannot be."""
+    if not 0 <= correct <= count:
+        raise ValueError(
+            f"the task's correct counts {correct:g} correct of {count} predictions: compare "
+            "predictions and targets of the same shape"
+        )
+
+
+def draws_from_torch_only(task: Task, model: nn.Module) -> bool:
+    """Return whether training and testing run no code of the user's that could draw elsewhere."""
+    return task.augment is None and not runs_own_code(model)
 
 
 def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
@@ -56,9 +105,14 @@ def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
     return loss / predictions, correct / predictions
 
 
-def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float]:
-    """Return (mean loss, accuracy) of the model on the examples."""
+def evaluate(
+    task: Task, model: nn.Module, examples: Examples, seed: int, client: int
+) -> tuple[float, float]:
+    """Return (mean loss, accuracy) of the model on a client's examples.
+
+    The loss is the mean of the batches' losses, by their numbers of predictions.
+    """
     first, _ = examples.slice(0, 1)
-    size = efficient_batch_size(model, first, first.device)
-    batches = examples.batches(size)
-    return combine(evaluate_batch(task, model, *batch) for batch in batches)
+    places = examples.places(efficient_batch_size(model, first, first.device))
+    evaluator = Evaluator(task, model, seed, client)
+    return combine(evaluator.batch(start, *examples.slice(start, end)) for start, end in places)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tasks.base import Task, count_predictions
+from tasks.base import Task
 from tasks.data.dataset import Split
 
 
@@ -76,9 +76,9 @@ class Examples:
         rows = order if self.rows is None else self.rows[order]
         return replace(self, rows=rows)
 
-    def num_predictions(self) -> int:
-        """Return how many predictions the examples have."""
-        return count_predictions(self.targets if self.rows is None else self.targets[self.rows])
+    def all_targets(self) -> Tensor:
+        """Return the targets of all examples."""
+        return self.targets if self.rows is None else self.targets[self.rows]
 
     def prepared(self) -> "Examples":
         """Return a copy of the examples with prepared inputs."""

@@ -1,7 +1,7 @@
 """`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle, islice, repeat, starmap
 
 import numpy as np
@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.model_arrays import ModelArrays
-from tasks.training.autograd_step import make_step, mean_gradients, normalises_batches, part_size
-from tasks.training.evaluation import Parameters, evaluate, load_arrays
+from tasks.model_arrays import ModelArrays, state_of
+from tasks.training.autograd_step import make_step, mean_gradients, part_size
+from tasks.training.evaluation import Parameters, draws_from_torch_only, evaluate, load_arrays
 from tasks.training.examples import Examples
+from tasks.training.hidden_state import HiddenState
+from tasks.training.layers import normalises_batches
+from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.settings import LocalTraining
-from tasks.training.sgd_update import WeightUpdate
+from tasks.training.sgd_update import WeightUpdate, gradients
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
@@ -39,6 +42,8 @@ class TaskClient(NumPyClient):
         test: The client's test examples; None where it has none.
         partition: The client's number, which with the seed and the round fixes its batches.
         arrays: The classes of the model's arrays; None finds them.
+        hidden: What the network keeps outside its state dict, which each call begins with; None
+            takes what it keeps now.
 
     Attributes:
         arrays: The classes of the model's arrays.
@@ -53,9 +58,11 @@ class TaskClient(NumPyClient):
         *,
         partition: int = 0,
         arrays: ModelArrays | None = None,
+        hidden: HiddenState | None = None,
     ) -> None:
         self.task, self.model, self.partition = task, model, partition
         self.arrays = ModelArrays.of(model) if arrays is None else arrays
+        self._hidden = HiddenState(model) if hidden is None else hidden
         self._train, self._test = train, test
 
     def fit(
@@ -91,7 +98,7 @@ class TaskClient(NumPyClient):
         examples, settings = _required(self._train, "train"), LocalTraining.of(config)
         if not settings.learning_rate:
             raise ValueError("the config has no 'learning-rate'")
-        state = self._load(parameters)
+        self._load(parameters)
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
@@ -103,7 +110,7 @@ class TaskClient(NumPyClient):
         with self._seeded(settings, examples.targets.device):
             batches = starmap(chosen.slice, places)
             loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
-        return to_arrays(state.values()), len(examples), {"train-loss": loss}
+        return to_arrays(self._sent().values()), len(examples), {"train-loss": loss}
 
     def gradient(
         self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
@@ -124,34 +131,38 @@ class TaskClient(NumPyClient):
             ValueError: As for `fit`.
         """
         examples, settings = _required(self._train, "train"), LocalTraining.of(config)
-        state = self._load(parameters)
+        self._load(parameters)
         self._set_training_mode()
-        named = self._trained_weights()
-        with self._seeded(settings, examples.targets.device):
-            first, _ = examples.slice(0, 1)
-        size = part_size(self.model, first, len(examples))
-        with self._seeded(settings, examples.targets.device):
-            loss, found = mean_gradients(
-                self.model,
-                self.task.loss,
-                list(named.values()),
-                examples.batches(size),
-                examples.num_predictions(),
-            )
+        named, count = self._trained_weights(), part_count(self.task, self.model)
+        weights = list(named.values())
+        size = len(examples)
+        if count is not None:
+            with self._seeded(settings, examples.targets.device):
+                first, _ = examples.slice(0, 1)
+            size = part_size(self.model, first, size)
+        with self._seeded(settings, examples.targets.device), self._same_weights(named):
+            if count is None or size == len(examples):
+                loss = self.task.loss(*self._outputs(examples))
+                found = gradients(loss, weights)
+            else:
+                whole = int(count(examples.all_targets()))
+                parts = examples.batches(size)
+                loss, found = mean_gradients(
+                    self.model, self.task.loss, weights, parts, count, whole
+                )
         if settings.weight_decay:
-            weights = [w.detach() for w in named.values()]
-            torch._foreach_add_(found, weights, alpha=settings.weight_decay)
-        gradients = dict(zip(named, found, strict=True))
+            torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
+        by_name = dict(zip(named, found, strict=True))
         if settings.momentum:
             momentum = {} if momentum is None else momentum
-            for name, g in gradients.items():
+            for name, g in by_name.items():
                 if name in momentum:
                     v = staged(momentum[name], g.device).to(g.device, non_blocking=True)
                     g.add_(v, alpha=settings.momentum)
-            momentum.update(zip(gradients, to_arrays(gradients.values()), strict=True))
+            momentum.update(zip(by_name, to_arrays(by_name.values()), strict=True))
         ordered = [
-            gradients.get(name, array)  # a buffer as the pass over the examples left it
-            for name, array in state.items()
+            by_name.get(name, array)  # a buffer as the pass over the examples left it
+            for name, array in self._sent().items()
         ]
         return to_arrays(ordered), len(examples), {"train-loss": loss.item()}
 
@@ -161,10 +172,9 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: The client has no test examples, or the parameters are not the model's.
         """
-        del config
-        examples = _required(self._test, "test")
+        examples, seed = _required(self._test, "test"), LocalTraining.of(config).seed
         self._load(parameters)
-        loss, accuracy = evaluate(self.task, self.model, examples)
+        loss, accuracy = evaluate(self.task, self.model, examples, seed, self.partition)
         return loss, len(examples), {"accuracy": accuracy}
 
     def run_sgd(
@@ -199,35 +209,79 @@ class TaskClient(NumPyClient):
         )
         offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
         update = WeightUpdate(weights, settings, buffers, offsets)
-        step = make_step(self.model, self.task.loss, weights, update)
+        count = part_count(self.task, self.model)
+        step = make_step(self.model, self.task.loss, weights, update, count)
         total = torch.zeros((), device=weights[0].device)
         steps = 0
-        for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
-            total += step(inputs, targets, learning_rate)
-            steps += 1
+        with self._same_weights(named):
+            for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
+                total += step(inputs, targets, learning_rate)
+                steps += 1
         momentum.update(zip(named, to_arrays(buffers), strict=False))
         return total.item() / steps
 
     def _seeded(
         self, settings: LocalTraining, device: torch.device
     ) -> AbstractContextManager[None]:
-        """Seed torch's global random state, which augmentation and dropout draw from.
+        """Seed the global random states, which augmentation and dropout draw from.
 
-        The draws are fixed by seed, client and round; afterwards the state is restored.
+        The draws are fixed by seed, client and round; afterwards the states are restored.
         """
-        return seeded(local_seed(settings.seed, self.partition, settings.server_round), device)
+        own = local_seed(settings.seed, self.partition, settings.server_round)
+        return seeded(own, device, only_torch=draws_from_torch_only(self.task, self.model))
 
     def _trained_weights(self) -> dict[str, Tensor]:
         """Return the weights that are trained, by name."""
-        state = self.model.state_dict(keep_vars=True)
+        state = state_of(self.model)
         return {name: state[name] for name in self.arrays.trained}
 
-    def _load(self, parameters: Parameters) -> dict[str, Tensor]:
-        """Copy the arrays that travel into the model; return the model's own, by name."""
+    @contextmanager
+    def _same_weights(self, named: Mapping[str, Tensor]) -> Iterator[None]:
+        """Check that what runs inside trains these weights, by name, and no others.
+
+        Raises:
+            ValueError: One of them is no longer trained, or another is.
+        """
+        try:
+            yield
+        except RuntimeError:
+            self._check_weights(named)
+            raise
+        self._check_weights(named)
+
+    def _check_weights(self, named: Mapping[str, Tensor]) -> None:
+        for name, weight in state_of(self.model).items():
+            trained = isinstance(weight, nn.Parameter) and weight.requires_grad
+            before = named.get(self.arrays.aliases.get(name, name))
+            if before is (weight if trained else None):
+                continue
+            change = "is trained now" if trained else "is not trained any more"
+            if trained and before is not None:
+                change = "is another tensor now"
+            fix = "model() must return it as it is trained for the whole run"
+            raise ValueError(f"array {name!r} {change}: the model's code changed it; {fix}")
+
+    def _sent(self) -> dict[str, Tensor]:
+        """Return the model's own arrays that travel, by name."""
+        state = state_of(self.model)
+        return {name: state[name] for name in self.arrays.sent}
+
+    def _load(self, parameters: Parameters) -> None:
+        """Give the model the arrays that travel, and what it keeps beside them as it was at first.
+
+        Raises:
+            ValueError: They are not the model's.
+        """
         names = self.arrays.sent
         if len(parameters) != len(names):
             raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
-        return load_arrays(self.model, dict(zip(names, parameters, strict=True)))
+        self._hidden.restore()
+        load_arrays(self.model, dict(zip(names, parameters, strict=True)))
+
+    def _outputs(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return the model's outputs for all examples, and the targets."""
+        inputs, targets = examples.slice(0, len(examples))
+        return self.model(inputs), targets
 
     def _set_training_mode(self) -> None:
         if not self.model.training:  # a pass over all modules otherwise, for every step

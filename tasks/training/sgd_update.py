@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tasks.training.settings import LocalTraining
 
-# The mean loss of (logits, targets).
+# The loss of (logits, targets).
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -4,6 +4,7 @@ The images are float32 (1, 8, 8), the lines of text int64 (12,), padded with 0; 
 classes.
 """
 
+import random
 import warnings
 
 import numpy as np
@@ -259,6 +260,112 @@ def lists() -> nn.Module:
     return Lists()
 
 
+MASK = torch.zeros(16, 64)
+MASK[:, ::8] = 1
+
+
+def masked(*, flatten: bool = True) -> nn.Module:
+    """Return a network of which a hook lets one column in eight of the first layer change."""
+    model = mlp()
+    with torch.no_grad():
+        model[1].weight.mul_(MASK)
+    model[1].weight.register_hook(lambda gradient: gradient * MASK)
+    return model
+
+
+class OwnNorm(nn.Module):
+    """Normalises by the batch's mean and variance, in training and in tests."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), keepdim=True)
+        return (x - mean) / (variance + 1e-5).sqrt()
+
+
+class RunningMean(nn.Module):
+    """Subtracts a running mean, a buffer outside the state dict or made in the first pass."""
+
+    def __init__(self, *, lazy: bool = False) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 16), nn.Linear(16, CLASSES)
+        if not lazy:
+            self.register_buffer("mean", torch.zeros(64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        if not hasattr(self, "mean"):
+            self.register_buffer("mean", torch.zeros(64))
+        if self.training:
+            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return self.head((self.body(x) - self.mean.mean()).relu())
+
+
+class Replaced(nn.Module):
+    """Counts its passes in a buffer that each of them replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, CLASSES)
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.passes = self.passes + 1
+        return self.head(x.flatten(1))
+
+
+class Stateful(nn.Module):
+    """A recurrent network that goes on from the state of the batch before, and counts batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.RNN(8, 16, batch_first=True), nn.Linear(16, CLASSES)
+        self.hidden: Tensor | None = None
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.hidden
+        if before is not None:
+            before = before.mean(1, keepdim=True).expand(-1, len(x), -1).contiguous()
+        _, state = self.layer(x[:, 0], before)
+        self.hidden = state.detach()
+        self.seen.append(len(x))
+        return self.head(state[-1]) / len(self.seen)
+
+
+class Noisy(nn.Module):
+    """Draws from a global random state in every pass, in tests, too."""
+
+    def __init__(self, draw) -> None:
+        super().__init__()
+        self.body, self.head, self.draw = nn.Linear(64, 16), nn.Linear(16, CLASSES), draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.flatten(1)).relu() * self.draw())
+
+
+class Thawing(nn.Module):
+    """Trains its first layer from the third training pass on, or until then."""
+
+    def __init__(self, *, freezes: bool) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 16), nn.Linear(16, CLASSES)
+        self.passes, self.freezes = 0, freezes
+        self.body.requires_grad_(requires_grad=freezes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += self.training
+        if self.passes == 3:
+            self.body.requires_grad_(requires_grad=not self.freezes)
+        return self.head(self.body(x.flatten(1)).relu())
+
+
+CLASS_WEIGHTS = torch.tensor([20.0, 1.0, 1.0, 1.0])
+
+
+def weighted_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, weight=CLASS_WEIGHTS)
+
+
 MLP = task("mlp", mlp)
 WEIGHT_NORM = task("weight-norm", lambda: mlp(parametrizations.weight_norm))
 OLD_WEIGHT_NORM = task("old-weight-norm", lambda: mlp(old_weight_norm))
@@ -283,4 +390,25 @@ FLOAT64 = task("float64", InFloat64)
 DROPOUT = task("dropout", dropout)
 LISTS = task("lists", lists)
 PARALLEL = task("parallel", lambda: nn.DataParallel(mlp()))
+# Trained as they are; `benchmarks.hashes` has a line for each.
 NAMES = [name for name, found in vars().items() if isinstance(found, Task)]
+
+# Those that what is done for speed, or between clients, could train otherwise than torch does.
+MASKED = task("masked", masked)
+TIED_DATA = task("tied-data", lambda: Tied(by_data=True))
+OWN_NORM = task(
+    "own-norm",
+    lambda: nn.Sequential(nn.Conv2d(1, 4, 3), OwnNorm(), nn.Flatten(), nn.Linear(144, 4)),
+)
+SYNC_NORM = task("sync-norm", lambda: convolutions(nn.SyncBatchNorm))
+WEIGHTED = task("weighted", mlp, loss=weighted_loss)
+MOVING = task("moving", RunningMean)
+LAZY = task("lazy", lambda: RunningMean(lazy=True))
+REPLACED = task("replaced", Replaced)
+STATEFUL = task("stateful", Stateful)
+TORCH_NOISE = task("torch-noise", lambda: Noisy(lambda: 1 + 0.3 * torch.randn(())))
+NUMPY_NOISE = task("numpy-noise", lambda: Noisy(lambda: 1 + 0.3 * np.random.randn()))  # noqa: NPY002
+PYTHON_NOISE = task("python-noise", lambda: Noisy(lambda: 1 + 0.3 * random.random()))
+THAWING = task("thawing", lambda: Thawing(freezes=False))
+FREEZING = task("freezing", lambda: Thawing(freezes=True))
+COMPILED = task("compiled", lambda: torch.compile(mlp(), backend="eager"))

@@ -21,7 +21,7 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
     _, test = small()
     model = SHAKESPEARE_LSTM.initial_model(2).eval()
     examples = Examples.stored(SHAKESPEARE_LSTM, test, torch.device("cpu"))
-    loss, accuracy = evaluate(SHAKESPEARE_LSTM, model, examples)
+    loss, accuracy = evaluate(SHAKESPEARE_LSTM, model, examples, 0, 0)
     losses, right = [], []
     for inputs, targets in zip(test.inputs, test.targets, strict=True):
         length = (targets >= 0).sum()

@@ -6,6 +6,7 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
 from tasks.training.autograd_step import autograd_step, make_step
+from tasks.training.parts import loss_count
 from tasks.training.settings import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 
@@ -91,9 +92,10 @@ def test_large_batch_is_processed_in_parts_with_the_gradient_of_the_whole(monkey
         model = cnn().double()
         model.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
         weights = list(model.parameters())
-        loss = make_step(model, functional.cross_entropy, weights, WeightUpdate(weights, PLAIN))(
-            inputs, targets, 0.1
-        )
+        count = loss_count(functional.cross_entropy)
+        update = WeightUpdate(weights, PLAIN)
+        step = make_step(model, functional.cross_entropy, weights, update, count)
+        loss = step(inputs, targets, 0.1)
         found.append([loss, *(w.detach() for w in weights)])
     assert seen[-5:] == [5, 5, 5, 5, 3]
     for whole, parts in zip(*found, strict=True):

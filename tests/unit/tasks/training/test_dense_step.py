@@ -145,11 +145,24 @@ def frozen():
     return model
 
 
-def hooked():
+def hooked(register):
     """Return a network with a hook, as `torch.nn.utils.weight_norm` adds one."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
-    model[1].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],))
+    register(model)
     return model
+
+
+HOOKS = [
+    lambda model: model[1].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],)),
+    lambda model: model[1].register_forward_hook(lambda _, __, output: 2 * output),
+    lambda model: model[1].register_full_backward_hook(lambda _, inputs, __: inputs),
+    lambda model: model[1].weight.register_hook(lambda gradient: 2 * gradient),
+    lambda model: model[1].bias.register_post_accumulate_grad_hook(lambda _: None),
+    lambda model: model[0].register_forward_hook(lambda _, __, output: 2 * output),
+    lambda model: model.register_forward_hook(lambda _, __, output: 2 * output),
+    lambda model: model.register_full_backward_pre_hook(lambda _, outputs: outputs),
+    lambda model: setattr(model[1], "forward", lambda x: 2 * x),
+]
 
 
 class Residual(nn.Sequential):
@@ -169,7 +182,7 @@ class Residual(nn.Sequential):
         Residual(nn.Flatten(), nn.Linear(4, 4)),
         shared(),
         frozen(),
-        hooked(),
+        *map(hooked, HOOKS),
         tasks.load("shakespeare-lstm").model(),
     ],
 )

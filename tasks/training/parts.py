@@ -1,0 +1,62 @@
+"""Which batches may be processed in parts, and what each part counts.
+
+The gradient of the mean loss of a batch is the weighted sum of those of its parts where the loss is
+a plain mean over predictions and no layer looks across examples. Of other losses, such as one with
+a weight for each class, the mean of the parts' means is another number.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.base import Task
+from tasks.training.layers import looks_at_one_example
+
+# Means over the predictions, those whose target is not negative; and means over all entries.
+OVER_PREDICTIONS = (functional.cross_entropy, functional.nll_loss)
+OVER_ENTRIES = (
+    functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss,
+    functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits,
+)  # fmt: skip
+MODULES_OVER_PREDICTIONS = (nn.CrossEntropyLoss, nn.NLLLoss)
+MODULES_OVER_ENTRIES = (
+    nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss
+)  # fmt: skip
+# Keywords of a `functools.partial` that leave the loss a plain mean.
+HARMLESS = {"label_smoothing", "beta", "delta"}
+
+Count = Callable[[Tensor], Tensor | int]
+
+
+def part_count(task: Task, model: nn.Module) -> Count | None:
+    """Return what counts a part of a batch by its targets; None where a batch must stay whole."""
+    if task.in_parts is not None:
+        return _predictions if task.in_parts else None
+    return loss_count(task.loss) if looks_at_one_example(model) else None
+
+
+def loss_count(loss: object) -> Count | None:
+    """Return what counts a part of a batch for a loss; None for one not known to be a plain mean.
+
+    Args:
+        loss: A function or module of torch, or a `functools.partial` of one, that is a mean over
+            predictions or over all entries; anything else is not known.
+    """
+    if isinstance(loss, partial):
+        return loss_count(loss.func) if not loss.args and loss.keywords.keys() <= HARMLESS else None
+    if loss in OVER_PREDICTIONS:
+        return _predictions
+    if loss in OVER_ENTRIES:
+        return len
+    if getattr(loss, "reduction", "") != "mean" or getattr(loss, "weight", None) is not None:
+        return None
+    if type(loss) in MODULES_OVER_PREDICTIONS:
+        return _predictions if getattr(loss, "ignore_index", 0) < 0 else None
+    return len if type(loss) in MODULES_OVER_ENTRIES else None
+
+
+def _predictions(targets: Tensor) -> Tensor:
+    """Return how many predictions a part has, on its device, which is not waited for."""
+    return (targets >= 0).sum()

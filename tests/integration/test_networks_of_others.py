@@ -1,0 +1,179 @@
+"""Networks that people bring are trained as plain torch trains them, whoever trained before."""
+
+import dataclasses
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from fedavg_app.client.task_client import _task_clients
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError, NoRepliesError
+from fedavg_app.partitioning.partitions import partition
+from fedavg_app.ray_engine.ray_cluster import ray_cluster
+from fedavg_app.ray_engine.ray_grid import RayGrid
+from fedavg_app.server.preparation import prepare, resolve
+from fedavg_app.server_app import run
+from strategies.flower_arrays import from_record
+from tasks.base import Task
+from tests.support import networks
+from tests.support.in_process import model_arrays, run_here, same_model
+
+MODULE = "tests.support.networks:"
+SETTINGS = {
+    "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0, "num-server-rounds": 2,
+    "batch-size": 0, "target-accuracy": 0.0, "learning-rate": 0.2, "device": "cpu",
+}  # fmt: skip
+# Each differs from torch where batches are cut, hooks are skipped, or clients share what they keep.
+TRAINED = ["TIED_DATA", "OWN_NORM", "SYNC_NORM", "WEIGHTED", "MOVING", "LAZY", "STATEFUL"]
+KEPT = ["MOVING", "LAZY", "STATEFUL", "TORCH_NOISE", "NUMPY_NOISE", "PYTHON_NOISE"]
+
+
+def config_of(name, folder, **changes):
+    keys = {key.replace("_", "-"): value for key, value in changes.items()}
+    return RunConfig(**{**SETTINGS, "task": MODULE + name, "run-dir": str(folder), **keys})
+
+
+@pytest.fixture
+def _parts_of_eight(monkeypatch):
+    """Cut batches into parts of eight examples wherever they may be cut."""
+    monkeypatch.setattr("tasks.training.batch_size.MAX_BATCH", 8)
+    _task_clients.cache_clear()
+
+
+def by_torch(task: Task, config: RunConfig) -> dict[str, np.ndarray]:
+    """Return the model of FedAvg with one step a round, each client with a network of its own."""
+    data = task.dataset(config.data_options)
+    rows = partition(data, "train", config)
+    model = {name: x.clone() for name, x in task.initial_model(config.seed).state_dict().items()}
+    for _ in range(config.num_server_rounds):
+        total = {name: torch.zeros_like(x, dtype=torch.float64) for name, x in model.items()}
+        for own in rows:
+            network = task.initial_model(config.seed)
+            network.load_state_dict(model)
+            optimizer = torch.optim.SGD(network.parameters(), float(config.learning_rate))
+            inputs, targets = (
+                torch.from_numpy(x[own]) for x in (data.train.inputs, data.train.targets)
+            )
+            task.loss(network.train()(task.prepare(inputs)), targets).backward()
+            optimizer.step()
+            for name, value in model.items():
+                total[name] += network.state_dict()[name].double() * len(own)
+                assert value.shape == network.state_dict()[name].shape
+        model = {name: (x / sum(map(len, rows))).to(model[name].dtype) for name, x in total.items()}
+    return {name: x.numpy() for name, x in model.items()}
+
+
+@pytest.mark.usefixtures("_parts_of_eight")
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_is_that_of_torch(tmp_path, name, strategy):
+    task, config = getattr(networks, name), config_of(name, tmp_path, strategy=strategy)
+    prepared = prepare(config)
+    model = from_record(prepared.model.complete(run_here(config).model))
+    expected = by_torch(task, config)
+    assert set(model) == set(expected) - {"mean"}  # which the first pass of LAZY makes
+    initial = task.initial_model(config.seed).state_dict()
+    for key, array in model.items():
+        if strategy == "fedsgd" and key not in prepared.model.arrays.trained:
+            continue  # running statistics follow what is trained
+        change = np.linalg.norm(expected[key] - initial[key].numpy())
+        error = np.linalg.norm(array.astype(np.float64) - expected[key])
+        assert error <= 1e-4 * change + 1e-6, key
+
+
+def test_weights_that_a_gradient_hook_masks_stay_zero(tmp_path):
+    """In steps that would take the faster way without the hook."""
+    config = config_of("MASKED", tmp_path, batch_size=10)
+    weight = run_here(config).model["1.weight"].numpy()
+    assert not weight[:, networks.MASK[0].numpy() == 0].any()
+    assert weight[:, ::8].any()
+
+
+def test_a_buffer_that_the_network_replaces_is_sent_back(tmp_path):
+    config = config_of("REPLACED", tmp_path, batch_size=20, num_server_rounds=1)
+    assert run_here(config).model["passes"].numpy() == 3  # steps of a client with 60 examples
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name):
+    """The first run's clients have changed what the network keeps, the second begins anew."""
+    config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
+    _task_clients.cache_clear()
+    first = run_here(config)
+    random.seed(5)
+    np.random.seed(6)  # noqa: NPY002
+    torch.manual_seed(7)
+    again = run_here(config)
+    assert same_model(first, again)
+    for a, b in zip(first.history, again.history, strict=True):
+        assert (a.test_loss, a.client_metrics) == (b.test_loss, b.client_metrics)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["LAZY", "STATEFUL", "PYTHON_NOISE"])
+def test_the_number_of_workers_does_not_matter(tmp_path, name):
+    config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
+    results = []
+    for workers in (1, 3):
+        with ray_cluster("", workers, 0, "cpu") as started:
+            started()
+            with RayGrid(config.model_dump(by_alias=True), 4, workers) as grid:
+                results.append(run(grid, prepare(config), grid.evaluation))
+    assert same_model(*results)
+    first, second = ([(one.test_loss, one.client_metrics) for one in x.history] for x in results)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "change"),
+    [("THAWING", "body.weight", "is trained now"), ("FREEZING", "body.weight", "is not trained")],
+)
+def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, array, change):
+    config = config_of(name, tmp_path, batch_size=10)
+    with pytest.raises(NoRepliesError, match=f"array '{array}' {change}"):
+        run_here(config)
+
+
+def test_weights_of_one_memory_are_one_array():
+    tied = resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))[1]
+    assert "outer.weight" not in tied.sent
+    assert tied.arrays.aliases == {"outer.weight": "inner.weight"}
+
+
+def overlapping(model):
+    model.outer.weight.data = model.inner.weight.data.T
+
+
+def one_frozen(model):
+    model.outer.weight.data = model.inner.weight.data
+    model.outer.weight.requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (overlapping, "arrays 'inner.weight' and 'outer.weight' share memory, but not their shape"),
+        (one_frozen, "arrays 'inner.weight' and 'outer.weight' are one, but only one is trained"),
+    ],
+)
+def test_weights_that_share_memory_otherwise_are_refused_in_one_line(monkeypatch, change, text):
+    def made():
+        model = networks.Tied(by_data=True)
+        change(model)
+        return model
+
+    monkeypatch.setattr(networks, "TIED_DATA", dataclasses.replace(networks.TIED_DATA, model=made))
+    with pytest.raises(ConfigError, match=re.escape(f"task = '{MODULE}TIED_DATA': {text}")):
+        resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))
+
+
+@pytest.mark.parametrize("name", ["COMPILED", "PARALLEL"])
+def test_wrappers_leave_no_prefix_in_the_names_of_arrays(tmp_path, name):
+    config = config_of(name, tmp_path)
+    result, plain = run_here(config), run_here(config_of("MLP", tmp_path))
+    assert list(result.model) == list(networks.mlp().state_dict())
+    for ours, theirs in zip(model_arrays(result), model_arrays(plain), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)  # the plain one takes the dense step

@@ -14,7 +14,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
-from fedavg_app.node_config import OWN_DATA, OWN_EXAMPLES, PARTITION_ID, own_data
+from fedavg_app.node_config import (
+    DATA_DIGEST,
+    OWN_DATA,
+    OWN_EXAMPLES,
+    PARTITION_DIGEST,
+    PARTITION_ID,
+    own_data,
+)
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
 from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
@@ -32,6 +39,9 @@ MOMENTUM = "momentum"
 def query(message: Message, context: Context) -> Message:
     """Reply with the node's partition and, if it has own data, their fingerprint and number.
 
+    To a query with the run's settings the reply has digests of the data and of the partition, too,
+    as this process has them.
+
     Raises:
         ValueError: The node config names no partition, or its data cannot be loaded.
     """
@@ -45,6 +55,11 @@ def query(message: Message, context: Context) -> Message:
 
         data = own_dataset(directory, context.run_config)
         node[OWN_DATA], node[OWN_EXAMPLES] = data.fingerprint, len(data.train)
+    elif CONFIG in message.content:
+        from fedavg_app.client.task_client import client_process
+
+        found = client_process(context.node_config, context.run_config, _config(message)).digests
+        node[DATA_DIGEST], node[PARTITION_DIGEST] = found.data, found.partition
     return Message(RecordDict({"node": node}), reply_to=message)
 
 
@@ -88,11 +103,7 @@ def _read(
     # Not at the top: it imports torch.
     from fedavg_app.client.task_client import task_client
 
-    config: Config = {
-        key: value
-        for key, value in get_record(message.content, CONFIG, ConfigRecord).items()
-        if not isinstance(value, list)
-    }
+    config = _config(message)
     client = task_client(context.node_config, context.run_config, config)
     arrays = from_record(get_record(message.content, ARRAYS, ArrayRecord))
     names = client.arrays.sent
@@ -100,6 +111,12 @@ def _read(
         different = ", ".join(sorted(set(arrays) ^ set(names)))
         raise ValueError(f"the arrays sent are not those of {client.task.name}: {different}")
     return client, names, [arrays[name] for name in names], config
+
+
+def _config(message: Message) -> "Config":
+    """Return the settings that the server sent."""
+    record = get_record(message.content, CONFIG, ConfigRecord)
+    return {key: value for key, value in record.items() if not isinstance(value, list)}
 
 
 @contextmanager

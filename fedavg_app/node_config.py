@@ -13,6 +13,9 @@ DATA_DIRS = ("data-dir", "data-path")
 # In a node's answer to the server's query: the fingerprint of such data, and how many examples they
 # have for training; neither where there are none.
 OWN_DATA, OWN_EXAMPLES = "own-data", "own-examples"
+# In its answer to a query that has the run's settings: digests of the shared data set and of its
+# partition, as its process has them.
+DATA_DIGEST, PARTITION_DIGEST = "data", "partition"
 # CPU threads that training may use.
 THREADS = "threads"
 

@@ -16,7 +16,7 @@ from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkp
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
-from fedavg_app.server.node_registry import NodeRegistry, count_nodes
+from fedavg_app.server.node_registry import DataCheck, NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
 from strategies.base import StrategyError
@@ -73,7 +73,8 @@ def run(
     strategy, initial, state = prepared.strategy, prepared.model, prepared.state
     model = initial.sent
     completed: list[RoundMetrics] = []
-    nodes = NodeRegistry(grid, config.num_clients)
+    settings = client_config(config, data, initial.fingerprint, with_number=tell_clients_number)
+    nodes = NodeRegistry(grid, config.num_clients, _data_check(grid, prepared, settings))
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     if state is not None:
         strategy, completed = state.strategy, state.history
@@ -113,7 +114,7 @@ def run(
             nodes,
             config,
             prepared.plan,
-            client_config(config, data, initial.fingerprint, with_number=tell_clients_number),
+            settings,
             evaluation(task, data, config),
             on_round_end,
             completed,
@@ -126,6 +127,19 @@ def run(
             key = "strategy-args" if config.strategy_args else "strategy"
             raise ConfigError(key, config.strategy_args or config.strategy, reason) from error
     return training.result
+
+
+def _data_check(grid: Grid, prepared: PreparedRun, settings: ConfigRecord) -> DataCheck | None:
+    """Return how nodes' data are compared with the server's, if that is for their queries to do.
+
+    `RayGrid` compares each of its workers' itself. A device loads the data for its query only where
+    the user's own code makes or splits them.
+    """
+    config = prepared.config
+    is_own_code = ":" in config.task or ":" in config.partition
+    if isinstance(grid, ClientStateGrid) or (is_network_grid(grid) and not is_own_code):
+        return None
+    return DataCheck(settings, prepared.check_digests)
 
 
 def _log_own_data(own_data: Mapping[int, tuple[str, int]], num_clients: int) -> None:

@@ -18,6 +18,7 @@ from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import array_record, find_record, from_array, from_record
+from strategies.random_streams import UPLINK, random_stream
 from strategies.reply_validation import ARRAYS, CONFIG
 
 
@@ -68,10 +69,9 @@ def train_compressed(
     memory = {name: one.astype(np.float32, copy=False) for name, one in memory.items()}
     try:
         uplink = codec.uplink_in(received.server_round)
-        # The client's random numbers: from seed, round and client.
         path = received.config.get("seed", 0), context.node_config.get("partition-id", 0)
         seed, client = (int(str(number)) for number in path)
-        rng = np.random.default_rng([seed, received.server_round, client])
+        rng = random_stream(seed, UPLINK, client, received.server_round)
         data, sent = compress(to_send, uplink, layout, rng)
         check_range(sent)
     except OutOfRangeError:

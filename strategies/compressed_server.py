@@ -44,6 +44,7 @@ from strategies.compression.sync_protocol import ClientVersions, Head, ReplyStat
 from strategies.compression.update_sum import EstimateSum, UpdateSum
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record
+from strategies.random_streams import DOWNLINK, random_stream
 from strategies.registry import Weights
 from strategies.reply_validation import (
     ARRAYS,
@@ -169,8 +170,7 @@ class CompressedStrategy(FederatedStrategy[CompressedReply]):
             update = changes["update"].astype(np.float32)
         if self.residual is not None:
             update = add(update, self.residual)
-        # Not [seed, round]: that is client 0's stream, since trailing zeros are ignored.
-        rng = np.random.default_rng([self.settings.seed, self.server_round, 0, 1])
+        rng = random_stream(self.settings.seed, DOWNLINK, 0, self.server_round)
         try:
             data, sent = compress(update, self.codec.downlink, self._layout, rng)
             check_range(sent)

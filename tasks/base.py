@@ -6,6 +6,7 @@ A task names a model, a data set, a loss and default settings.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,37 @@ from tasks.model_arrays import aliases_of, tie
 from tasks.training.random_streams import derive_seed, seeded
 
 
-def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return how many targets are the largest logit of the last dimension, a scalar tensor."""
-    return (logits.argmax(dim=-1) == targets).sum()
+def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
+    """Return how many targets are the largest logit, a scalar tensor.
+
+    Args:
+        logits: The model's outputs, in one dimension those of the classes.
+        targets: The classes, of the shape of the logits without that dimension.
+        classes: That dimension.
+
+    Raises:
+        ValueError: The targets have another shape.
+    """
+    predicted = logits.argmax(dim=classes)
+    if predicted.shape != targets.shape:
+        raise ValueError(
+            f"the default correct takes the largest logit of the last dimension, which gives "
+            f"{tuple(predicted.shape)} predictions of logits {tuple(logits.shape)}, for targets "
+            f"{tuple(targets.shape)}: give the task's own correct"
+        )
+    return (predicted == targets).sum()
 
 
 def count_predictions(targets: Tensor) -> int:
     """Return how many of the targets are to be predicted; negative ones are ignored."""
     return int((targets >= 0).sum())
+
+
+def is_cross_entropy(loss: object) -> bool:
+    """Return whether a loss is torch's own cross-entropy: a function, a module or a partial."""
+    if isinstance(loss, partial):
+        loss = loss.func
+    return loss is functional.cross_entropy or type(loss) is nn.CrossEntropyLoss
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
@@ -73,7 +97,9 @@ class Task:
             paper's may be out of reach.
         loss: Mean loss of (logits, targets) over the predictions, those whose target is not
             negative. PyTorch's ignores a target of -100.
-        correct: Number of correct predictions of (logits, targets), a scalar tensor.
+        correct: Number of correct predictions of (logits, targets), a scalar tensor. The default
+            takes the largest logit of the last dimension; with torch's own cross-entropy, which has
+            the classes in dimension 1, of that one.
         in_parts: Whether the gradient of a batch is the sum of those of its parts, each with its
             share of the predictions, so that a large batch may be cut: no example's output or loss
             depends on the others. None finds it out of layers and losses of torch; what is not
@@ -98,6 +124,23 @@ class Task:
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
     learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
     seconds_per_example: float = 0.0
+
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> float:
+        """Return the number of correct predictions.
+
+        Raises:
+            ValueError: It is more than there are predictions, or outputs and targets do not fit.
+        """
+        correct = self.correct
+        if correct is count_correct and is_cross_entropy(self.loss):
+            correct = partial(count_correct, classes=1)
+        found, count = float(correct(outputs, targets)), count_predictions(targets)
+        if not 0 <= found <= count:
+            raise ValueError(
+                f"the task's correct counts {found:g} of {count} predictions: compare predictions "
+                f"and targets of one shape (the targets are {tuple(targets.shape)})"
+            )
+        return found
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; torch's random state is not changed."""

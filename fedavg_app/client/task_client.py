@@ -4,8 +4,8 @@ Apart from `fedavg_app.client_app` because it imports torch, which takes seconds
 every message starts a new process, and one that only answers a query need not wait for it.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,13 +15,29 @@ import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning.partitioner import Indices
+from fedavg_app.partitioning.partitions import DataDigests, partition
 from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.local_training import Config, TaskClient
+
+
+@dataclass(frozen=True)
+class ClientProcess:
+    """What a process keeps for the clients that it runs.
+
+    Attributes:
+        clients: The task clients of all partitions.
+        fixed_arrays: The fingerprint of the model's fixed arrays.
+        digests: Of the data and of their partition.
+    """
+
+    clients: list[TaskClient]
+    fixed_arrays: str
+    digests: DataDigests
 
 
 def task_client(
@@ -40,6 +56,21 @@ def task_client(
         DataError: The data set is not available.
         ValueError: The model's fixed arrays, which do not travel, are not those of the server.
     """
+    process = client_process(node_config, run_config, config)
+    client = process.clients[int(node_config[PARTITION_ID])]
+    told, own = str(config.get("fixed-arrays", "")), process.fixed_arrays
+    if told != own:
+        raise ValueError(
+            f"the fixed arrays of {client.task.name} here ({own or 'none'}) are "
+            f"not the server's ({told or 'none'}): give both the same pretrained weights"
+        )
+    return client
+
+
+def client_process(
+    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
+) -> ClientProcess:
+    """Return what this process keeps for a node and those like it; as for `task_client`."""
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
     torch.set_num_threads(int(node_config.get(THREADS, 1)))
@@ -47,18 +78,17 @@ def task_client(
     options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
     if "num-clients" in config:
         run_config = {**run_config, "num-clients": config["num-clients"]}
-    clients, fingerprint = _task_clients(
+    return _client_process(
         _run_config(tuple(run_config.items())),
         DataOptions(directory=own, own=True) if own else options,
         shared=not own,
     )
-    client, told = clients[int(node_config[PARTITION_ID])], str(config.get("fixed-arrays", ""))
-    if told != fingerprint:
-        raise ValueError(
-            f"the fixed arrays of {client.task.name} here ({fingerprint or 'none'}) are "
-            f"not the server's ({told or 'none'}): give both the same pretrained weights"
-        )
-    return client
+
+
+@lru_cache(maxsize=2)
+def load_dataset(task: str, options: DataOptions) -> Dataset:
+    """Return a task's data set, the same object each time: a process has one split of it."""
+    return tasks.load(task).dataset(options)
 
 
 def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
@@ -72,39 +102,40 @@ def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def _task_clients(
-    config: RunConfig, options: DataOptions, *, shared: bool
-) -> tuple[list[TaskClient], str]:
-    """Return all partitions' task clients, and the fingerprint of the model's fixed arrays.
+def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) -> ClientProcess:
+    """Return what a process keeps; its clients train one and the same model, one after the other.
 
-    They train one and the same model, one after the other. ``shared`` data are split by the run's
-    partition, others are one device's.
+    ``shared`` data are split by the run's partition, others are one device's.
     """
     task = tasks.load(config.task)
-    data = task.dataset(options)
+    # A device's own data change with time.
+    data = load_dataset(config.task, options) if shared else task.dataset(options)
     device = pick_device(config.device)
+    rows = partition(data, "train", config) if shared else None
+    digests = DataDigests.of(data, rows or [])
 
-    def split(name: str) -> list[Examples]:
+    def examples(name: str, rows: list[Indices] | None) -> list[Examples]:
         training = name == "train"
         stored = data.train if training else data.test
-        examples = Examples.stored(task, stored, device, training=training)
-        if not shared:
-            return [examples] * config.num_clients
-        rows = (torch.from_numpy(part).to(device) for part in partition(data, name, config))
-        return [replace(examples, rows=one) for one in rows]
+        every = Examples.stored(task, stored, device, training=training)
+        if rows is None:
+            return [every] * config.num_clients
+        return [replace(every, rows=torch.from_numpy(own).to(device)) for own in rows]
 
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
-    fingerprint = fixed_fingerprint(model, arrays)
+    fixed_arrays = fixed_fingerprint(model, arrays)
     model = on_device(model, device)
     hidden = HiddenState(model)
-    train = split("train")
-    tests = split("test") if config.fraction_evaluate else [None] * len(train)
+    train = examples("train", rows)
+    tests: Sequence[Examples | None] = [None] * len(train)
+    if config.fraction_evaluate:
+        tests = examples("test", partition(data, "test", config) if shared else None)
     clients = [
         TaskClient(task, model, own, test, partition=number, arrays=arrays, hidden=hidden)
         for number, (own, test) in enumerate(zip(train, tests, strict=True))
     ]
-    return clients, fingerprint
+    return ClientProcess(clients, fixed_arrays, digests)
 
 
 @lru_cache(maxsize=2)

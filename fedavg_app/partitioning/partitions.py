@@ -3,9 +3,11 @@
 A partition is one index array per client, fixed by (partitioner, its arguments, K, seed).
 """
 
+import hashlib
 import pkgutil
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from pydantic import ValidationError
@@ -20,7 +22,7 @@ from fedavg_app.partitioning.natural import Natural
 from fedavg_app.partitioning.partitioner import Indices, Partitioner
 from fedavg_app.partitioning.shards import Shards
 from fedavg_app.plugins import load_component
-from tasks.data.dataset import Dataset
+from tasks.data.dataset import DIGEST_DIGITS, Dataset
 
 PARTITIONERS: dict[str, type[Partitioner]] = {
     "iid": Iid,
@@ -54,6 +56,42 @@ def _load(name: str) -> type[Partitioner]:
     if ":" not in name:
         raise ValueError(f"known partitions: {', '.join(PARTITIONERS)}; or package.module:function")
     return partitioner_of(pkgutil.resolve_name(name))
+
+
+@dataclass(frozen=True)
+class DataDigests:
+    """What two processes compare to find that they hold the same examples for each client.
+
+    Attributes:
+        data: Of the data set.
+        partition: Of all clients' rows for training.
+    """
+
+    data: str
+    partition: str
+
+    @classmethod
+    def of(cls, data: Dataset, rows: Sequence[Indices]) -> Self:
+        """Return the digests of a data set and its partition."""
+        found = hashlib.sha256(np.array([len(own) for own in rows]).tobytes())
+        for own in rows:
+            found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
+        return cls(data.digest(), found.hexdigest()[:DIGEST_DIGITS])
+
+    def check(self, others: "DataDigests", config: RunConfig) -> None:
+        """Compare with those of a process that runs clients.
+
+        Raises:
+            ConfigError: They differ.
+        """
+        if others.data != self.data:
+            fix = "its dataset() gives the server and a client different examples; draw a split "
+            raise ConfigError("task", config.task, f"{fix}with a fixed seed, or use load_cached")
+        if others.partition != self.partition:
+            fix = (
+                "it gives the server and a client different splits; draw from the seed it is given"
+            )
+            raise ConfigError("partition", config.partition, fix)
 
 
 def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:

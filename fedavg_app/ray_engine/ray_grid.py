@@ -20,6 +20,7 @@ from fedavg_app.flower_internals import (
     error_reply,
     identify_server,
 )
+from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
 from fedavg_app.ray_engine.ray_connection import WorkerDiedError
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
@@ -58,6 +59,8 @@ class RayGrid(BaseGrid):
         num_workers: How many actors, each on one CPU.
         gpus_per_worker: The share of a GPU that each actor reserves.
         client_config: What messages tell clients; with it actors load the data as they start.
+        check_data: Called with the digests of an actor's data; raises where they are others than
+            the driver's.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class RayGrid(BaseGrid):
         num_workers: int,
         gpus_per_worker: float = 0.0,
         client_config: ConfigRecord | None = None,
+        check_data: Callable[[DataDigests], None] = lambda _: None,
     ) -> None:
         identify_server(RUN_ID)
         self._num_clients = num_clients
@@ -76,6 +80,7 @@ class RayGrid(BaseGrid):
         self._settings = WorkerSettings(
             run_config, gpus_per_worker, secrets.token_bytes(32), client_config
         )
+        self._check_data = check_data
         self._failed_starts, self._cause = 0, ""  # in a row; of the last death
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
@@ -242,6 +247,8 @@ class RayGrid(BaseGrid):
         """Keep what a worker has answered."""
         if call.name == "start":
             self._failed_starts = 0
+            if call.answer.digests is not None:
+                self._check_data(call.answer.digests)
         if isinstance(call.answer, WorkerError):
             logger.error("worker %d raised:\n%s", worker.number, call.answer.traceback.rstrip())
             raise RunError(f"worker {worker.number} cannot {call.name}: {call.answer.reason}")

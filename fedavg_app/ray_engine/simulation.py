@@ -49,5 +49,8 @@ def simulate(
 
         workers, gpu_share = started()
         told = client_config(config, prepared.data)
-        with RayGrid(run_config, config.num_clients, workers, gpu_share, told) as grid:
+        grid = RayGrid(
+            run_config, config.num_clients, workers, gpu_share, told, prepared.check_digests
+        )
+        with grid:
             return run(grid, prepared, grid.evaluation, callbacks)

@@ -21,11 +21,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
 
 import tasks
-from fedavg_app.client.task_client import task_client
+from fedavg_app.client.task_client import client_process, load_dataset
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
+from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
@@ -61,6 +62,18 @@ class WorkerError(NamedTuple):
     traceback: str
 
 
+class WorkerStart(NamedTuple):
+    """A worker's process, where it listens, and the digests of the data that it has loaded.
+
+    There is no address where the driver is on another Ray node, and there are no digests where the
+    data could not be loaded.
+    """
+
+    process_id: int
+    address: Any
+    digests: DataDigests | None
+
+
 # A client's reply, and whether the client has a state now.
 HandledClient = tuple[Message, bool]
 
@@ -81,17 +94,20 @@ class Worker:
         self._shared: list[Any] = []  # the records that the messages of the round have in common
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None
+        self._digests: DataDigests | None = None
         if settings.client_config is not None:
             config: Any = dict(settings.client_config)
             with suppress(Exception):  # a client raises it again, and its reply says so
-                task_client({PARTITION_ID: 0}, settings.run_config, config)
+                process = client_process({PARTITION_ID: 0}, settings.run_config, config)
+                self._digests = process.digests
 
-    def start(self, driver_node: str) -> tuple[int, Any]:
-        """Return this process's id, and where it listens if the driver is on the same Ray node."""
-        if ray.get_runtime_context().get_node_id() != driver_node:
-            return os.getpid(), None
-        self._listener = Listener(("127.0.0.1", 0), authkey=self._settings.key)
-        return os.getpid(), self._listener.address
+    def start(self, driver_node: str) -> WorkerStart:
+        """Return what the driver needs to know of this process."""
+        address = None
+        if ray.get_runtime_context().get_node_id() == driver_node:
+            self._listener = Listener(("127.0.0.1", 0), authkey=self._settings.key)
+            address = self._listener.address
+        return WorkerStart(os.getpid(), address, self._digests)
 
     def serve(self) -> None:
         """Answer the requests of the driver's connection until it is closed."""
@@ -165,7 +181,8 @@ class Worker:
         if self._evaluation is None:
             config = parse_config(self._settings.run_config)
             task = tasks.load(config.task)
-            self._evaluation = CentralEvaluation(task, task.dataset(options), config)
+            data = load_dataset(config.task, options)
+            self._evaluation = CentralEvaluation(task, data, config)
         return self._evaluation.batch_results(arrays, batches)
 
     def states(self) -> dict[int, bytes]:

@@ -112,13 +112,12 @@ class WorkerHandle:
             if not self.process_id:
                 if isinstance(answer, WorkerError):
                     raise WorkerDiedError(answer.reason)
-                process_id, address = answer
-                if address is not None:
+                if answer.address is not None:
                     self._service = self._actor.serve.remote()
                     self._connection.close()
-                    self._connection = connect(address, self._key)
+                    self._connection = connect(answer.address, self._key)
                     self.task_seconds = 0.003
-                self.process_id = process_id
+                self.process_id = answer.process_id
         except ray.exceptions.RayError as error:
             raise WorkerDiedError(plain_reason(error)) from None
         except (OSError, EOFError):

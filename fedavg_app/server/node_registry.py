@@ -8,16 +8,24 @@ for as long as that is connected.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import OWN_DATA, OWN_EXAMPLES, PARTITION_ID
+from fedavg_app.node_config import (
+    DATA_DIGEST,
+    OWN_DATA,
+    OWN_EXAMPLES,
+    PARTITION_DIGEST,
+    PARTITION_ID,
+)
+from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
-from strategies.reply_validation import error_reason
+from strategies.reply_validation import CONFIG, error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
 
@@ -46,12 +54,27 @@ def count_nodes(grid: Grid, quiet_seconds: float) -> int:
     return nodes
 
 
+@dataclass(frozen=True)
+class DataCheck:
+    """How the nodes' data are compared with the server's.
+
+    Attributes:
+        settings: What messages tell clients, with which they load the shared data set.
+        compare: Raises a `ConfigError` where a node's digests are not the server's.
+    """
+
+    settings: ConfigRecord
+    compare: Callable[[DataDigests], None]
+
+
 class NodeRegistry:
     """The connected nodes, by the client that each is.
 
     Args:
         grid: Reaches the nodes.
         num_clients: K; nodes with a partition beyond are not used.
+        check: Compares the data of nodes that have none of their own with the server's; None leaves
+            it out, and the nodes need not load them to answer.
 
     Attributes:
         by_client: The node id of every client that is connected.
@@ -59,7 +82,8 @@ class NodeRegistry:
             training examples.
     """
 
-    def __init__(self, grid: Grid, num_clients: int) -> None:
+    def __init__(self, grid: Grid, num_clients: int, check: DataCheck | None = None) -> None:
+        self._check = check
         self.by_client: dict[int, int] = {}
         self.own_data: dict[int, tuple[str, int]] = {}
         self._grid, self.num_clients = grid, num_clients
@@ -200,8 +224,13 @@ class NodeRegistry:
 
     def _query(self, nodes: Iterable[int]) -> None:
         ordered = sorted(nodes)
+        settings = self._check.settings if self._check else None
         queries = [
-            Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY)
+            Message(
+                RecordDict({CONFIG: settings} if settings else {}),
+                dst_node_id=node,
+                message_type=MessageType.QUERY,
+            )
             for node in ordered
         ]
         if queries:
@@ -223,7 +252,7 @@ class NodeRegistry:
         client = record.get(PARTITION_ID)
         if isinstance(client, bool) or not isinstance(client, int):
             self._query_errors.append(f"node {node}: no {PARTITION_ID}")
-        elif 0 <= client < self.num_clients:
+        elif 0 <= client < self.num_clients and self._has_same_data(node, record):
             fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
             self._own_data.pop(node, None)
             if isinstance(fingerprint, str) and isinstance(examples, int):
@@ -239,6 +268,25 @@ class NodeRegistry:
                 )
                 if self._leave_out(node, reason):
                     self._refusals[node] = reason
+
+    def _has_same_data(self, node: int, record: ConfigRecord) -> bool:
+        """Return whether a node's shared data are the server's; a device with others is left out.
+
+        Raises:
+            ConfigError: They are not, in a simulation.
+        """
+        data, rows = record.get(DATA_DIGEST), record.get(PARTITION_DIGEST)
+        if self._check is None or not isinstance(data, str) or not isinstance(rows, str):
+            return True
+        try:
+            self._check.compare(DataDigests(data, rows))
+        except ConfigError as error:
+            if not is_network_grid(self._grid):
+                raise
+            if self._leave_out(node, str(error)):
+                self._query_errors.append(f"node {node}: {error}")
+            return False
+        return True
 
     def _leave_out(self, node: int, reason: str) -> bool:
         """Note and log why a node takes no part; return whether that is new."""

@@ -16,7 +16,7 @@ from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig, parse_arguments
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.partitioning.partitions import make_partitioner, partition
+from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.server.cohort import cohort_size
@@ -38,6 +38,7 @@ class PreparedRun:
         strategy: The strategy, as it is before round 1.
         model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
+        digests: Of the data and of their partition.
         clock: The virtual clock of a simulation with links.
     """
 
@@ -48,7 +49,16 @@ class PreparedRun:
     data: "Dataset"
     model: GlobalModel
     state: RunState | None
+    digests: DataDigests
     clock: VirtualClock | None = None
+
+    def check_digests(self, others: DataDigests) -> None:
+        """Compare the server's digests with those of a process that runs clients.
+
+        Raises:
+            ConfigError: They differ.
+        """
+        self.digests.check(others, self.config)
 
 
 def prepare(config: RunConfig) -> PreparedRun:
@@ -73,14 +83,16 @@ def prepare(config: RunConfig) -> PreparedRun:
     # What cannot be split ends the run before any client is asked.
     if config.fraction_evaluate:
         partition(data, "test", config)
-    sizes = [len(part) for part in partition(data, "train", config)]
+    rows = partition(data, "train", config)
     plan = make_plan(config, task, data)
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)
+    sizes = [len(own) for own in rows]
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
-    return PreparedRun(config, task, strategy, plan, data, model, state, clock)
+    digests = DataDigests.of(data, rows)
+    return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
 
 
 def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[Any]]":

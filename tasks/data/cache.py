@@ -12,6 +12,7 @@ import platformdirs
 
 from tasks.data.atomic_file import replacing
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split, Splits, reading
+from tasks.data.source_digest import source_digest
 
 CACHE_VARIABLE = "FEDAVG_APP_CACHE"
 PARTS = ("inputs", "targets", "owners")
@@ -29,23 +30,31 @@ def cached_file(name: str) -> Path:
 
 
 def load_cached(
-    name: str, parse: Callable[[], Splits], options: DataOptions, description: str
+    name: str,
+    parse: Callable[[], Splits],
+    options: DataOptions,
+    description: str,
+    *,
+    versioned: bool = False,
 ) -> Dataset:
     """Return the data set from the cache, memory-mapped; parse it first where it is not there.
 
     Several processes may do so at once: each writes a file of its own, and renames it.
 
     Args:
-        name: The data set's path in the cache. It must change whenever ``parse`` returns something
-            else; if the options are for a device's own data, its folder is for those data only.
+        name: The data set's path in the cache, to which a digest of the source of ``parse`` is
+            added. It must change with the files that are parsed (`files_key`); if the options are
+            for a device's own data, its folder is for those data only.
         parse: Returns the training and the test set.
         options: See `Dataset`.
         description: See `Dataset`.
+        versioned: The name changes by itself whenever ``parse`` returns something else; no digest
+            is added.
 
     Raises:
         DataError: What ``parse`` raises, or the cache cannot be used or is damaged.
     """
-    path = cached_file(name)
+    path = cached_file(name if versioned else f"{name}-{source_digest(parse)}")
     with reporting_write_errors(path):
         found = path.is_file()
     if not found:

@@ -84,7 +84,7 @@ class Sources:
         parse = reading(asked, self.ways())(parse)
         embedded = options.source == "embedded"
         title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
-        return load_cached(self._cache_name(options.source), parse, options, title)
+        return load_cached(self._cache_name(options.source), parse, options, title, versioned=True)
 
     def ways(self) -> str:
         """Return the ways to get the data set, in one line."""
@@ -136,7 +136,7 @@ class Sources:
         if options.own:
             place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}/"
         name = self._cache_name(place + files_key(paths))
-        return load_cached(name, parse, options, f"{self.label} in {folder}")
+        return load_cached(name, parse, options, f"{self.label} in {folder}", versioned=True)
 
     def _find(self, folder: Path) -> list[Path]:
         """Return the canonical files of a directory, in the order of the patterns."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedavg_app.client.task_client import _task_clients
+from fedavg_app.client.task_client import _client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
 from fedavg_app.partitioning.partitions import partition
@@ -40,7 +40,7 @@ def config_of(name, folder, **changes):
 def _parts_of_eight(monkeypatch):
     """Cut batches into parts of eight examples wherever they may be cut."""
     monkeypatch.setattr("tasks.training.batch_size.MAX_BATCH", 8)
-    _task_clients.cache_clear()
+    _client_process.cache_clear()
 
 
 def by_torch(task: Task, config: RunConfig) -> dict[str, np.ndarray]:
@@ -101,7 +101,7 @@ def test_a_buffer_that_the_network_replaces_is_sent_back(tmp_path):
 def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name):
     """The first run's clients have changed what the network keeps, the second begins anew."""
     config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
-    _task_clients.cache_clear()
+    _client_process.cache_clear()
     first = run_here(config)
     random.seed(5)
     np.random.seed(6)  # noqa: NPY002

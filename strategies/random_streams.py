@@ -1,0 +1,19 @@
+"""Random streams of compression, one for each seed, purpose, client and round."""
+
+import zlib
+
+import numpy as np
+
+UPLINK, DOWNLINK = "uplink", "downlink"
+
+
+def random_stream(seed: int, purpose: str, client: int, server_round: int) -> np.random.Generator:
+    """Return the generator of what is drawn for a purpose, by a client or for all, in a round.
+
+    Args:
+        seed: The run's.
+        purpose: `UPLINK` for a client's update, `DOWNLINK` for the server's.
+        client: The client's partition; 0 for the server.
+        server_round: From 1: `numpy.random.SeedSequence` ignores trailing zeros.
+    """
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), client, server_round])

@@ -38,6 +38,9 @@ def load_component(key: str, name: str, load: Callable[[str], Component]) -> Com
         ConfigError: There is no such component, or its module raised an error while it was
             imported; then the line names that error with its file and line.
     """
+    if name.startswith("__main__:"):
+        fix = "clients run in processes of their own, which cannot import the script that runs"
+        raise ConfigError(key, name, f"{fix}; put it into a module")
     try:
         return load(name)
     except Exception as error:  # importing a user's module runs the user's code

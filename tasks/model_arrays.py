@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tasks.training.transfers import to_arrays
 
@@ -46,14 +47,17 @@ class ModelArrays:
         """Return the classes of the model's arrays.
 
         Raises:
-            ValueError: As for `aliases_of`, the state dict has an entry that is no tensor, or no
-                parameter is trained.
+            ValueError: As for `aliases_of`, the state dict has an entry that is no tensor or has no
+                shape yet, or no parameter is trained.
         """
         trained, fixed, buffers = list[str](), list[str](), list[str]()
         state = state_of(model)
         for name, tensor in state.items():
             if not isinstance(tensor, Tensor):
                 raise ValueError(f"entry {name!r} of the model's state dict is no tensor")
+            if is_lazy(tensor):
+                fix = "run an example through the network in model()"
+                raise ValueError(f"array {name!r} has no shape yet: {fix}")
         aliases = aliases_of(state)
         for name, tensor in state.items():
             if name in aliases:
@@ -82,13 +86,18 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
     wrappers = [
         path
         for path, module in model.named_modules()
-        if isinstance(module, nn.DataParallel) or "_orig_mod" in module._modules
+        if isinstance(module, nn.DataParallel) or is_compiled(module)
     ]
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
     if not wrappers:
         return state
     before = {f"{path}.".lstrip("."): None for path in wrappers}
     return {_unwrapped(name, list(before)): tensor for name, tensor in state.items()}
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return whether a module is `torch.compile`'s wrapper."""
+    return "_orig_mod" in module._modules
 
 
 def tie(model: nn.Module, aliases: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import click
 import typer
 
+from fedavg_app.cli.check import check
 from fedavg_app.cli.compare import compare
 from fedavg_app.cli.components import list_components
 from fedavg_app.cli.doctor import doctor
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(resume)
 app.command()(central)
+app.command()(check)
 app.command("partition")(show_partition)
 app.command()(evaluate)
 app.command()(compare)

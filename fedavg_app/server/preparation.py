@@ -3,6 +3,7 @@
 What can be wrong with the settings is found here, before any client is asked.
 """
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from strategies.reply_validation import ReplyBounds
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
     from tasks.data.dataset import Dataset
+
+
+logger = logging.getLogger("fedavg_app.preparation")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
+    check_task(config, task, data)
     # What cannot be split ends the run before any client is asked.
     if config.fraction_evaluate:
         partition(data, "test", config)
@@ -165,6 +170,23 @@ def load_task(config: TrainingConfig) -> "Task":
         if not torch.cuda.is_available():
             raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
     return task
+
+
+def check_task(config: TrainingConfig, task: "Task", data: "Dataset") -> None:
+    """Make the quick checks of a task; log its warnings.
+
+    Raises:
+        ConfigError: The task cannot be trained.
+    """
+    from tasks.checking.all_checks import before_training
+    from tasks.checking.finding import TaskError
+
+    try:
+        for finding in before_training(task, data, config.seed):
+            if finding.kind == "warning":
+                logger.warning("task %s: %s", config.task, finding)
+    except TaskError as error:
+        raise ConfigError("task", config.task, str(error)) from error
 
 
 def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:

@@ -1,0 +1,79 @@
+"""The command `check`: what is right and what is wrong with a task, before it is trained."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.console import Console
+
+from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from tasks.checking.finding import Finding
+    from tasks.data.dataset import Dataset
+
+STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+
+
+def check(
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="a task's name, or package.module:TASK")
+    ],
+    *,
+    data_source: Annotated[str, typer.Option(help="as of run")] = "auto",
+    data_dir: Annotated[str, typer.Option(help="as of run", show_default=False)] = "",
+) -> None:
+    """Check a task: its data, model, loss and metric, and what its messages weigh."""
+    started = time.monotonic()
+    values = {"task": task, "data-source": data_source, "data-dir": data_dir, "num-clients": 1}
+    config = parse_config(values)
+    from fedavg_app.server.preparation import load_task
+    from tasks.checking.all_checks import all_checks
+
+    loaded = load_task(config)
+    data = loaded.dataset(config.data_options)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    errors = 0
+    for finding in all_checks(loaded, data, data.options, config.seed):
+        _show(console, finding)
+        errors += finding.kind == "error"
+    if not errors:
+        for line in message_sizes(config, data):
+            console.print(line)
+    console.print(f"{task}: checked in {time.monotonic() - started:.1f} s")
+    if errors:
+        raise RunError(f"{errors} error{'s' if errors > 1 else ''} in {task}")
+
+
+def _show(console: Console, finding: "Finding") -> None:
+    console.print(f"{finding.kind:8}", style=STYLES[finding.kind], end="")
+    console.print(str(finding))
+
+
+def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
+    """Yield the bytes of a first message and of a reply under each strategy, a line each."""
+    from flwr.serverapp import Grid
+
+    import strategies
+    from fedavg_app.flower_internals import identify_server
+    from fedavg_app.server.cohort import CohortGrid
+    from fedavg_app.server.messaging import message_bytes
+    from fedavg_app.server.preparation import resolve
+    from fedavg_app.server_app import client_config
+
+    identify_server(1)
+    yield "bytes of a client's first message and, by the papers' formulas, of its reply:"
+    for name in strategies.names():
+        own = config.model_copy(update={"strategy": name})
+        try:
+            _, model, strategy = resolve(own)
+        except ConfigError as error:
+            yield f"  {name:12} {error}"
+            continue
+        settings = client_config(own, data, model.fingerprint)
+        settings["learning-rate"] = 1.0
+        grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
+        (message,) = strategy.configure_train(1, model.sent, settings, grid)
+        yield f"  {name:12} {message_bytes(message):>14,} {round(strategy.reply_bits() / 8):>14,}"

@@ -1,0 +1,172 @@
+"""Checks of how a task's code behaves: what adds up, what is drawn, and what passes on."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.base import Task, on_device
+from tasks.checking.examples import CPU, few_examples
+from tasks.checking.finding import Finding, TaskError
+from tasks.checking.network import Outputs, forward
+from tasks.data.dataset import DataOptions, Dataset
+from tasks.model_arrays import ModelArrays, is_compiled, state_of
+from tasks.training.dense_step import split_model
+from tasks.training.evaluation import Parameters
+from tasks.training.examples import Examples
+from tasks.training.layers import has_hooks, runs_own_code
+from tasks.training.local_training import Config, TaskClient
+from tasks.training.parts import part_count
+from tasks.training.random_streams import seeded
+from tasks.training.transfers import to_arrays
+
+# Of each of two clients: what a network does once it has seen some batches shows, too.
+CONFIG = {
+    "learning-rate": 0.01, "batch-size": 2, "seed": 1, "server-round": 1
+}  # fmt: skip
+CLIENT_EXAMPLES = 12
+# Sums of float32 in another order differ by less.
+TOLERANCE = 1e-5
+
+
+def check_arrays(model: nn.Module) -> Iterator[Finding]:
+    """Yield which arrays are trained, fixed, buffers and aliases; TaskError for those refused."""
+    try:
+        arrays = ModelArrays.of(model)
+    except ValueError as error:
+        raise TaskError("model", str(error)) from error
+    state = state_of(model)
+
+    def described(names: tuple[str, ...]) -> str:
+        count = sum(state[name].numel() for name in names)
+        kinds = sorted({str(state[name].dtype).removeprefix("torch.") for name in names})
+        return f"{len(names)} ({count:,} entries, {', '.join(kinds)})" if names else "0"
+
+    aliases = "".join(f"; {name} is {first}" for name, first in arrays.aliases.items())
+    yield Finding(
+        "ok",
+        "model",
+        f"trained arrays {described(arrays.trained)}, fixed {described(arrays.fixed)}, "
+        f"buffers {described(arrays.buffers)}, aliases {len(arrays.aliases)}{aliases}",
+    )
+
+
+def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
+    """Yield how steps are taken: by which code, and whether large batches may be cut."""
+    hooks = [name or "the model" for name, part in model.named_modules() if has_hooks(part)]
+    if hooks and not is_compiled(model):
+        yield Finding("note", "model", f"hooks on {', '.join(hooks[:5])}: they run in every pass")
+    elif split_model(model) is not None:
+        yield Finding("ok", "model", "ends in dense layers, which take the fast step")
+    inputs, targets = few_examples(task, data.train, training=False)
+    whole, parts = _losses(task, forward(model.eval(), inputs), targets)
+    adds_up = abs(whole - parts) <= TOLERANCE * abs(whole)
+    text = f"{whole:.6g} for {len(targets)} examples of any outputs, {parts:.6g} for parts of them"
+    if task.in_parts and not adds_up:
+        raise TaskError("in_parts", f"is True, but the loss is {text}: leave it out")
+    if part_count(task, model) is not None:
+        yield Finding("ok", "loss", f"{text}: large batches are cut")
+        return
+    fix = "; with in_parts=True, if no layer looks across examples, they are cut" if adds_up else ""
+    yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
+
+
+def _losses(task: Task, outputs: Outputs, targets: Tensor) -> tuple[float, float]:
+    """Return the loss of a batch, and the mean of its two parts', by their predictions.
+
+    Those of an initial model are nearly alike for all examples, so the outputs are drawn.
+    """
+    if isinstance(outputs, Tensor) and outputs.is_floating_point():
+        drawn = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
+        outputs = (3 * drawn).to(outputs.dtype)
+    if not isinstance(outputs, Tensor) or len(outputs) != len(targets):
+        return float("nan"), float("nan")  # there are no parts to be had
+    size = len(targets) // 3
+    places = [slice(None), slice(None, size), slice(size, None)]
+    with torch.no_grad(), seeded(0, CPU):
+        found = [float(task.loss(outputs[place], targets[place])) for place in places if size]
+    counts = [int((targets[place] >= 0).sum()) for place in places[1:]]
+    mean = sum(loss * count for loss, count in zip(found[1:], counts, strict=True)) / sum(counts)
+    return found[0], mean
+
+
+def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
+    """Yield whether a test's outputs are drawn, or depend on the other examples of the batch."""
+    inputs, _ = few_examples(task, data.train, training=False)
+    model.eval()
+    with torch.no_grad():
+        first, again = model(inputs), model(inputs)
+    if not _same(first, again, 0.0):
+        text = "two tests of one batch give two outputs: draws, which the batch's place seeds, or "
+        yield Finding("note", "model", f"{text}something kept, which each batch begins without")
+        return
+    if isinstance(first, Tensor) and len(first) == len(inputs):
+        with torch.no_grad():
+            alone = [model(inputs[place : place + 1]) for place in range(len(inputs))]
+        if all(one.shape[1:] == first.shape[1:] for one in alone) and not _same(
+            torch.cat(alone), first, 1e-3
+        ):
+            text = "an example's output in a test depends on the others of its batch; a test's "
+            yield Finding("warning", "model", f"{text}result depends on the size of batches")
+
+
+def check_loads(task: Task, options: DataOptions, data: Dataset, seed: int) -> Iterator[Finding]:
+    """Yield that data and model are the same each time; TaskError where they are not."""
+    if task.dataset(options).digest() != data.digest():
+        text = "gives other examples each time: draw a split with a fixed seed, or use load_cached"
+        raise TaskError("dataset", text)
+    first, again = (_arrays(task.initial_model(seed)) for _ in range(2))
+    for name, array in first.items():
+        if not np.array_equal(array, again[name], equal_nan=True):
+            text = f"gives another {name!r} each time: draw from torch's global random state"
+            raise TaskError("model", text)
+    yield Finding("ok", "dataset", "the same examples, and the same model, each time")
+
+
+def check_clients(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
+    """Yield that a client's training does not depend on who trained before; else TaskError."""
+    stored = Examples.stored(task, data.train, CPU, training=True)
+    rows = torch.arange(min(2 * CLIENT_EXAMPLES, len(data.train)))
+    parts = [replace(stored, rows=own) for own in torch.split(rows, CLIENT_EXAMPLES)]
+    start = list(_arrays(task.initial_model(seed)).values())
+    is_open = not task.in_parts and runs_own_code(task.initial_model(seed))
+    config: Config = {**CONFIG, "local-steps": 25 if is_open else 3}
+
+    def trained(*clients: int) -> Parameters:
+        model = on_device(task.initial_model(seed), CPU)
+        own = [TaskClient(task, model, part, partition=k) for k, part in enumerate(parts)]
+        sent = own[0].arrays.sent
+        names = list(_arrays(model))
+        arrays = [start[names.index(name)] for name in sent]
+        found: Parameters = []
+        for client in clients:
+            try:
+                found, _, _ = own[client].fit(arrays, config)
+            except Exception as error:
+                raise TaskError("model", f"training failed: {error}") from error
+        return found
+
+    last = len(parts) - 1
+    alone, after = trained(last), trained(0, last)
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(alone, after, strict=True)):
+        text = "a client's training depends on who trained before in its process: keep nothing "
+        raise TaskError("model", f"{text}outside the module, such as in a global variable")
+    yield Finding("ok", "model", "a client trains alike alone and after another client")
+
+
+def _arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
+    state = state_of(model)
+    return dict(zip(state, to_arrays(state.values()), strict=True))
+
+
+def _same(a: Outputs, b: Outputs, tolerance: float) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and torch.allclose(a, b, rtol=tolerance, atol=tolerance)
+    if isinstance(a, Mapping):
+        return all(_same(a[key], b[key], tolerance) for key in a)
+    if isinstance(a, tuple | list):
+        return all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+    return True

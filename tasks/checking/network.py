@@ -1,0 +1,156 @@
+"""Checks of a task's model, loss and count of correct predictions, on a few examples."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.base import Task, count_correct, count_predictions, is_cross_entropy
+from tasks.checking.examples import CPU, few_examples
+from tasks.checking.finding import Finding, TaskError
+from tasks.data.dataset import NO_PREDICTION, Dataset
+from tasks.training.hidden_state import HiddenState
+from tasks.training.random_streams import seeded
+
+Outputs = Any  # what a task's model returns
+
+
+def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
+    """Yield what a pass over a few examples shows.
+
+    Args:
+        task: The task.
+        data: Its data.
+        model: A network of the task, which is not used afterwards: a pass may change it.
+
+    Raises:
+        TaskError: The model, the loss or ``correct`` fails, or gives what cannot be right.
+    """
+    _check_hooks(model)
+    inputs, targets = few_examples(task, data.train, training=True)
+    outputs = forward(model.train(), inputs)
+    _check_labels(task, data, outputs)
+    loss = _loss(task, outputs, targets)
+    yield Finding("ok", "loss", f"{loss:.4g} for {len(targets)} examples and the initial model")
+    inputs, targets = few_examples(task, data.train, training=False)
+    outputs = forward(model.eval(), inputs)
+    correct = _check_correct(task, outputs, targets)
+    count = count_predictions(targets)
+    yield Finding(
+        "ok", "correct", f"{correct:g} of {count} predictions, as in the sum over single examples"
+    )
+    if shared := HiddenState(model).shared:
+        yield Finding(
+            "warning",
+            "model",
+            f"its attribute {shared[0]!r} cannot be copied: what training changes in it passes "
+            "from client to client; keep it out of the model",
+        )
+
+
+def forward(model: nn.Module, inputs: Tensor) -> Outputs:
+    """Return the model's outputs, whose draws are seeded; TaskError where it fails."""
+    try:
+        with seeded(0, CPU), torch.set_grad_enabled(model.training):
+            return model(inputs)
+    except Exception as error:
+        kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+        kind = f"inputs {_name(inputs.dtype)} {tuple(inputs.shape)}"
+        if inputs.is_floating_point() and inputs.dtype not in kinds and len(kinds) == 1:
+            (own,) = kinds
+            text = f"returns {kind} for a model of {_name(own)}: return inputs.to({own})"
+            raise TaskError("prepare", text) from error
+        raise TaskError("model", f"raised {type(error).__name__} for {kind}: {error}") from error
+
+
+def _check_hooks(model: nn.Module) -> None:
+    for name, weight in model.named_parameters():
+        if weight._post_accumulate_grad_hooks:
+            text = f"{name!r} has a hook for when its gradient has been accumulated, which is "
+            raise TaskError("model", f"{text}never done here: use register_hook")
+
+
+def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
+    """Check that targets are classes of the outputs, where the loss is torch's cross-entropy."""
+    if not is_cross_entropy(task.loss):
+        return
+    if not isinstance(outputs, Tensor):
+        text = f"returns {_kind(outputs)}, and the loss is torch's cross-entropy: return the logits"
+        raise TaskError("model", f"{text}, or give a loss and a correct of (outputs, targets)")
+    classes = outputs.shape[1] if outputs.dim() > 1 else 0
+    for split in (data.train, data.test):
+        if not len(split):
+            continue
+        low, high = int(split.targets.min()), int(split.targets.max())
+        none = split.targets[split.targets < 0]
+        if high < classes and (none == NO_PREDICTION).all():
+            continue
+        fix = "number the classes from 0"
+        if low >= 0 and high - low < classes:
+            fix = f"subtract {low} from the targets"
+        raise TaskError(
+            "dataset",
+            f"targets are {low} to {high}, but the model has {classes} outputs, for the classes "
+            f"0 to {classes - 1} ({NO_PREDICTION} is no prediction): {fix}",
+        )
+
+
+def _loss(task: Task, outputs: Outputs, targets: Tensor) -> float:
+    """Return the loss; TaskError where it is not a finite number with a gradient."""
+    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
+    try:
+        with seeded(0, CPU):
+            loss = task.loss(outputs, targets)
+    except Exception as error:
+        raise TaskError("loss", f"raised {type(error).__name__} for {kinds}: {error}") from error
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        text = f"returned {_kind(loss)} for {kinds}: return one number, with its gradient"
+        raise TaskError("loss", text)
+    if not loss.isfinite():
+        raise TaskError("loss", f"is {loss.item():g} for the initial model: check inputs and model")
+    return loss.item()
+
+
+def _check_correct(task: Task, outputs: Outputs, targets: Tensor) -> float:
+    """Return the number of correct predictions, which must be the sum of those of each example."""
+    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
+    if task.correct is count_correct and not is_cross_entropy(task.loss) and _is_open(outputs):
+        text = f"cannot tell which dimension of {kinds} has the classes: give the task's own"
+        raise TaskError("correct", text)
+    try:
+        found = task.count_correct(outputs, targets)
+        if not isinstance(outputs, Tensor) or len(outputs) != len(targets):
+            return found
+        parts = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
+        single = sum(task.count_correct(*part) for part in parts)
+    except Exception as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise TaskError("correct", f"{reason} ({kinds})") from error
+    if found != single:
+        raise TaskError(
+            "correct",
+            f"counts {found:g} in {len(targets)} examples, but {single:g} in the same examples one "
+            f"by one: compare predictions and targets of one shape ({kinds})",
+        )
+    return found
+
+
+def _is_open(outputs: Outputs) -> bool:
+    """Return whether the classes could be in the last dimension as well as in dimension 1."""
+    return (
+        isinstance(outputs, Tensor) and outputs.dim() > 2 and outputs.shape[1] == outputs.shape[-1]
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _kind(value: object) -> str:
+    """Return a tensor's dtype and shape, or what else it is."""
+    if isinstance(value, Tensor):
+        return f"{_name(value.dtype)} {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"

@@ -137,8 +137,8 @@ class Task:
         found, count = float(correct(outputs, targets)), count_predictions(targets)
         if not 0 <= found <= count:
             raise ValueError(
-                f"the task's correct counts {found:g} of {count} predictions: compare predictions "
-                f"and targets of one shape (the targets are {tuple(targets.shape)})"
+                f"correct counts {found:g} of {count} predictions: compare predictions and targets "
+                f"of one shape (the targets are {tuple(targets.shape)})"
             )
         return found
 

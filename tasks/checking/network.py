@@ -38,7 +38,7 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     correct = _check_correct(task, outputs, targets)
     count = count_predictions(targets)
     yield Finding(
-        "ok", "correct", f"{correct:g} of {count} predictions, as in the sum over single examples"
+        "ok", "correct", f"{correct:g} of {count} predictions, the sum over single examples"
     )
     if shared := HiddenState(model).shared:
         yield Finding(
@@ -126,7 +126,7 @@ def _check_correct(task: Task, outputs: Outputs, targets: Tensor) -> float:
         single = sum(task.count_correct(*part) for part in parts)
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise TaskError("correct", f"{reason} ({kinds})") from error
+        raise TaskError("correct", f"{reason.removeprefix('correct ')} ({kinds})") from error
     if found != single:
         raise TaskError(
             "correct",

@@ -45,9 +45,13 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 def _source(function: Any) -> str:
     try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):  # it was not read from a file
-        return repr([_code(one) for one in _codes(function.__code__)])
+        source = inspect.getsource(function)
+    except OSError:  # it was not read from a file
+        source = ""
+    if source and function.__name__ != "<lambda>":
+        return source
+    # A lambda's source is its whole line, which may have several.
+    return source + repr([_code(one) for one in _codes(function.__code__)])
 
 
 def _code(code: CodeType) -> tuple[bytes, tuple[str, ...], list[str]]:

@@ -1,9 +1,11 @@
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.server.node_registry import DataCheck, NodeRegistry
 
 pytestmark = pytest.mark.usefixtures("server_identity", "clock")
 
@@ -226,3 +228,39 @@ def test_node_that_does_not_answer_for_ten_minutes_is_queried_again(clock):
     clock.now += 601
     nodes.wait_for_any(5)
     assert nodes.clients == [0, 1]
+
+
+OURS, THEIRS = DataDigests("a", "b"), DataDigests("a", "c")
+
+
+def with_digests(*found):
+    """Return the answers of nodes 0, 1, ... that have these digests."""
+    return [
+        {"partition-id": number, "data": one.data, "partition": one.partition}
+        for number, one in enumerate(found)
+    ]
+
+
+def checked(grid, num_clients, min_nodes=0):
+    def compare(digests):
+        OURS.check(digests, RunConfig(num_clients=num_clients, partition="mine:split"))
+
+    nodes = NodeRegistry(grid, num_clients, DataCheck(ConfigRecord({"seed": 1}), compare))
+    nodes.wait_for_start(min_nodes, 3.0)
+    return nodes
+
+
+def test_a_simulation_ends_where_a_node_has_other_parts_of_the_data():
+    with pytest.raises(ConfigError, match="partition = 'mine:split': it gives the server and a cl"):
+        checked(QueryGrid(with_digests(OURS, THEIRS)), 2)
+    assert len(checked(QueryGrid(with_digests(OURS, OURS)), 2).clients) == 2
+
+
+def test_a_device_that_has_others_takes_no_part(monkeypatch, caplog):
+    """It cannot end the run by what it claims."""
+    monkeypatch.setattr("fedavg_app.server.node_registry.is_network_grid", lambda _: True)
+    nodes = checked(QueryGrid(with_digests(OURS, THEIRS, OURS)), 3, min_nodes=2)
+    assert nodes.clients == [0, 2]
+    assert "node 101 takes no part: partition = 'mine:split'" in caplog.text
+    with pytest.raises(RunError, match="it gives the server and a client different parts"):
+        checked(QueryGrid(with_digests(THEIRS, THEIRS)), 2)

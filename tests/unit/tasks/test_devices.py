@@ -49,11 +49,13 @@ def _no_values(monkeypatch):
         return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
 
     monkeypatch.setattr(local_training, "to_arrays", zeros)
-    for name in ("item", "__int__", "__float__"):
+    for name, value in (("item", READ), ("__int__", READ), ("__float__", float(READ))):
         read = getattr(torch.Tensor, name)
-        monkeypatch.setattr(
-            torch.Tensor, name, lambda tensor, read=read: READ if tensor.is_meta else read(tensor)
-        )
+
+        def read_or_made_up(tensor, read=read, value=value):
+            return value if tensor.is_meta else read(tensor)
+
+        monkeypatch.setattr(torch.Tensor, name, read_or_made_up)
 
 
 def make_client(task):

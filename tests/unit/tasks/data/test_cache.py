@@ -24,10 +24,11 @@ def test_data_are_parsed_once_and_memory_mapped_copy_on_write(cache):
 
     first = load_cached("a/b", parse, OPTIONS, "made up")
     again = load_cached("a/b", parse, OPTIONS, "made up")
+    (file,) = (cache / "a").glob("b-*.safetensors")
     assert calls == [1]
     assert first.fingerprint == again.fingerprint
     assert (again.options, again.description) == (OPTIONS, "made up")
-    address, path = again.train.inputs.ctypes.data, str(cache / "a" / "b.safetensors")
+    address, path = again.train.inputs.ctypes.data, str(file)
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     spans = [tuple(int(end, 16) for end in words[0].split("-")) for words in maps
              if words[-1] == path and words[1].endswith("p")]  # fmt: skip
@@ -46,7 +47,21 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(load_cached, "race", parse, OPTIONS, "") for _ in range(4)]
         assert len({future.result().fingerprint for future in futures}) == 1
-    assert [path.name for path in cache.iterdir()] == ["race.safetensors"]
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_task_that_keeps_the_name_of_another_gets_its_own_data(cache):
+    """As a copied and edited task does: it trained on the other's."""
+    theirs = load_cached("digits/v1", splits, OPTIONS, "")
+    ours = load_cached(
+        "digits/v1", lambda: (Split(np.zeros((2, 2)), np.arange(2)),) * 2, OPTIONS, ""
+    )
+    assert (len(theirs.train), len(ours.train)) == (3, 2)
+
+
+def test_a_name_that_has_a_version_is_kept(cache):
+    load_cached("a/b", splits, OPTIONS, "", versioned=True)
+    assert (cache / "a" / "b.safetensors").is_file()
 
 
 @pytest.mark.parametrize(("own", "mode"), [(False, 0o055), (True, 0)])
@@ -58,9 +73,9 @@ def test_other_users_can_read_all_but_a_devices_own_data(cache, own, mode):
 @pytest.mark.parametrize("size", [0, 5, 100, -1])
 def test_damaged_cache_is_reported_with_its_file(cache, size):
     load_cached("mnist/embedded", splits, OPTIONS, "")
-    path = cache / "mnist" / "embedded.safetensors"
+    (path,) = (cache / "mnist").iterdir()
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(DataError, match=r"cache .*/mnist/embedded\.safetensors .*; delete it"):
+    with pytest.raises(DataError, match=rf"cache {path} .*; delete it"):
         load_cached("mnist/embedded", splits, OPTIONS, "")
 
 

@@ -1,0 +1,90 @@
+"""Server and clients hold the same examples, or the run ends in one line before round 1."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedavg_app.client import task_client
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from tests.support.documents import ROOT
+from tests.support.in_process import run_here
+
+MODULE = '''
+"""A task whose test set is drawn without a seed, and a partition without one."""
+import numpy as np
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+from torch import nn
+from tasks.base import Task
+from tasks.data.dataset import Dataset, Split
+
+def load(options):
+    x, y = datasets.load_digits(return_X_y=True)
+    a, b, c, d = train_test_split(x.astype(np.float32) / 16, y.astype(np.int64))
+    return Dataset(Split(a, c), Split(b, d), options, "digits", "none")
+
+def model():
+    return nn.Sequential(nn.Linear(64, 10))
+
+def identity(x):
+    return x
+
+def shuffled(labels, num_clients, seed):
+    return np.array_split(np.random.permutation(len(labels)), num_clients)
+
+TASK = Task("drawn", model, load, identity, learning_rate=0.1)
+'''
+KEYS = {"num-clients": 4, "data-source": "embedded", "num-server-rounds": 1}
+LINES = {
+    "task": "error: task = 'drawn:TASK': its dataset() gives the server and a client different",
+    "partition": "error: partition = 'drawn:shuffled': it gives the server and a client different",
+}
+VALUES = {
+    "task": {"task": "drawn:TASK"},
+    "partition": {"task": "mnist-logistic", "partition": "drawn:shuffled"},
+}
+
+
+@pytest.fixture
+def _module(tmp_path, monkeypatch):
+    (tmp_path / "drawn.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    for cached in (task_client.load_dataset, task_client._client_process):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("key", LINES)
+def test_run_ends_before_round_1(tmp_path, key):
+    np.random.seed(0)  # noqa: NPY002 - the draws go on from there
+    config = RunConfig(**VALUES[key], **KEYS, **{"run-dir": str(tmp_path / "runs")})
+    with pytest.raises(ConfigError) as caught:
+        run_here(config)
+    assert f"error: {caught.value}".startswith(LINES[key])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("key", LINES)
+def test_command_ends_in_one_line(tmp_path, key):
+    options = [f"--{name}={value}" for name, value in (KEYS | VALUES[key]).items()]
+    ended = subprocess.run(
+        [sys.executable, ROOT / "simulation.py", "run", *options],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(LINES[key]), ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_module")
+def test_check_finds_the_split_that_is_drawn(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, ROOT / "simulation.py", "check", "drawn:TASK"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "error   dataset: gives other examples each time" in ended.stdout

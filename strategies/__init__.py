@@ -16,7 +16,8 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from strategies.base import FederatedStrategy, RunSettings
-from strategies.flower_adapter import FlowerAdapter, wrapped
+from strategies.flower_adapter import FlowerAdapter
+from strategies.flower_metrics import wrapped
 from strategies.privacy import with_accountant
 from strategies.registry import Registry, make
 

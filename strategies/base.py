@@ -18,7 +18,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -38,6 +37,7 @@ from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import Arrays, BufferMean, finite_or_sent, without
 from strategies.flower_arrays import array_record, from_record, to_record
+from strategies.metrics import accuracy_spread, mean_metrics, partial_metrics
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -51,6 +51,7 @@ from strategies.reply_validation import (
     error_reason,
     printable,
     read_report,
+    shorten,
 )
 
 logger = logging.getLogger("fedavg_app.strategies")
@@ -94,6 +95,7 @@ class RoundOutcome:
     Attributes:
         model: The next global model; None where the round leaves it as it is.
         metrics: The clients' metrics, aggregated; None without a usable reply.
+        partial: For metrics that not all clients have a usable value of: "3 of 4 clients".
         rejected: The reason, by node id, for every reply that was rejected.
         formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
         privacy: The "epsilon" at a "delta" that the run has spent so far; empty if not counted.
@@ -101,6 +103,7 @@ class RoundOutcome:
 
     model: ArrayRecord | None = None
     metrics: MetricRecord | None = None
+    partial: Mapping[str, str] = field(default_factory=dict)
     rejected: Mapping[int, ReplyError] = field(default_factory=dict)
     formula_bits_up: float = 0.0
     privacy: Mapping[str, float] = field(default_factory=dict)
@@ -257,8 +260,9 @@ class FederatedStrategy(Strategy, Generic[Content]):
         privacy = self.privacy_spent()
         if model is None:
             return RoundOutcome(rejected=rejected, formula_bits_up=bits, privacy=privacy)
-        metrics = self.train_metrics(reports)
-        return RoundOutcome(to_record(model), metrics, rejected, bits, privacy)
+        metrics, partial = self.train_metrics(reports), partial_metrics(reports)
+        _log_partial(server_round, "training", partial)
+        return RoundOutcome(to_record(model), metrics, partial, rejected, bits, privacy)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -285,8 +289,11 @@ class FederatedStrategy(Strategy, Generic[Content]):
         """
         reports, rejected = self.screen(replies, self.read_evaluation, on_rejected)
         _log_rejected(server_round, rejected)
+        partial = partial_metrics(reports)
+        _log_partial(server_round, "evaluation", partial)
         return RoundOutcome(
             metrics=self.evaluation_metrics(server_round, reports) if reports else None,
+            partial=partial,
             rejected=rejected,
         )
 
@@ -316,7 +323,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return array_record(without(model, self.settings.buffers))
 
     def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
-        """Return the round's training metrics: means weighted by n_k."""
+        """Return the round's training metrics, as `mean_metrics` does."""
         return mean_metrics(reports)
 
     def privacy_spent(self) -> dict[str, float]:
@@ -446,29 +453,10 @@ def model_bits(arrays: ArrayRecord) -> float:
     return float(32 * sum(math.prod(array.shape) for array in arrays.values()))
 
 
-def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
-    """Return the n_k-weighted mean of every metric that all reports have."""
-    total = sum(report.num_examples for report in reports)
-    return MetricRecord(
-        {
-            key: sum(report.num_examples / total * report.metrics[key] for report in reports)
-            for key in reports[0].metrics
-            if all(key in report.metrics for report in reports)
-        }
-    )
-
-
-def accuracy_spread(reports: Sequence[ClientReport]) -> MetricRecord:
-    """Return how the clients' accuracies are distributed.
-
-    "accuracy-mean" weights all clients equally; "accuracy-p10" is the 10th percentile. Empty where
-    a report has no accuracy, or one outside [0, 1].
-    """
-    accuracies = [report.metrics.get("accuracy", math.nan) for report in reports]
-    if not accuracies or not all(0 <= accuracy <= 1 for accuracy in accuracies):
-        return MetricRecord()
-    tenth = float(np.percentile(accuracies, 10))
-    return MetricRecord({"accuracy-mean": fmean(accuracies), "accuracy-p10": tenth})
+def _log_partial(server_round: int, purpose: str, partial: Mapping[str, str]) -> None:
+    for name, number in partial.items():
+        text = "round %d: %s metric %s is that of %s: the others' is missing, not finite or absurd"
+        logger.warning(text, server_round, purpose, printable(shorten(name)), number)
 
 
 def _log_rejected(server_round: int, rejected: Mapping[int, ReplyError]) -> None:

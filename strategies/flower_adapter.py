@@ -6,7 +6,7 @@ Flower's strategies raise when one reply's records differ from the others' and a
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,12 +21,12 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import Arrays, cast_like, l2_norm, without
-from strategies.base import FederatedStrategy, StrategyError, accuracy_spread
+from strategies.base import FederatedStrategy, StrategyError
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
+from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
+from strategies.metrics import accuracy_spread
 from strategies.reply_validation import (
     ARRAYS,
-    METRICS,
-    NUM_EXAMPLES,
     ClientReport,
     ClientUpdate,
     ReplyError,
@@ -36,8 +36,6 @@ from strategies.reply_validation import (
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
 
-# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
-MAX_LOSS = 1e6
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
 CLIPPED_BY_THE_SERVER = (
@@ -55,9 +53,10 @@ class FlowerAdapter(FederatedStrategy[Message]):
     """A strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
     Replies are reduced to the records and metrics that all of them share: one client with a metric
-    of its own would make Flower's strategies drop the round. The strategy sees trained arrays only:
-    a server optimiser's step would make a variance negative, and noise would spoil a counter.
-    Buffers travel beside them, and the next model has the mean of them, weighted by n_k.
+    of its own would make Flower's strategies drop the round. The means of other metrics
+    (`strategies.metrics`) are made here, with the strategy's weights. The strategy sees trained
+    arrays only: a server optimiser's step would make a variance negative, and noise would spoil a
+    counter. Buffers travel beside them, and the next model has the mean of them, weighted by n_k.
 
     Args:
         inner: The strategy.
@@ -126,13 +125,13 @@ class FlowerAdapter(FederatedStrategy[Message]):
                 strategy computes of them.
             StrategyError: The inner strategy failed.
         """
-        reports = [update.report for update in self._updates]
         replies = [update.content for update in self._updates]
-        spelling = keep_shared(replies, reports, self.inner)
+        reports, spelling = renamed([update.report for update in self._updates], self.inner)
+        keep_shared(replies, reports)
         before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
         with self._calling_inner():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
-            self._metrics = respelled(metrics, spelling)
+            self._metrics = with_partial(metrics, reports, self.inner, spelling)
             if arrays is None:
                 return None
             new = {
@@ -182,10 +181,12 @@ class FlowerAdapter(FederatedStrategy[Message]):
     ) -> MetricRecord:
         """Return the inner strategy's metrics, and the spread of accuracies."""
         replies, self._evaluated = self._evaluated, []
-        spelling = keep_shared(replies, reports, self.inner)
+        given, spelling = renamed(reports, self.inner)
+        keep_shared(replies, given)
         with self._calling_inner():
             metrics = self.inner.aggregate_evaluate(server_round, replies)
-        return MetricRecord({**(respelled(metrics, spelling) or {}), **accuracy_spread(reports)})
+        means = with_partial(metrics, given, self.inner, spelling)
+        return MetricRecord({**means, **accuracy_spread(reports)})
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""
@@ -246,83 +247,3 @@ def as_debug_messages() -> Iterator[None]:
     finally:
         FLOWER.setLevel(level)
         FLOWER.removeFilter(forward)
-
-
-def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
-    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names.
-
-    Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
-    ``weighted_by_key``, and QFedAvg has ``train_loss_key``.
-    """
-    return [
-        (attribute, name)
-        for one in wrapped(strategy)
-        for attribute, name in vars(one).items()
-        if attribute.endswith("_key") and isinstance(name, str)
-    ]
-
-
-def wrapped(strategy: Strategy) -> Iterator[Strategy]:
-    """Yield the strategy, the one that it wraps, and so on."""
-    one: object = strategy
-    while isinstance(one, Strategy):
-        yield one
-        one = getattr(one, "strategy", None)
-
-
-def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
-    """Check that a reply has the metrics that the strategy needs.
-
-    These are the metric by which it weights replies and, in training, those that its attributes
-    ``train_..._key`` name.
-
-    Raises:
-        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
-            power, is negative or above `MAX_LOSS`.
-    """
-    for attribute, key in metric_keys(strategy):
-        values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
-        value = values.get(key, values.get(key.replace("_", "-")))
-        if attribute == "weighted_by_key" and (value is None or value <= 0):
-            raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
-        if trained and attribute.startswith("train_") and value is None:
-            raise ReplyError(f"no finite metric {key!r}, which the strategy needs")
-        if trained and attribute == "train_loss_key" and not 0 <= (value or 0) <= MAX_LOSS:
-            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
-
-
-def keep_shared(
-    replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
-) -> dict[str, str]:
-    """Reduce the replies, in place, to their arrays and the metrics that all of them have.
-
-    Where the name that the strategy asks for has underscores and the client's metric hyphens, as in
-    "train_loss" and "train-loss", the strategy gets it under its name.
-
-    Returns:
-        The clients' spelling of metrics that were renamed.
-    """
-    changed: dict[str, str] = {}
-    found = [dict(report.metrics) for report in reports]
-    for metrics in found:
-        for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
-            if (hyphens := key.replace("_", "-")) in metrics:
-                metrics[key] = metrics.pop(hyphens)
-                changed[key] = hyphens
-    shared = [key for key in found[0] if all(key in metrics for metrics in found)]
-    for reply, report, metrics in zip(replies, reports, found, strict=True):
-        kept = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        kept.update({key: metrics[key] for key in shared})
-        content = RecordDict({METRICS: kept})
-        arrays = find_record(reply.content, ARRAYS, ArrayRecord)
-        if arrays is not None:
-            content[ARRAYS] = arrays
-        reply.content = content
-    return changed
-
-
-def respelled(metrics: MetricRecord | None, spelling: Mapping[str, str]) -> MetricRecord | None:
-    """Return the metrics with these names in the other spelling."""
-    if metrics is None:
-        return None
-    return MetricRecord({spelling.get(key, key): value for key, value in metrics.items()})

@@ -7,7 +7,6 @@ reason.
 
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -23,12 +22,14 @@ ARRAYS = "arrays"
 METRICS = "metrics"
 CONFIG = "config"
 NUM_EXAMPLES = "num-examples"
+ACCURACY = "accuracy"
 # What clients add to every gradient of local SGD, by array; only some strategies' mods give it.
 GRADIENT_OFFSET = "gradient-offset"
 MAX_REASON = 200
 MAX_TRACEBACK = 4000
 MAX_FILE, MAX_LINE_NUMBER = 80, 9
-MAX_FLOAT = sys.float_info.max
+# No loss or count of a round comes near; beyond it one client's number would be all of the mean.
+MAX_METRIC = 1e12
 # Files that are not a user's: installed packages, Python's own, and what carries messages here.
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3|/fedavg_app/|^<")
 # What our clients raise, as RayGrid, a SuperNode and Flower's simulation pass it on.
@@ -82,12 +83,14 @@ class ClientReport:
     Attributes:
         node_id: The node that sent it.
         num_examples: n_k, the number of local examples.
-        metrics: Its other finite scalar metrics by name, for example "train-loss".
+        metrics: Its other usable scalar metrics by name, for example "train-loss".
+        unusable: The names of the scalar metrics that are not (`is_usable`).
     """
 
     node_id: int
     num_examples: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    unusable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,15 +125,24 @@ def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) 
         raise ReplyError(
             f"{NUM_EXAMPLES} is {examples:.15g}, max-examples is {bounds.max_examples}"
         )
-    metrics = {
-        key: float(value)
+    scalars = {
+        key: value
         for key, value in entries.items()
-        if isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and -MAX_FLOAT <= value <= MAX_FLOAT  # finite
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != NUM_EXAMPLES
     }
-    del metrics[NUM_EXAMPLES]
-    return ClientReport(node_id, float(examples), metrics)
+    metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
+    unusable = tuple(key for key in scalars if key not in metrics)
+    return ClientReport(node_id, float(examples), metrics, unusable)
+
+
+def is_usable(name: str, value: float) -> bool:
+    """Return whether a client's metric may be part of a mean over clients.
+
+    It is finite, no further from 0 than `MAX_METRIC`, and an accuracy is from 0 to 1.
+    """
+    if name == ACCURACY:
+        return 0 <= value <= 1
+    return -MAX_METRIC <= value <= MAX_METRIC  # NaN is not
 
 
 def read_arrays(reply: Message, expected: ArrayRecord, name: str = ARRAYS) -> Arrays:

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import rich.console
@@ -144,13 +145,19 @@ class Console(Callback):
         if metrics.test_loss is not None:
             parts.append(f"loss {metrics.test_loss:.4f}")
         if metrics.train_loss is not None:
-            parts.append(f"train loss {metrics.train_loss:.4f}")
+            of = [metrics.partial["train_loss"]] if "train_loss" in metrics.partial else []
+            parts.append(f"train loss {metrics.train_loss:.4f}{_remarks(of)}")
         if "accuracy" in metrics.client_metrics:
-            parts.append(f"on clients {metrics.client_metrics['accuracy']:.4f}")
+            of = [one for key, one in metrics.partial.items() if key == "client_metrics.accuracy"]
             if "accuracy-p10" in metrics.client_metrics:
-                parts[-1] += f" (a tenth below {metrics.client_metrics['accuracy-p10']:.4f})"
+                of.append(f"a tenth below {metrics.client_metrics['accuracy-p10']:.4f}")
+            parts.append(f"on clients {metrics.client_metrics['accuracy']:.4f}{_remarks(of)}")
         return "  ".join([*parts, *self._traffic()])
 
     def _traffic(self) -> list[str]:
         moved = [f"traffic {decimal(self._bytes)}"] if self._bytes else []
         return [*moved, f"rejected {self._rejected}"] if self._rejected else moved
+
+
+def _remarks(texts: Sequence[str]) -> str:
+    return f" ({', '.join(texts)})" if texts else ""

@@ -31,6 +31,8 @@ class RoundMetrics:
         accuracy: Its accuracy there, in [0, 1]; None if not tested.
         client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
             the plain mean ("accuracy-mean") and the 10th percentile ("accuracy-p10").
+        partial: For means that are not those of all clients, "3 of 4 clients", by their names here:
+            "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
         largest_down: Bytes of the largest of these messages.
@@ -53,6 +55,7 @@ class RoundMetrics:
     test_loss: float | None = None
     accuracy: float | None = None
     client_metrics: dict[str, float] = field(default_factory=dict)
+    partial: dict[str, str] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
     largest_down: int = 0

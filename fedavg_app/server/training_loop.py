@@ -25,6 +25,8 @@ logger = logging.getLogger("fedavg_app.training_loop")
 # After this many rounds in a row without a valid reply a run fails, and so does one that ends with
 # so many rounds in which most clients were lost.
 MAX_EMPTY_ROUNDS = 3
+# The metric of clients that has a field of its own in the history.
+TRAIN_LOSS = "train-loss"
 
 
 @dataclass
@@ -116,9 +118,9 @@ class TrainingLoop:
 
         due = server_round % self.config.evaluate_every == 0
         due = due or server_round == self.plan.num_rounds
-        client_metrics: dict[str, float] = {}
+        evaluated = RoundOutcome()
         if self.config.fraction_evaluate > 0 and due:
-            client_metrics, not_evaluated = self._evaluate_on_clients(server_round, config)
+            evaluated, not_evaluated = self._evaluate_on_clients(server_round, config)
             for node, reason in not_evaluated.items():
                 both = f"{rejected.get(node)}; evaluation: {reason}"
                 rejected[node] = both if node in rejected else reason
@@ -129,11 +131,12 @@ class TrainingLoop:
             participants=sent.num_sent,
             rejected=rejected,
             learning_rate=learning_rate,
-            train_loss=train_metrics.pop("train-loss", None),
+            train_loss=train_metrics.pop(TRAIN_LOSS, None),
             train_metrics=train_metrics,
             test_loss=test_loss,
             accuracy=accuracy,
-            client_metrics=client_metrics,
+            client_metrics=_scalars(evaluated.metrics),
+            partial=_partial(outcome, evaluated),
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
             largest_down=sent.largest_down,
@@ -148,13 +151,13 @@ class TrainingLoop:
 
     def _evaluate_on_clients(
         self, server_round: int, config: ConfigRecord
-    ) -> tuple[dict[str, float], dict[int, str]]:
-        """Return the clients' evaluation metrics, and the reasons for replies without."""
+    ) -> tuple[RoundOutcome, dict[int, str]]:
+        """Return what the clients' evaluations amount to, and the reasons for replies without."""
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
         sent = self._messenger.send(cohort, list(messages), server_round, "evaluate")
         outcome = self.strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
-        return _scalars(outcome.metrics), sent.unanswered | reasons(outcome)
+        return outcome, sent.unanswered | reasons(outcome)
 
     def _end_round(self, metrics: RoundMetrics) -> None:
         before = self._history[-1] if self._history else None
@@ -190,3 +193,13 @@ def _scalars(metrics: MetricRecord | None) -> dict[str, float]:
         for key, value in (metrics or {}).items()
         if isinstance(value, int | float)
     }
+
+
+def _partial(trained: RoundOutcome, evaluated: RoundOutcome) -> dict[str, str]:
+    """Return of how many clients means are, by the names that `RoundMetrics` has for them."""
+    training = {
+        "train_loss" if name == TRAIN_LOSS else f"train_metrics.{name}": number
+        for name, number in trained.partial.items()
+    }
+    own = {f"client_metrics.{name}": number for name, number in evaluated.partial.items()}
+    return training | own

@@ -279,6 +279,31 @@ def test_clients_evaluate_on_their_own_test_data():
     assert 0 <= metrics["accuracy"] <= 1
 
 
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
+def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monkeypatch):
+    evaluate, evaluating = TaskClient.evaluate, cohort(1, purpose="evaluate")
+
+    def without_loss(client, *given):
+        loss, count, metrics = evaluate(client, *given)
+        return np.nan if client.partition == evaluating[1] else loss, count, metrics
+
+    def spoil(reply):
+        for record in reply.content.values():  # "metrics", or the one of a compressed reply
+            if "train-loss" in record:
+                record["train-loss"] = np.nan
+        return reply
+
+    monkeypatch.setattr(TaskClient, "evaluate", without_loss)
+    keys = {"strategy": strategy, "num_server_rounds": 1, "fraction_evaluate": 0.25}
+    _, result = train({cohort(1)[2]: spoil}, **keys)
+    metrics = result.history[1]
+    assert np.isfinite(metrics.train_loss)
+    assert np.isfinite(metrics.client_metrics["loss"])
+    number = "4 of 5 clients"
+    assert metrics.partial == {"train_loss": number, "client_metrics.loss": number}
+    assert not metrics.rejected
+
+
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
 def test_momentum_and_weight_decay_reach_the_clients(strategy):
     """What they do there, tests of the task client compare with formulas."""

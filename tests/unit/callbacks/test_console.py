@@ -66,6 +66,15 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
     assert "\x1b" not in text
 
 
+def test_line_says_of_how_many_clients_a_mean_is(every_round):
+    partial = {"train_loss": "3 of 4 clients", "client_metrics.accuracy": "1 of 2 clients"}
+    clients = {"accuracy": 0.25, "accuracy-p10": 0.125}
+    one = replace(HISTORY[1], client_metrics=clients, partial=partial)
+    text = printed(training_run(num_server_rounds=10), [HISTORY[0], one])
+    assert "train loss 1.5000 (3 of 4 clients)" in text
+    assert "on clients 0.2500 (1 of 2 clients, a tenth below 0.1250)" in text
+
+
 def test_terminal_gets_one_live_line(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
     assert "\x1b" in text

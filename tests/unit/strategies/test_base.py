@@ -13,7 +13,6 @@ from strategies.base import (
     FederatedStrategy,
     RunSettings,
     StrategyError,
-    accuracy_spread,
     model_bits,
 )
 from strategies.fedavg import FedAvg
@@ -255,18 +254,6 @@ def test_evaluation_has_the_bound_of_examples_but_needs_one_reply_only():
     outcome = strategy.finish_evaluation(4, replies)
     assert dict(outcome.metrics) == {"loss": 2.0}
     assert reasons(outcome) == {20: "num-examples is 101, max-examples is 100"}
-
-
-@pytest.mark.parametrize(
-    "accuracies",
-    [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (0.5, 1.5), (0.5, -0.1), (0.5, None), ()],
-)
-def test_missing_or_impossible_accuracy_gives_no_spread(accuracies):
-    reports = [
-        ClientReport(node, 1, {} if accuracy is None else {"accuracy": accuracy})
-        for node, accuracy in enumerate(accuracies)
-    ]
-    assert dict(accuracy_spread(reports)) == {}
 
 
 # The client's end, and logging.

@@ -287,7 +287,7 @@ def test_mutated_bytes_give_a_valid_array_or_a_reply_error(mutations):
 def test_metrics_are_the_finite_numbers_but_the_number_of_examples():
     metrics = {"loss": 3, "curve": [1.0, 2.0], "odd": math.nan, "far": -math.inf, "accuracy": 0.5}
     report = read_report(reply(4, MODEL, num_examples=600, **metrics), WIDE)
-    assert report == ClientReport(4, 600.0, {"loss": 3.0, "accuracy": 0.5})
+    assert report == ClientReport(4, 600.0, {"loss": 3.0, "accuracy": 0.5}, ("odd", "far"))
     assert isinstance(report.metrics["loss"], float)
     assert isinstance(report.num_examples, float)
 

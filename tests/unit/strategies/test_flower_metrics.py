@@ -40,8 +40,8 @@ def test_reply_without_the_training_loss_is_rejected_alone():
     outcome = aggregated(adapter, replies)
     np.testing.assert_allclose(outcome.model["w"].numpy(), 1 - 1 / 9, rtol=1e-6)
     assert reasons(outcome) == {
-        2: "no finite metric 'train_loss', which the strategy needs",
-        3: "no finite metric 'train_loss', which the strategy needs",
+        2: "no usable metric 'train_loss', which the strategy needs",
+        3: "no usable metric 'train_loss', which the strategy needs",
         4: "metric 'train_loss' is -1, not from 0 to 1e+06",
     }
 

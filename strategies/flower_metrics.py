@@ -1,0 +1,123 @@
+"""The metrics of replies to a strategy of Flower's: those that it asks for, and the others.
+
+Such a strategy takes replies only where all of them have the same metrics. It gets those that all
+have; the means of the others (`strategies.metrics`) are added to what it makes of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+
+from strategies.flower_arrays import find_record
+from strategies.metrics import mean_metrics
+from strategies.reply_validation import ARRAYS, METRICS, NUM_EXAMPLES, ClientReport, ReplyError
+
+# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
+MAX_LOSS = 1e6
+
+
+def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
+    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names.
+
+    Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
+    ``weighted_by_key``, and QFedAvg has ``train_loss_key``.
+    """
+    return [
+        (attribute, name)
+        for one in wrapped(strategy)
+        for attribute, name in vars(one).items()
+        if attribute.endswith("_key") and isinstance(name, str)
+    ]
+
+
+def wrapped(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy, the one that it wraps, and so on."""
+    one: object = strategy
+    while isinstance(one, Strategy):
+        yield one
+        one = getattr(one, "strategy", None)
+
+
+def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
+    """Check that a reply has the metrics that the strategy needs.
+
+    These are the metric by which it weights replies and, in training, those that its attributes
+    ``train_..._key`` name.
+
+    Raises:
+        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
+            power, is negative or above `MAX_LOSS`.
+    """
+    for attribute, key in metric_keys(strategy):
+        values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
+        value = values.get(key, values.get(key.replace("_", "-")))
+        if attribute == "weighted_by_key" and (value is None or value <= 0):
+            raise ReplyError(f"metric {key!r}, which replies are weighted by, is not above 0")
+        if trained and attribute.startswith("train_") and value is None:
+            raise ReplyError(f"no usable metric {key!r}, which the strategy needs")
+        if trained and attribute == "train_loss_key" and not 0 <= (value or 0) <= MAX_LOSS:
+            raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
+
+
+def renamed(
+    reports: Sequence[ClientReport], strategy: Strategy
+) -> tuple[list[ClientReport], dict[str, str]]:
+    """Return the reports with the names that the strategy asks for, and the clients' spelling.
+
+    Where the strategy's name has underscores and the client's metric hyphens, as in "train_loss"
+    and "train-loss", the metric gets the strategy's name.
+    """
+    changed: dict[str, str] = {}
+    found = [dict(report.metrics) for report in reports]
+    for metrics in found:
+        for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
+            if (hyphens := key.replace("_", "-")) in metrics:
+                metrics[key] = metrics.pop(hyphens)
+                changed[key] = hyphens
+    named = [replace(one, metrics=own) for one, own in zip(reports, found, strict=True)]
+    return named, changed
+
+
+def keep_shared(replies: Sequence[Message], reports: Sequence[ClientReport]) -> None:
+    """Reduce the replies, in place, to their arrays and the metrics that all of them have."""
+    shared = shared_metrics(reports)
+    for reply, report in zip(replies, reports, strict=True):
+        kept = MetricRecord({NUM_EXAMPLES: report.num_examples})
+        kept.update({key: report.metrics[key] for key in shared})
+        content = RecordDict({METRICS: kept})
+        arrays = find_record(reply.content, ARRAYS, ArrayRecord)
+        if arrays is not None:
+            content[ARRAYS] = arrays
+        reply.content = content
+
+
+def shared_metrics(reports: Sequence[ClientReport]) -> list[str]:
+    """Return the names of the metrics that all replies have a usable value of."""
+    return [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
+
+
+def with_partial(
+    metrics: MetricRecord | None,
+    reports: Sequence[ClientReport],
+    strategy: Strategy,
+    spelling: Mapping[str, str],
+) -> MetricRecord:
+    """Return a strategy's metrics, and the means of those that `keep_shared` left out.
+
+    Args:
+        metrics: The strategy's.
+        reports: What `renamed` returned.
+        strategy: Its weights are those of the means; `check_keys` has found them in every reply.
+        spelling: Names that are given in another spelling.
+    """
+    key = dict(metric_keys(strategy)).get("weighted_by_key", NUM_EXAMPLES)
+    weights = [{**one.metrics, NUM_EXAMPLES: one.num_examples}[key] for one in reports]
+    weighted = [
+        replace(one, num_examples=weight) for one, weight in zip(reports, weights, strict=True)
+    ]
+    shared = shared_metrics(reports)
+    partial = {name: mean for name, mean in mean_metrics(weighted).items() if name not in shared}
+    found = {**partial, **(metrics or {})}
+    return MetricRecord({spelling.get(name, name): value for name, value in found.items()})

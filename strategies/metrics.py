@@ -1,0 +1,68 @@
+"""The metrics of a round, from those that its clients report.
+
+A metric is the round's where most of its valid replies name it: one client can neither take it away
+nor bring in one of its own. Its mean is over the clients whose value is usable
+(`strategies.reply_validation.is_usable`); `partial_metrics` says how many those are.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+from flwr.app import MetricRecord
+
+from strategies.reply_validation import ACCURACY, ClientReport
+
+
+def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return the round's metrics: means weighted by n_k over the clients with a usable value.
+
+    One that no client has a usable value of is left out. No sum overflows: each term is a usable
+    value times a weight of at most 1.
+    """
+    means = MetricRecord()
+    for name in _names(reports):
+        usable = [report for report in reports if name in report.metrics]
+        total = sum(report.num_examples for report in usable)
+        if usable:
+            means[name] = sum(
+                report.num_examples / total * report.metrics[name] for report in usable
+            )
+    return means
+
+
+def partial_metrics(reports: Sequence[ClientReport]) -> dict[str, str]:
+    """Return "3 of 4 clients" for each metric that not all clients have a usable value of."""
+    usable = {name: sum(name in report.metrics for report in reports) for name in _names(reports)}
+    return {
+        name: f"{number} of {len(reports)} clients"
+        for name, number in usable.items()
+        if number < len(reports)
+    }
+
+
+def accuracy_spread(reports: Sequence[ClientReport]) -> MetricRecord:
+    """Return how the clients' accuracies are distributed, over those with a usable one.
+
+    "accuracy-mean" weights them equally; "accuracy-p10" is their 10th percentile. Empty where
+    accuracy is none of the round's metrics.
+    """
+    accuracies = list(client_accuracies(reports).values())
+    if not accuracies:
+        return MetricRecord()
+    tenth = float(np.percentile(accuracies, 10))
+    return MetricRecord({"accuracy-mean": fmean(accuracies), "accuracy-p10": tenth})
+
+
+def client_accuracies(reports: Sequence[ClientReport]) -> dict[int, float]:
+    """Return each client's accuracy by node, where accuracy is one of the round's metrics."""
+    if ACCURACY not in _names(reports):
+        return {}
+    return {one.node_id: one.metrics[ACCURACY] for one in reports if ACCURACY in one.metrics}
+
+
+def _names(reports: Sequence[ClientReport]) -> list[str]:
+    """Return the names of the round's metrics, in the order in which the reports have them."""
+    named = Counter(name for one in reports for name in (*one.metrics, *one.unusable))
+    return [name for name, number in named.items() if 2 * number > len(reports)]

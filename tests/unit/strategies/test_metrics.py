@@ -1,0 +1,94 @@
+"""The means of clients' metrics, as whole rounds of our strategies and of Flower's give them."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+import strategies
+from tests.support.replies import cohort, evaluated, record, reply
+
+pytestmark = pytest.mark.usefixtures("server_identity")
+
+WEIGHTS = {"w": np.zeros(2, np.float32)}
+STRATEGIES = ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedAvg", "flwr.serverapp.strategy:Krum"]
+
+
+def trained(name, *losses, **others):
+    """Return the outcome of a round whose k-th client has k examples and the k-th loss."""
+    strategy = strategies.build(name, {})
+    nodes = range(1, 1 + len(losses))
+    config = ConfigRecord({"learning-rate": 0.1})
+    strategy.configure_train(1, record(WEIGHTS), config, cohort(*nodes))
+    replies = [
+        reply(node, WEIGHTS, node, **({} if loss is None else {"train-loss": loss}), **others)
+        for node, loss in zip(nodes, losses, strict=True)
+    ]
+    return strategy.finish_round(1, replies)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e308, -1e308, 1e13, None])
+def test_metric_that_one_client_spoils_is_the_mean_of_the_others(name, bad, caplog):
+    outcome = trained(name, 0.5, bad, 2.0, 1.0)
+    expected = (1 * 0.5 + 3 * 2.0 + 4 * 1.0) / (1 + 3 + 4)
+    assert dict(outcome.metrics) == {"train-loss": pytest.approx(expected)}
+    assert outcome.partial == {"train-loss": "3 of 4 clients"}
+    assert "round 1: training metric train-loss is that of 3 of 4 clients" in caplog.text
+    assert not outcome.rejected
+    assert outcome.model is not None
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_metric_of_all_clients_is_not_called_partial(name, caplog):
+    outcome = trained(name, 0.5, 1e12, 2.0, 1.0, extra=1)
+    assert set(outcome.metrics) == {"train-loss", "extra"}
+    assert outcome.partial == {}
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_metric_that_no_client_has_a_usable_value_of_is_said_to_be_missing(name):
+    outcome = trained(name, math.nan, math.nan, extra=2.0)
+    assert dict(outcome.metrics) == {"extra": 2.0}
+    assert outcome.partial == {"train-loss": "0 of 2 clients"}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
+def test_clients_evaluation_goes_without_the_client_that_spoils_it(name):
+    """The spread of accuracies, too; an accuracy above 1 is as absurd as NaN."""
+    for bad in (math.nan, 1.5, -0.1, 1.7e308):
+        strategy = strategies.build(name, {})
+        replies = [
+            evaluated(1, 1, loss=2.0, accuracy=0.5),
+            evaluated(2, 9, loss=4.0, accuracy=bad),
+            evaluated(3, 3, loss=math.nan, accuracy=0.9),
+        ]
+        outcome = strategy.finish_evaluation(1, replies)
+        assert dict(outcome.metrics) == pytest.approx({
+            "loss": (2 + 9 * 4) / 10, "accuracy": (0.5 + 3 * 0.9) / 4,
+            "accuracy-mean": 0.7, "accuracy-p10": 0.54,
+        })  # fmt: skip
+        assert outcome.partial == {"loss": "2 of 3 clients", "accuracy": "2 of 3 clients"}
+
+
+def test_means_of_flowers_strategy_have_its_own_weights():
+    strategy = strategies.build("flwr.serverapp.strategy:FedAvg", {"weighted_by_key": "size"})
+    replies = [
+        evaluated(1, 1, loss=1.0, size=1.0),
+        evaluated(2, 1, loss=2.0, size=3.0),
+        evaluated(3, 1, loss=math.nan, size=5.0),
+    ]
+    assert strategy.finish_evaluation(1, replies).metrics["loss"] == (1 + 3 * 2) / 4
+
+
+@pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
+def test_metric_of_one_client_alone_is_none_of_the_round(name):
+    strategy = strategies.build(name, {})
+    replies = [evaluated(node, 1, loss=1.0) for node in (1, 2, 3)]
+    replies[0].content["metrics"]["own"] = 7.0
+    outcome = strategy.finish_evaluation(1, replies)
+    assert dict(outcome.metrics) == {"loss": 1.0}
+    assert outcome.partial == {}

@@ -92,8 +92,10 @@ def run(
         if config.checkpoint_every and metrics.round % config.checkpoint_every == 0:
             states = grid.client_states() if isinstance(grid, ClientStateGrid) else {}
             best = training.result.best_model
-            source = data.options.source
-            reached = RunState(strategy, whole, [metrics], data.fingerprint, states, best, source)
+            reached = RunState(
+                strategy, whole, [metrics], data.fingerprint, states, best,
+                data.options.source, prepared.plan.resolved(),
+            )  # fmt: skip
             save_checkpoint(training.run.folder, config, reached)
 
     work = strategy.local_work or config.local_work

@@ -1,7 +1,7 @@
 """A training's schedule."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,14 @@ class TrainingPlan:
         """Return the learning rate of a round, which counts from 1."""
         return self.learning_rate * self.learning_rate_decay ** (server_round - 1)
 
+    def resolved(self) -> dict[str, float]:
+        """Return the values of the config's fields that may be "auto"."""
+        return {
+            "learning_rate": self.learning_rate,
+            "target_accuracy": self.target_accuracy or 0.0,
+            "seconds_per_example": self.seconds_per_example,
+        }
+
     def ends_after(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether training ends after the last of these rounds; round 0 does not end it."""
         last = history[-1]
@@ -50,8 +58,22 @@ class TrainingPlan:
         return best is not None and history[-1].round - best[0] >= self.patience
 
 
-def make_plan(config: TrainingConfig, task: "Task", data: "Dataset | None" = None) -> TrainingPlan:
-    """Return the plan of the config's training, with a target that these data can reach."""
+def make_plan(
+    config: TrainingConfig,
+    task: "Task",
+    data: "Dataset | None" = None,
+    resolved: Mapping[str, float] | None = None,
+) -> TrainingPlan:
+    """Return the plan of a training.
+
+    Args:
+        config: Its settings.
+        task: Gives what is "auto" in them.
+        data: The target of the plan is one that these data can reach.
+        resolved: What was "auto" as the run to resume began (`TrainingPlan.resolved`).
+    """
+    begun = {name: one for name, one in (resolved or {}).items() if getattr(config, name) == "auto"}
+    config = config.model_copy(update=begun)
     rate, target, seconds = config.learning_rate, config.target_accuracy, task.seconds_per_example
     if rate == "auto":
         rate = task.learning_rates.get(config.method, task.learning_rate)

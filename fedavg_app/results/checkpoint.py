@@ -51,6 +51,8 @@ class RunState:
         best_model: The model with the best test accuracy so far.
         data_source: Where the data set came from; "auto" might find another one when the run goes
             on, such as the whole one for an embedded part.
+        resolved: What the config's "auto" meant as the run began, by field: the task's own values
+            may be others when it goes on.
     """
 
     strategy: FederatedStrategy[Any]
@@ -60,6 +62,7 @@ class RunState:
     client_states: Mapping[int, bytes] = field(default_factory=dict)
     best_model: ArrayRecord | None = None
     data_source: str = "auto"
+    resolved: Mapping[str, float] = field(default_factory=dict)
 
 
 def has_checkpoint(run_folder: Path) -> bool:

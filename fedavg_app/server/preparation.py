@@ -89,7 +89,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     if config.fraction_evaluate:
         partition(data, "test", config)
     rows = partition(data, "train", config)
-    plan = make_plan(config, task, data)
+    plan = make_plan(config, task, data, state.resolved if state else None)
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)

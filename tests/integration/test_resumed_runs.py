@@ -4,7 +4,9 @@ import hashlib
 import json
 import pickle
 import shutil
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from safetensors.numpy import load_file
@@ -16,6 +18,7 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from fedavg_app.sweep.run_process import finished_folder
 from tasks.data.sources import Sources
+from tasks.mnist import MNIST_LOGISTIC
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
@@ -199,3 +202,49 @@ def test_resumed_run_that_is_killed_is_no_finished_one(tmp_path):
     with pytest.raises(PowerLossError):
         start(tmp_path, 11, resume=str(folder), **{"num-server-rounds": 20})
     assert finished_folder(tmp_path) is None
+
+
+class EditedTask(ModuleType):
+    """The module of a task whose defaults a user may edit while a run of it waits to go on."""
+
+    def edit(self, **changes):
+        self.TASK = replace(MNIST_LOGISTIC, **changes)
+
+
+def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
+    module = EditedTask("edited_task")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    keys = {"task": "edited_task:TASK", "learning-rate-decay": 0.5, "links": "4g"}
+    keys["target-accuracy"] = "auto"
+    before = {"learning_rate": 0.08, "embedded_target_accuracy": 0.99, "seconds_per_example": 1e-3}
+    module.edit(**before)
+    start(tmp_path / "whole", **keys)
+    with pytest.raises(PowerLossError):
+        start(tmp_path / "cut", 5, **keys)
+    whole, cut = (only_folder(tmp_path / name) for name in ("whole", "cut"))
+    module.edit(
+        learning_rate=0.4, learning_rates={"fedavg": 0.3}, embedded_target_accuracy=0.2,
+        seconds_per_example=1.0,
+    )  # fmt: skip
+    with pytest.raises(PowerLossError):  # from its second checkpoint it goes on alike
+        start(tmp_path, 7, resume=str(cut), **keys)
+    start(tmp_path, resume=str(cut), **keys)
+    assert_model(cut, whole)
+    assert history(cut) == history(whole)
+    rates = [line["learning_rate"] for line in history(cut)[1:]]
+    assert rates == [0.08 * 0.5**number for number in range(9)]
+    found = read_summary(cut)
+    assert found["learning-rate"] == 0.08
+    assert found["target-accuracy"] == 0.99
+    assert found["seconds-per-example"] == 1e-3
+
+
+def test_rate_that_is_given_anew_is_refused_and_a_target_that_is_given_anew_counts(tmp_path):
+    auto = {"target-accuracy": "auto"}
+    with pytest.raises(PowerLossError):
+        start(tmp_path, 5, **auto)
+    folder = only_folder(tmp_path)
+    with pytest.raises(ConfigError, match=r"learning-rate = 0\.04: the run to resume has 'auto'"):
+        start(tmp_path, resume=str(folder), **auto, **{"learning-rate": 0.04})
+    start(tmp_path, resume=str(folder), **{"target-accuracy": 0.5})
+    assert read_summary(folder)["target-accuracy"] == 0.5

@@ -230,7 +230,8 @@ class RunConfig(TrainingConfig):
     )
     local_arrays: str = Field(
         "",
-        description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'",
+        description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'; "
+        "target and patience then go by the clients' own accuracy",
     )
 
     @model_validator(mode="after")

@@ -109,6 +109,13 @@ def run(
         _log_own_data(nodes.own_data, config.num_clients)
         if strategy.local_work:
             _warn_of_ignored(config, work)
+        if config.local_arrays and not config.fraction_evaluate:
+            text = (
+                "local-arrays = %r with fraction-evaluate = 0: the clients' own accuracy will not "
+            )
+            text += "be known, so there is no best model, and neither target-accuracy nor patience "
+            text += "ends the run; give fraction-evaluate, as 1.0"
+            logger.warning(text, config.local_arrays)
         loop = TrainingLoop(
             grid,
             strategy,

@@ -21,6 +21,7 @@ class TrainingPlan:
     """A training's schedule, with the task's defaults where the config says "auto".
 
     The fields are those of `RunConfig`; None stands for no target, and 0 for no patience.
+    ``on_clients`` says that target, patience and best model go by the clients' own accuracy.
     """
 
     num_rounds: int
@@ -29,6 +30,15 @@ class TrainingPlan:
     target_accuracy: float | None
     patience: int
     seconds_per_example: float
+    on_clients: bool = False
+
+    def curve(self, history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
+        """Return (round, accuracy) for the rounds with the accuracy that the training goes by."""
+        return accuracy_curve(history, on_clients=self.on_clients)
+
+    def score(self, metrics: RoundMetrics) -> float | None:
+        """Return the accuracy that the training goes by, in [0, 1]; None if not tested."""
+        return metrics.score(on_clients=self.on_clients)
 
     def rate(self, server_round: int) -> float:
         """Return the learning rate of a round, which counts from 1."""
@@ -47,14 +57,15 @@ class TrainingPlan:
         last = history[-1]
         if last.round >= self.num_rounds:
             return True
-        reached = self.target_accuracy is not None and (last.accuracy or 0) >= self.target_accuracy
+        score, target = self.score(last), self.target_accuracy
+        reached = score is not None and target is not None and score >= target
         return last.round > 0 and (reached or self.out_of_patience(history))
 
     def out_of_patience(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether a test came after ``patience`` rounds without a better accuracy."""
-        if not self.patience or history[-1].accuracy is None:
+        if not self.patience or self.score(history[-1]) is None:
             return False
-        best = best_point(accuracy_curve(history))
+        best = best_point(self.curve(history))
         return best is not None and history[-1].round - best[0] >= self.patience
 
 
@@ -98,4 +109,5 @@ def make_plan(
         target_accuracy=target or None,
         patience=config.patience,
         seconds_per_example=seconds,
+        on_clients=isinstance(config, RunConfig) and bool(config.local_arrays),
     )

@@ -17,6 +17,8 @@ from tasks.data.atomic_file import replacing
 
 # The folder of all of them in that of the results.
 RECORDS = "records"
+# The key of runs whose clients keep arrays of their own.
+LOCAL = "local-arrays"
 
 
 class History(BaseModel):
@@ -24,7 +26,7 @@ class History(BaseModel):
 
     Attributes:
         round: The round; 0 is the initial model.
-        accuracy: Test accuracy, in [0, 1].
+        accuracy: Test accuracy, in [0, 1]; of a run with "local-arrays" the clients' own.
         train_loss: Mean training loss of that round; None where there is none.
         test_loss: Mean test loss; None where not finite.
         bytes_up: All bytes that clients have sent so far.
@@ -116,21 +118,27 @@ def read_run(folder: Path) -> Record:
         fingerprint=summary.pop("data-fingerprint"),
         versions=summary.pop("versions"),
         summary=summary,
-        history=condense(map(json.loads, lines)),
+        history=condense(map(json.loads, lines), on_clients=bool(settings(config).get(LOCAL))),
     )
 
 
-def condense(lines: Iterable[Mapping[str, Any]]) -> History:
-    """Return the history for the lines of a ``history.jsonl``; losses keep four digits."""
+def condense(lines: Iterable[Mapping[str, Any]], *, on_clients: bool = False) -> History:
+    """Return the history for the lines of a ``history.jsonl``; losses keep four digits.
+
+    Args:
+        lines: The lines.
+        on_clients: Whether the run's accuracy is the clients' own (`RoundMetrics.score`).
+    """
     table: dict[str, list[Any]] = {name: [] for name in History.model_fields}
     rejected, passed = 0, 0.0
     for line in lines:
         rejected += len(line["rejected"])
         passed += line.get("virtual_seconds", {}).get("round", 0.0)
-        if line["accuracy"] is None:
+        accuracy = line["client_metrics"].get("accuracy") if on_clients else line["accuracy"]
+        if accuracy is None:
             continue
         table["round"].append(line["round"])
-        table["accuracy"].append(round(line["accuracy"], 6))
+        table["accuracy"].append(round(accuracy, 6))
         table["train_loss"].append(_rounded(line["train_loss"]))
         table["test_loss"].append(_rounded(line["test_loss"]))
         table["bytes_up"].append(int(line["total"]["bytes_up"]))

@@ -37,7 +37,7 @@ from flwr.serverapp.strategy import Strategy
 
 from strategies.aggregation import Arrays, BufferMean, finite_or_sent, without
 from strategies.flower_arrays import array_record, from_record, to_record
-from strategies.metrics import accuracy_spread, mean_metrics, partial_metrics
+from strategies.metrics import accuracy_spread, client_accuracies, mean_metrics, partial_metrics
 from strategies.reply_validation import (
     ARRAYS,
     CONFIG,
@@ -99,6 +99,7 @@ class RoundOutcome:
         rejected: The reason, by node id, for every reply that was rejected.
         formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
         privacy: The "epsilon" at a "delta" that the run has spent so far; empty if not counted.
+        accuracies: Of an evaluation, each client's accuracy by node, in [0, 1].
     """
 
     model: ArrayRecord | None = None
@@ -107,6 +108,7 @@ class RoundOutcome:
     rejected: Mapping[int, ReplyError] = field(default_factory=dict)
     formula_bits_up: float = 0.0
     privacy: Mapping[str, float] = field(default_factory=dict)
+    accuracies: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def num_resyncing(self) -> int:
@@ -295,6 +297,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
             metrics=self.evaluation_metrics(server_round, reports) if reports else None,
             partial=partial,
             rejected=rejected,
+            accuracies=client_accuracies(reports),
         )
 
     def aggregate_evaluate(

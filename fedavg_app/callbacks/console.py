@@ -15,7 +15,7 @@ from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
-from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.rounds_to_target import best_point
 
 # Without a terminal, one line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
@@ -99,7 +99,11 @@ class Console(Callback):
     def _print_result(self, result: TrainingResult) -> None:
         plan, rounds = self._run.plan, result.history[-1].round
         target = plan.target_accuracy
-        best_round, best = best_point(accuracy_curve(result.history)) or (0, math.nan)
+        best_round, best = best_point(plan.curve(result.history)) or (0, None)
+        where = " on clients" if plan.on_clients else ""
+        found = f"best accuracy{where} not known"
+        if best is not None:
+            found = f"best accuracy{where} {best:.4f} in round {best_round}"
         if target is None:
             reached = "no target"
         elif result.rounds_to_target is None:
@@ -112,7 +116,7 @@ class Console(Callback):
             reached += f"; {duration(passed)} on the virtual clock"
         if privacy := result.history[-1].privacy:
             reached += f"; epsilon {privacy['epsilon']:.3g} at delta {privacy['delta']:g}"
-        self._console.print(f"done: best accuracy {best:.4f} in round {best_round}; {reached}")
+        self._console.print(f"done: {found}; {reached}")
         self._console.print(f"results: {self._run.folder}")
 
     def _print_interruption(self, result: TrainingResult) -> None:
@@ -130,25 +134,30 @@ class Console(Callback):
     def _count(self, metrics: RoundMetrics) -> None:
         self._bytes += metrics.bytes_down + metrics.bytes_up
         self._rejected += len(metrics.rejected)
-        self._best = max(self._best, metrics.accuracy or 0.0)
+        self._best = max(self._best, self._run.plan.score(metrics) or 0.0)
 
     def _brief(self, metrics: RoundMetrics) -> str:
         """Return what fits beside the bar on a terminal of 80 columns."""
-        if metrics.accuracy is not None and metrics.test_loss is not None:
-            self._evaluation = f"accuracy {metrics.accuracy:.4f}  loss {metrics.test_loss:.4f}"
+        score = self._run.plan.score(metrics)
+        if score is not None and self._run.plan.on_clients:
+            self._evaluation = f"on clients {score:.4f}"
+        elif score is not None and metrics.test_loss is not None:
+            self._evaluation = f"accuracy {score:.4f}  loss {metrics.test_loss:.4f}"
         return "  ".join([self._evaluation, *self._traffic()])
 
     def _describe(self, metrics: RoundMetrics) -> str:
         parts = []
         if metrics.accuracy is not None:
-            parts.append(f"accuracy {metrics.accuracy:.4f} (best {self._best:.4f})")
+            of = [] if self._run.plan.on_clients else [f"best {self._best:.4f}"]
+            parts.append(f"accuracy {metrics.accuracy:.4f}{_remarks(of)}")
         if metrics.test_loss is not None:
             parts.append(f"loss {metrics.test_loss:.4f}")
         if metrics.train_loss is not None:
             of = [metrics.partial["train_loss"]] if "train_loss" in metrics.partial else []
             parts.append(f"train loss {metrics.train_loss:.4f}{_remarks(of)}")
         if "accuracy" in metrics.client_metrics:
-            of = [one for key, one in metrics.partial.items() if key == "client_metrics.accuracy"]
+            of = [f"best {self._best:.4f}"] if self._run.plan.on_clients else []
+            of += [one for key, one in metrics.partial.items() if key == "client_metrics.accuracy"]
             if "accuracy-p10" in metrics.client_metrics:
                 of.append(f"a tenth below {metrics.client_metrics['accuracy-p10']:.4f}")
             parts.append(f"on clients {metrics.client_metrics['accuracy']:.4f}{_remarks(of)}")

@@ -22,6 +22,7 @@ from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import accuracy_curve
+from fedavg_app.training_plan import TrainingPlan
 from tasks.data.atomic_file import replacing
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow, which is
@@ -53,7 +54,7 @@ class Plots(Callback):
         target = self._run.plan.target_accuracy
         save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
         if any(history[-1].total.values()):
-            figure = _accuracy_against_bits(history, target, title)
+            figure = _accuracy_against_bits(history, self._run.plan, title)
             save_figure(figure, folder / "accuracy-bits.png")
         save_figure(_losses(history, title), folder / "loss.png")
 
@@ -75,10 +76,11 @@ def _accuracy_against_rounds(
 
 
 def _accuracy_against_bits(
-    history: Sequence[RoundMetrics], target: float | None, title: str
+    history: Sequence[RoundMetrics], plan: TrainingPlan, title: str
 ) -> Figure:
     """Draw the accuracy by what all clients together have sent and received."""
-    figure = _figure(f"Test accuracy by traffic: {title}", "accuracy")
+    whose = "Clients' own" if plan.on_clients else "Test"
+    figure = _figure(f"{whose} accuracy by traffic: {title}", "accuracy")
     axes = figure.axes[0]
     # The curves of up and down may coincide, so up is drawn broad, and below the other.
     for key, bits, label, color, style, width in (
@@ -88,15 +90,15 @@ def _accuracy_against_bits(
         ("theory_bits_down", 1, "down, by the formula", ORANGE, ":", 1.5),
     ):
         points = [
-            (metrics.total[key] * bits, metrics.accuracy)
+            (metrics.total[key] * bits, score)
             for metrics in history
-            if metrics.accuracy is not None and metrics.total.get(key)
+            if (score := plan.score(metrics)) is not None and metrics.total.get(key)
         ]
         _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter("bit"))
     axes.set_xlabel("sent, summed over clients and rounds")
-    _finish_accuracy(axes, target)
+    _finish_accuracy(axes, plan.target_accuracy)
     return figure
 
 

@@ -19,7 +19,7 @@ from fedavg_app.results.metrics import (
     virtual_times,
 )
 from fedavg_app.results.model_file import reporting_write_errors, save_model
-from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.results.rounds_to_target import best_point
 from fedavg_app.results.run_folder import (
     BEST_MODEL_FILE,
     CONFIG_FILE,
@@ -39,9 +39,9 @@ class RunDirectory(Callback):
 
     ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
     ``model.safetensors``, the last global model, and ``best.safetensors``, that of the first round
-    with the best test accuracy; its metadata have the round and the accuracy. A federated training
-    also leaves its bytes in the form of Flower's benchmark apps. The history of a resumed training
-    is cut back to the rounds that are completed.
+    with the best accuracy (`TrainingPlan.score`); its metadata have the round and the accuracy. A
+    federated training also leaves its bytes in the form of Flower's benchmark apps. The history of
+    a resumed training is cut back to the rounds that are completed.
 
     Args:
         run: The training.
@@ -86,7 +86,7 @@ class RunDirectory(Callback):
             self._history.close()
             if result.model is not None:
                 save_model(result.model, self._run.folder / MODEL_FILE)
-            best = best_point(accuracy_curve(result.history))
+            best = best_point(self._run.plan.curve(result.history))
             if result.best_model is not None and best is not None:
                 about = {"round": str(best[0]), "accuracy": repr(best[1])}
                 save_model(result.best_model, self._run.folder / BEST_MODEL_FILE, about)
@@ -114,7 +114,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         seconds: How long it took.
     """
     history = result.history
-    curve = accuracy_curve(history)
+    curve = run.plan.curve(history)
     traffic = history[-1].total if history else {}
     best_round, best = best_point(curve) or (None, None)
     passed = virtual_times(history)[-1] if history else 0.0

@@ -33,6 +33,7 @@ class Tracker(Callback):
         del model
         found = {
             "accuracy": metrics.accuracy,
+            "clients/accuracy": metrics.client_metrics.get("accuracy"),
             "loss/test": metrics.test_loss,
             "loss/training": metrics.train_loss,
             "bytes/up": metrics.bytes_up,

@@ -17,7 +17,7 @@ from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.results.rounds_to_target import accuracy_curve, best_point, rounds_to_target
+from fedavg_app.results.rounds_to_target import best_point, rounds_to_target
 from fedavg_app.results.run_folder import create_run_directory
 
 LOG_FILE = "run.log"
@@ -51,7 +51,7 @@ class TrainingCallbacks:
         self.result = TrainingResult(
             list(run.completed), run.model, folder=self.run.folder, best_model=run.best_model
         )
-        best = best_point(accuracy_curve(run.completed))
+        best = best_point(run.plan.curve(run.completed))
         self._best_accuracy = best[1] if best else -math.inf
         self._log = _log_file(self.run.folder)
         try:
@@ -72,8 +72,9 @@ class TrainingCallbacks:
         """Pass on the metrics and the global model of a round."""
         self.result.history.append(metrics)
         self.result = replace(self.result, model=model)
-        if metrics.accuracy is not None and metrics.accuracy > self._best_accuracy:
-            self._best_accuracy = metrics.accuracy
+        score = self.run.plan.score(metrics)
+        if score is not None and score > self._best_accuracy:
+            self._best_accuracy = score
             self.result = replace(self.result, best_model=model)
         for callback in self._callbacks:
             self._call(callback.on_round_end, metrics, model)
@@ -85,7 +86,7 @@ class TrainingCallbacks:
         traceback: TracebackType | None,
     ) -> None:
         """Pass on the result, or the error that ended the training."""
-        target, curve = self.run.plan.target_accuracy, accuracy_curve(self.result.history)
+        target, curve = self.run.plan.target_accuracy, self.run.plan.curve(self.result.history)
         reached = rounds_to_target(curve, target) if target and error is None else None
         self.result = replace(self.result, rounds_to_target=reached, error=error)
         failures: list[Exception] = []

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedavg_app.config import parse_saved
+from fedavg_app.config import RunConfig, parse_saved
 
 
 def evaluate(
@@ -37,5 +37,8 @@ def evaluate(
     trained_on = read_summary(folder)
     if trained_on.get("data-fingerprint", data.fingerprint) != data.fingerprint:
         typer.echo(f"these are not the data of the run: {trained_on.get('data')}", err=True)
+    if isinstance(config, RunConfig) and config.local_arrays:
+        text = f"local-arrays = {config.local_arrays!r}: each client has its own values of these; "
+        typer.echo(f"{text}the saved model has the initial ones", err=True)
     loss, accuracy = CentralEvaluation(task, data, config)(model)
     typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")

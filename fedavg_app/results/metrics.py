@@ -31,6 +31,7 @@ class RoundMetrics:
         accuracy: Its accuracy there, in [0, 1]; None if not tested.
         client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
             the plain mean ("accuracy-mean") and the 10th percentile ("accuracy-p10").
+        client_accuracies: Of these evaluations, each client's accuracy by its number, in [0, 1].
         partial: For means that are not those of all clients, "3 of 4 clients", by their names here:
             "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.
@@ -55,6 +56,7 @@ class RoundMetrics:
     test_loss: float | None = None
     accuracy: float | None = None
     client_metrics: dict[str, float] = field(default_factory=dict)
+    client_accuracies: dict[int, float] = field(default_factory=dict)
     partial: dict[str, str] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
@@ -66,6 +68,15 @@ class RoundMetrics:
     seconds: float = 0.0
     virtual_seconds: dict[str, float] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
+
+    def score(self, *, on_clients: bool) -> float | None:
+        """Return the accuracy by which a run is judged, in [0, 1]; None if not tested.
+
+        Args:
+            on_clients: Whether clients keep arrays of their own, without which the global model
+                says little: then it is their own accuracy, the mean weighted by n_k.
+        """
+        return self.client_metrics.get("accuracy") if on_clients else self.accuracy
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""
@@ -95,7 +106,7 @@ class TrainingResult:
         model: The global model after the last of these rounds; None where there was none.
         rounds_to_target: As `rounds_to_target` counts them; None where the target was not reached.
         error: Why the training failed; None where it did not.
-        best_model: The global model of the round with the best test accuracy.
+        best_model: The global model of the round with the best accuracy.
         folder: Where the results are.
     """
 
@@ -139,6 +150,8 @@ def read_history(path: Path, last_round: int | None = None) -> list[RoundMetrics
                 break
             values = json.loads(line)
             values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
+            own = values.get("client_accuracies", {})  # runs of earlier versions have none
+            values["client_accuracies"] = {int(client): one for client, one in own.items()}
             history.append(RoundMetrics(**values))
     if last_round is not None and len(history) <= last_round:
         raise ValueError(f"{path.name} ends before round {last_round}")

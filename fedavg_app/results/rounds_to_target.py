@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from fedavg_app.results.metrics import RoundMetrics
 
 
-def accuracy_curve(history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
-    """Return (round, test accuracy) for every round that was tested."""
-    return [
-        (metrics.round, metrics.accuracy) for metrics in history if metrics.accuracy is not None
-    ]
+def accuracy_curve(
+    history: Sequence[RoundMetrics], *, on_clients: bool = False
+) -> list[tuple[int, float]]:
+    """Return (round, `RoundMetrics.score`) for every round that was tested."""
+    scores = ((metrics.round, metrics.score(on_clients=on_clients)) for metrics in history)
+    return [(number, score) for number, score in scores if score is not None]
 
 
 def best_point(curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-    """Return the (round, test accuracy) of the best accuracy, the first of equal ones."""
+    """Return the (round, accuracy) of the best accuracy, the first of equal ones."""
     return max(curve, key=lambda point: point[1], default=None)
 
 

@@ -136,6 +136,7 @@ class TrainingLoop:
             test_loss=test_loss,
             accuracy=accuracy,
             client_metrics=_scalars(evaluated.metrics),
+            client_accuracies=self._by_client(evaluated.accuracies),
             partial=_partial(outcome, evaluated),
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
@@ -158,6 +159,11 @@ class TrainingLoop:
         sent = self._messenger.send(cohort, list(messages), server_round, "evaluate")
         outcome = self.strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
         return outcome, sent.unanswered | reasons(outcome)
+
+    def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
+        """Return values by node as those of their clients."""
+        clients = {node: client for client, node in self.nodes.by_client.items()}
+        return {clients[node]: value for node, value in values.items()}
 
     def _end_round(self, metrics: RoundMetrics) -> None:
         before = self._history[-1] if self._history else None

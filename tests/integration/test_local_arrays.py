@@ -4,14 +4,20 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Context, Message, RecordDict
 
+import tasks
+from fedavg_app.callbacks.base import Callback
 from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
+from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.preparation import resolve
 from strategies.flower_arrays import from_record, to_record
 from tasks.training.local_training import TaskClient
-from tests.support.in_process import make_config, train
+from tests.support.in_process import make_config, run_here, train
+from tests.support.local_grid import LocalGrid
+from tests.support.run_folders import assert_model, read_history, read_summary
 
 PATH = "tests.support.models:NORMALISED"
 LAYER = ("1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")
@@ -108,3 +114,108 @@ def test_infinities_that_were_sent_do_not_keep_local_arrays_from_being_kept():
 
     assert train_with(1.0) == [1, 1]
     assert train_with(np.nan) == [1, 1]
+
+
+KEYS = {
+    "task": PATH, "local_arrays": "1.*,4.*", "partition": "shards", "num_clients": 10,
+    "fraction_train": 1.0, "learning_rate": 0.1,
+}  # fmt: skip
+
+
+def run_in_folder(folder, rounds=4, **changes):
+    """Return the grid, the models of all rounds, and the result of a whole run."""
+    grids, models = [], []
+
+    class Grid(LocalGrid):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            grids.append(self)
+
+    class Recorder(Callback):
+        def __init__(self, _):
+            pass
+
+        def on_round_end(self, metrics, model):
+            models.append(model)
+
+    keys = {**KEYS, "num_server_rounds": rounds, "run_dir": str(folder), **changes}
+    result = run_here(make_config(**keys), callbacks=[Recorder], grid_type=Grid)
+    return grids[0], models, result
+
+
+def own_accuracies(grid, model, config):
+    """Return each client's accuracy and number of test examples, by torch alone."""
+    task = tasks.load(PATH)
+    data = task.dataset(config.data_options)
+    found = {}
+    for node, context in grid.contexts.items():
+        client = grid.partition(node)
+        rows = partition(data, "test", config)[client]
+        network = task.model().eval()
+        arrays = {**model, **context.state[LOCAL]}
+        network.load_state_dict({key: torch.tensor(one.numpy()) for key, one in arrays.items()})
+        with torch.no_grad():
+            scores = network(task.prepare(torch.tensor(data.test.inputs[rows])))
+        right = (scores.argmax(1).numpy() == data.test.targets[rows]).sum()
+        found[client] = right / len(rows), len(rows)
+    return found
+
+
+def test_run_goes_by_the_clients_own_accuracy_and_keeps_each(tmp_path):
+    grid, models, result = run_in_folder(tmp_path, fraction_evaluate=1.0)
+    config = make_config(**KEYS)
+    expected = own_accuracies(grid, result.model, config)
+    last = read_history(result.folder)[-1]
+    found = {int(client): one for client, one in last["client_accuracies"].items()}
+    assert list(found) == list(range(10))
+    assert found == pytest.approx({client: one for client, (one, _) in expected.items()})
+    examples = sum(number for _, number in expected.values())
+    own = sum(one * number for one, number in expected.values()) / examples
+    summary = read_summary(result.folder)
+    assert summary["final-accuracy"] == pytest.approx(own)
+    assert own > last["accuracy"] + 0.2, "the global model is of no use to the clients"
+    curve = [(one.round, one.client_metrics["accuracy"]) for one in result.history[1:]]
+    best = max(curve, key=lambda point: point[1])
+    assert (summary["best-round"], summary["best-accuracy"]) == best
+    assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
+
+
+def test_target_and_patience_go_by_the_clients_own_accuracy(tmp_path):
+    _, _, whole = run_in_folder(tmp_path / "whole", 8, fraction_evaluate=1.0)
+    own = [one.client_metrics["accuracy"] for one in whole.history[1:]]
+    reached = next(number for number, one in enumerate(own, 1) if one >= own[2])
+    assert max(one.accuracy for one in whole.history) < own[2]
+    keys = {"fraction_evaluate": 1.0, "target_accuracy": own[2]}
+    _, _, result = run_in_folder(tmp_path / "target", 8, **keys)
+    assert result.history[-1].round == reached
+    assert reached - 1 < read_summary(result.folder)["rounds-to-target"] <= reached
+    _, _, result = run_in_folder(tmp_path / "patience", 50, fraction_evaluate=1.0, patience=2)
+    own = [one.client_metrics["accuracy"] for one in result.history[1:]]
+    assert len(own) - 1 - own.index(max(own)) == 2
+
+
+def test_run_without_the_clients_accuracy_says_first_what_will_not_be_known(tmp_path, caplog):
+    _, _, result = run_in_folder(tmp_path, 2, target_accuracy=0.01, patience=1)
+    (warning,) = [one for one in caplog.records if "fraction-evaluate" in one.getMessage()]
+    assert warning.getMessage() == (
+        "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "
+        "be known, so there is no best model, and neither target-accuracy nor patience ends the "
+        "run; give fraction-evaluate, as 1.0"
+    )
+    assert result.history[-1].round == 2
+    summary = read_summary(result.folder)
+    keys = ("best-accuracy", "best-round", "final-accuracy", "rounds-to-target")
+    assert [summary[key] for key in keys] == [None] * 4
+    assert not (result.folder / "best.safetensors").exists()
+    caplog.clear()
+    run_in_folder(tmp_path, 1, fraction_evaluate=0.1)
+    run_in_folder(tmp_path, 1, local_arrays="")
+    assert "fraction-evaluate" not in caplog.text
+
+
+def test_evaluation_of_the_saved_model_says_that_local_arrays_are_not_in_it(tmp_path, command_line):
+    _, _, result = run_in_folder(tmp_path, 1, fraction_evaluate=1.0)
+    status, shown, error = command_line("evaluate", result.folder)
+    assert status == 0
+    assert f"test accuracy {result.history[-1].accuracy:.4f}" in shown
+    assert "local-arrays = '1.*,4.*': each client has its own values of these" in error

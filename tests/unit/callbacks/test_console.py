@@ -75,6 +75,24 @@ def test_line_says_of_how_many_clients_a_mean_is(every_round):
     assert "on clients 0.2500 (1 of 2 clients, a tenth below 0.1250)" in text
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_run_with_local_arrays_shows_the_clients_own_accuracy_as_the_best(every_round, terminal):
+    own = [None, 0.75, 0.5]
+    rounds = [
+        replace(one, client_metrics={} if accuracy is None else {"accuracy": accuracy})
+        for one, accuracy in zip(HISTORY, own, strict=True)
+    ]
+    run = training_run(num_server_rounds=2, local_arrays="bn*")
+    text = printed(run, rounds, terminal=terminal)
+    if terminal:
+        assert "on clients 0.5000  traffic" in text
+        return
+    assert "on clients 0.5000 (best 0.7500)" in text
+    assert "done: best accuracy on clients 0.7500 in round 1; no target" in text
+    text = printed(run, HISTORY)
+    assert "done: best accuracy on clients not known; no target" in text
+
+
 def test_terminal_gets_one_live_line(every_round):
     text = printed(training_run(num_server_rounds=10), HISTORY, terminal=True)
     assert "\x1b" in text

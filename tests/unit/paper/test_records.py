@@ -84,6 +84,13 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
     assert "/some" not in record.model_dump_json()
 
 
+def test_record_of_a_run_with_local_arrays_has_the_clients_own_accuracy(tmp_path):
+    config = CONFIG.model_copy(update={"local_arrays": "bn*"})
+    lines = [line(0, 0.1, client_metrics={}), line(1, 0.2, client_metrics={"accuracy": 0.8})]
+    history = read_run(fake_runs.write(tmp_path / "run", config, lines)).history
+    assert (history.round, history.accuracy) == ([1], [0.8])
+
+
 @pytest.mark.parametrize(
     "config",
     [

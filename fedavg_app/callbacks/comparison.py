@@ -3,14 +3,17 @@
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.results.comparison import Clock
-from fedavg_app.results.finished_run import FinishedRun
+from fedavg_app.results.finished_run import FINISHED, FinishedRun
 
 STYLES = ("-", "--", "-.", ":")
 # Characters of a legend's names that fit beside each other below the figure.
@@ -18,6 +21,10 @@ LEGEND_WIDTH = 150
 MAX_LEGEND_COLUMNS = 4
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 SECONDS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+# The columns of a run's points, and the units of those that have some.
+Points = NDArray[np.float64]
+ROUND, SENT, TIME, ACCURACY = range(4)
+UNITS = ((SENT, BYTES), (TIME, SECONDS))
 
 
 def draw_comparison(
@@ -29,8 +36,9 @@ def draw_comparison(
 ) -> None:
     """Write a figure with three panels, each with the lines of `group_runs`.
 
-    For several runs the line is their mean, in a band from the smallest to the largest value, at
-    the rounds in which all of them were tested.
+    Every run is drawn to its own end, which is marked where it did not finish. For several runs
+    these lines are thin, and a thick one is their mean, in a band from the smallest to the largest
+    value, at the rounds in which all of them were tested.
 
     Args:
         lines: The runs of each line, by its name.
@@ -42,26 +50,30 @@ def draw_comparison(
     Raises:
         OSError: It cannot be written.
     """
-    curves = {name: _curve(runs, clock) for name, runs in lines.items()}
+    curves = {name: [_points(run, clock) for run in runs] for name, runs in lines.items()}
     columns = _legend_columns(list(curves))
     height = 3.8 + 0.2 * -(-len(curves) // columns)
     figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
-    sent = _unit(max((float(one[1].max(initial=0)) for one in curves.values()), default=0), BYTES)
-    time = _unit(max((float(one[2].max(initial=0)) for one in curves.values()), default=0), SECONDS)
-    scales = (1.0, sent[0], time[0])
-    for (name, curve), color, style in zip(
-        curves.items(), cycle(COLORS), cycle(STYLES), strict=False
+    # Of the last points, which have the most of everything.
+    ends = np.concatenate([own[-1:] for line in curves.values() for own in line])
+    sent, time = (_unit(float(ends[:, at].max(initial=0)), units) for at, units in UNITS)
+    legend = []
+    for (name, runs), color, style in zip(
+        lines.items(), cycle(COLORS), cycle(STYLES), strict=False
     ):
-        for panel, places, scale in zip(axes, curve[:3], scales, strict=True):
-            least, mean, most = curve[3:]
-            if not places.any():
-                continue  # a central training sends nothing
-            panel.plot(places / scale, mean, color=color, linestyle=style, label=name)
-            panel.fill_between(places / scale, least, most, color=color, alpha=0.2, linewidth=0)
-    axes[0].set(xlabel="round", ylabel="test accuracy")
+        look: dict[str, Any] = {"color": color, "linestyle": style}
+        mark = None if runs[0].status == FINISHED else "x"
+        for panel, place, scale in zip(axes, range(3), (1.0, sent[0], time[0]), strict=True):
+            _draw_line(panel, curves[name], place, scale, look)
+            for own in curves[name]:
+                last = own[-1:, place] / scale, own[-1:, ACCURACY]
+                panel.plot(*last, color=color, marker=mark)
+        legend.append(Line2D([], [], label=name, marker=mark, **look))
+    on_clients = any(run.on_clients for runs in lines.values() for run in runs)
+    axes[0].set(xlabel="round", ylabel="accuracy" if on_clients else "test accuracy")
     axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
-    if any(curve[1].any() for curve in curves.values()):
+    if ends[:, SENT].any():
         use_log_scale(axes[1])
     what = {"seconds_link": " on the link", "seconds_virtual": " of virtual time"}.get(
         time_name, ""
@@ -71,28 +83,37 @@ def draw_comparison(
         panel.grid(alpha=0.3)
         if target is not None:
             panel.axhline(target, color=GREY, linestyle="--", linewidth=1)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+    figure.legend(handles=legend, loc="outside lower center", ncols=columns)
     save_figure(figure, path)
 
 
-def _curve(runs: Sequence[FinishedRun], clock: Clock) -> list[NDArray[np.float64]]:
-    """Return rounds, bytes sent, seconds, and the least, mean and largest accuracy there."""
-    tested = [
-        {
-            one.round: (one.total.get("bytes_up", 0), passed, one.accuracy)
-            for one, passed in zip(run.history, clock(run.history), strict=True)
-            if one.accuracy is not None
-        }
-        for run in runs
+def _draw_line(
+    panel: Axes, curves: Sequence[Points], place: int, scale: float, look: Mapping[str, Any]
+) -> None:
+    """Draw the runs of a line over one of the columns of their points."""
+    if not any(own[:, place].any() for own in curves):
+        return  # a central training sends nothing
+    if len(curves) == 1:
+        panel.plot(curves[0][:, place] / scale, curves[0][:, ACCURACY], **look)
+        return
+    for own in curves:
+        panel.plot(own[:, place] / scale, own[:, ACCURACY], **look, linewidth=0.7, alpha=0.6)
+    shared = sorted(set.intersection(*({*own[:, ROUND]} for own in curves)))
+    together = np.stack([own[np.isin(own[:, ROUND], shared)] for own in curves])
+    places, accuracy = together[..., place].mean(axis=0) / scale, together[..., ACCURACY]
+    panel.plot(places, accuracy.mean(axis=0), **look)
+    least, most = accuracy.min(axis=0), accuracy.max(axis=0)
+    panel.fill_between(places, least, most, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def _points(run: FinishedRun, clock: Clock) -> Points:
+    """Return a row for every round that was tested: round, bytes sent, seconds, accuracy."""
+    rows = [
+        (one.round, one.total.get("bytes_up", 0), passed, score)
+        for one, passed in zip(run.history, clock(run.history), strict=True)
+        if (score := one.score(on_clients=run.on_clients)) is not None
     ]
-    rounds = [number for number in tested[0] if all(number in run for run in tested)]
-    points = np.array([[run[number] for number in rounds] for run in tested], float)
-    sent, passed, accuracy = points.reshape(len(tested), len(rounds), 3).transpose(2, 0, 1)
-    return [
-        np.array(rounds, float), sent.mean(axis=0), passed.mean(axis=0),
-        accuracy.min(axis=0), accuracy.mean(axis=0), accuracy.max(axis=0),
-    ]  # fmt: skip
+    return np.array(rows, float).reshape(len(rows), 4)
 
 
 def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from fedavg_app.results.finished_run import FinishedRun
 
 OUTPUT = "Output"
+# Columns of a terminal on which each table has the width that it asks for.
+WIDE = 1000
 
 
 def compare(
@@ -47,6 +50,12 @@ def compare(
             help="draw the figure into this file: .png, .pdf or .svg", rich_help_panel=OUTPUT
         ),
     ] = None,
+    unfinished: Annotated[
+        bool,
+        typer.Option(
+            "--unfinished", help="also runs that were interrupted, failed, or still go on"
+        ),
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option(help="write the last table as CSV", rich_help_panel=OUTPUT)
     ] = None,
@@ -56,26 +65,47 @@ def compare(
 ) -> None:
     """Compare runs by rounds, by bytes and by time: tables, and a figure with --plot.
 
-    Runs that differ in the seed alone are one line, with the mean and the range of their values.
-    "up" is what the clients sent in the run, "down" what they were sent, "link" the time that the
-    largest messages of each round take over one link, without computing, and "virtual" the time by
-    the runs' own links.
+    Runs that differ in the seed alone are one line, with the mean and the range of their values;
+    those that diverged are a line of their own, and those that did not come to their end are left
+    out. "best" and "final" are accuracies, "rejected" counts the clients' replies that were
+    rejected or did not come in time, "up" is what the clients sent in the run, "down" what they
+    were sent, "link" the time that the largest messages of each round take over one link, without
+    computing, and "virtual" the time by the runs' own links.
     """
     from fedavg_app.callbacks.comparison import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
-    from fedavg_app.cli.comparison_table import as_csv, as_latex
+    from fedavg_app.cli.comparison_table import Row, as_csv, as_latex
     from fedavg_app.results.comparison import cost, group_runs
     from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
         check_plot_path(plot)
-    runs = [read_run(folder) for folder in folders]
-    lines = group_runs(runs, label or (), group_by or ())
+    if label and len(label) != len(folders):
+        raise ConfigError("label", ", ".join(label), f"give one for each of the {len(folders)}")
+    found = [read_run(folder) for folder in folders]
+    taken = [run.came_to_its_end or (unfinished and bool(run.history)) for run in found]
+    for run, is_taken in zip(found, taken, strict=True):
+        if not is_taken:
+            _print_left_out(run)
+    runs = list(compress(found, taken))
+    if not runs:
+        raise ConfigError("RUN", str(folders[0]), "no run came to its end; give one that did")
+    lines = group_runs(runs, list(compress(label or [], taken)), group_by or ())
     clocks = _clocks(runs, _link(link, up=up, down=down, latency=latency))
-    table = {name: [cost(run, clocks) for run in line] for name, line in lines.items()}
+
+    def table_of(target: float = 0) -> "Table":
+        return {
+            name: Row(line[0].status, [cost(run, clocks, target) for run in line])
+            for name, line in lines.items()
+        }
+
+    table = table_of()
     _print_table("whole runs", table)
+    for name, line in lines.items():
+        if any(run.on_clients for run in line):
+            typer.echo(f"{name}: the accuracy is the clients' own, who keep local-arrays")
     if target:
-        table = {name: [cost(run, clocks, target) for run in line] for name, line in lines.items()}
+        table = table_of(target)
         _print_table(f"to accuracy {target:g}", table)
     for key, path, content in (("csv", csv, as_csv), ("latex", latex, as_latex)):
         if path is not None:
@@ -84,6 +114,14 @@ def compare(
     if plot is not None:
         draw_comparison(lines, target or None, *list(clocks.items())[-1], plot)
         typer.echo(f"figure: {plot}")
+
+
+def _print_left_out(run: "FinishedRun") -> None:
+    if run.history:
+        reason = f"{run.status} after round {run.history[-1].round}; --unfinished includes it"
+    else:
+        reason = f"{run.status}, without a round"
+    typer.echo(f"left out: {run.folder}: {reason}")
 
 
 def _write(key: str, path: Path, text: str) -> None:
@@ -122,14 +160,11 @@ def _link(name: LinkName | None, **options: float | None) -> Link | None:
 
 def _print_table(title: str, rows: "Table") -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    from fedavg_app.cli.comparison_table import cells, columns
+    from fedavg_app.cli.comparison_table import on_terminal
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("run", overflow="fold")
-    for heading in columns(rows).values():
-        table.add_column(heading, justify="right", overflow="fold")
-    for row, costs in rows.items():
-        table.add_row(row, *cells(costs, "\n"))
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    table = on_terminal(title, rows)
+    if console.measure(table, options=console.options.update(width=WIDE)).minimum > console.width:
+        table = on_terminal(title, rows, narrow=True)
+    console.print(table)

@@ -6,9 +6,9 @@ from typing import Any
 
 from fedavg_app.config import CentralConfig, Effect, RunConfig, fields_with, kebab
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.finished_run import FinishedRun
+from fedavg_app.results.finished_run import FINISHED, FinishedRun
 from fedavg_app.results.metrics import RoundMetrics
-from fedavg_app.results.rounds_to_target import accuracy_curve, rounds_to_target
+from fedavg_app.results.rounds_to_target import rounds_to_target
 
 # Keys that do not affect what was computed, and the one in which runs of a line differ.
 PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
@@ -31,24 +31,26 @@ def group_runs(
 
     By default runs that differ in nothing but the seed are one line, whose name has the keys in
     which the lines differ, with their values. Runs alike in all are lines of their own, told apart
-    by their folders.
+    by their folders. Those that did not finish are a line for each status, which the name has.
 
     Args:
         runs: The runs.
-        labels: A name for every run; those of one name are a line. Empty for none.
-        group_by: Keys; runs with equal values are a line, named by these.
+        labels: A name for every run; those of one name and status are a line. Empty for none.
+        group_by: Keys; runs with equal values and status are a line, named by the values.
 
     Raises:
-        ConfigError: There are not as many labels as runs, or no run has such a key.
+        ConfigError: No run has such a key.
     """
     if labels:
-        if len(labels) != len(runs):
-            raise ConfigError("label", ", ".join(labels), f"give one for each of the {len(runs)}")
         names = list(labels)
     else:
         names = _names([run.config for run in runs], group_by)
         if not group_by:
-            names = _told_apart(names, runs)
+            names = _told_apart(_with_defaults(names, runs), runs)
+    names = [
+        name if run.status == FINISHED else f"{name} ({run.status})"
+        for name, run in zip(names, runs, strict=True)
+    ]
     return {
         name: [run for run, own in zip(runs, names, strict=True) if own == name]
         for name in dict.fromkeys(names)
@@ -100,6 +102,27 @@ def setting_text(key: str, value: object) -> str:
     return str(value) if key in SAY_IT_ALL else f"{key} {value}"
 
 
+def _with_defaults(names: Sequence[str], runs: Sequence[FinishedRun]) -> Sequence[str]:
+    """Return the names, with what "auto" meant where runs of one name differ in it."""
+    for meaning in (_default_rate, _data):
+        found = [(name, meaning(run)) for name, run in zip(names, runs, strict=True)]
+        meanings = {own: {text for name, text in found if name == own and text} for own in names}
+        names = [
+            f"{name}, {text}" if text and len(meanings[name]) > 1 else name for name, text in found
+        ]
+    return names
+
+
+def _default_rate(run: FinishedRun) -> str:
+    auto = run.config.get("learning-rate") == "auto" and "learning-rate" in run.summary
+    return setting_text("learning-rate", run.summary["learning-rate"]) if auto else ""
+
+
+def _data(run: FinishedRun) -> str:
+    fingerprint = run.summary.get("data-fingerprint", "")
+    return f"data {fingerprint[:8]}" if fingerprint else ""
+
+
 def _told_apart(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
     """Return the names, with the folder added where runs have the same name and seed."""
     seeded = [(name, run.config.get(SEED)) for name, run in zip(names, runs, strict=True)]
@@ -118,20 +141,22 @@ def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float = 0) -> Co
     """Return what a run took, as a whole or until a test reached a target accuracy.
 
     Args:
-        run: The run.
+        run: The run, with a round at least.
         clocks: By the name of their column.
-        target: 0 for the whole run, whose best accuracy is given, too. Up to a target, rounds are
-            counted as in the FedAvg paper; if it was never reached, all values are None.
+        target: 0 for the whole run, whose best and last accuracies are given, too. Up to a target,
+            rounds are counted as in the FedAvg paper; if it was never reached, all values are None.
     """
     rounds: float | None = run.history[-1].round
-    history, curve = run.history, accuracy_curve(run.history)
+    history, curve = run.history, run.curve
     if target and (rounds := rounds_to_target(curve, target)) is not None:
-        last = next(place for place, one in enumerate(history) if (one.accuracy or 0) >= target)
-        history = history[: last + 1]
+        reached = next(number for number, accuracy in curve if accuracy >= target)
+        history = [one for one in history if one.round <= reached]
     best = max((accuracy for _, accuracy in curve), default=None)
+    final = curve[-1][1] if curve else None
     found = {
         "rounds": rounds,
-        **({} if target else {"best_accuracy": best}),
+        **({} if target else {"best_accuracy": best, "final_accuracy": final}),
+        "rejected": sum(len(one.rejected) for one in history),
         "bytes_up": history[-1].total.get("bytes_up", 0),
         "bytes_down": history[-1].total.get("bytes_down", 0),
         **{name: clock(history)[-1] for name, clock in clocks.items()},

@@ -11,23 +11,27 @@ from safetensors import SafetensorError
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.rounds_to_target import accuracy_curve
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 
 # Of runs that came to their end.
-STATUSES = ("finished", "diverged")
+FINISHED = "finished"
+STATUSES = (FINISHED, "diverged")
+# Of a run without a summary: it still goes on, or was killed.
+UNFINISHED = "unfinished"
 # What reading a damaged file of a run raises.
 UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What the folder of a training that has ended says of it.
+    """What the folder of a training says of it.
 
     Attributes:
         folder: The folder.
         config: The settings by kebab-case key, as they were saved: maybe by another version.
-        summary: The numbers of its ``summary.json``.
-        history: At least one round.
+        summary: The numbers of its ``summary.json``; empty where it still goes on or was killed.
+        history: Its rounds; at least one if it came to its end.
     """
 
     folder: Path
@@ -35,18 +39,40 @@ class FinishedRun:
     summary: dict[str, Any]
     history: list[RoundMetrics]
 
+    @property
+    def status(self) -> str:
+        """How it ended, as its summary says; "unfinished" without one."""
+        return str(self.summary.get("status", UNFINISHED))
+
+    @property
+    def came_to_its_end(self) -> bool:
+        """Whether it ended by itself, as finished or diverged."""
+        return self.status in STATUSES
+
+    @property
+    def on_clients(self) -> bool:
+        """Whether it is judged by the clients' own accuracy (`RoundMetrics.score`)."""
+        return bool(self.config.get("local-arrays"))
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(round, accuracy) for every round with the accuracy by which it is judged."""
+        return accuracy_curve(self.history, on_clients=self.on_clients)
+
 
 def read_run(folder: Path) -> FinishedRun:
     """Return the training that left this folder.
 
     Raises:
-        ConfigError: It is not the folder of a training that has ended, with one round at least.
+        ConfigError: It is not the folder of a training, or one that came to its end has no round.
     """
+    summary = read_summary(folder)
+    ended = summary.get("status") in STATUSES
     with reading(folder, HISTORY_FILE) as path:
-        history = read_history(path)
-        if not history:
+        history = read_history(path, cut_off=not ended)
+        if ended and not history:
             raise ValueError("it has no round")
-    return FinishedRun(folder, read_config(folder), _read_table(folder, SUMMARY_FILE), history)
+    return FinishedRun(folder, read_config(folder), summary, history)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -132,12 +132,15 @@ def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:
     return list(accumulate(one.virtual_seconds.get("round", 0.0) for one in history))
 
 
-def read_history(path: Path, last_round: int | None = None) -> list[RoundMetrics]:
+def read_history(
+    path: Path, last_round: int | None = None, *, cut_off: bool = False
+) -> list[RoundMetrics]:
     """Return the rounds of a ``history.jsonl``, one `RoundMetrics.as_json` a line.
 
     Args:
         path: The file.
         last_round: The last round to read; what follows may end within a line. None reads all.
+        cut_off: Whether the file may end within a line, which is then no round.
 
     Raises:
         OSError: The file cannot be read.
@@ -147,6 +150,8 @@ def read_history(path: Path, last_round: int | None = None) -> list[RoundMetrics
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file):
             if last_round is not None and number > last_round:
+                break
+            if cut_off and not line.endswith("\n"):
                 break
             values = json.loads(line)
             values["rejected"] = {int(node): why for node, why in values["rejected"].items()}

@@ -2,15 +2,19 @@
 
 import csv
 import json
+import os
 import shutil
 import sys
 
 import pytest
 from PIL import Image
 
+from fedavg_app.callbacks import comparison
 from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
+from tests.support.documents import ROOT
+from tests.support.processes import succeed
 from tests.support.run_folders import only_folder
 
 TRAINING = (
@@ -89,11 +93,13 @@ def test_comparison_names_runs_by_what_differs(show, folders, tmp_path):
     rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
     assert [row[1].strip() for row in rows] == ["learning-rate 0.04", "learning-rate 0.01"] * 2
     totals, until = rows[:2], rows[2:]
-    assert [row[2].strip() for row in totals] == ["40", "40"]
+    assert [row[2].strip() for row in totals] == ["finished", "finished"]
+    assert [row[3].strip() for row in totals] == ["40", "40"]
     for row, folder in zip(totals, folders, strict=True):
-        best = json.loads((folder / "summary.json").read_text())["best-accuracy"]
-        assert row[3].strip() == f"{best:.4f}"
-    assert [row[2].strip() for row in until] != ["-", "-"]
+        summary = json.loads((folder / "summary.json").read_text())
+        expected = [f"{summary[f'{which}-accuracy']:.4f}" for which in ("best", "final")]
+        assert [cell.strip() for cell in row[4:6]] == expected
+    assert [row[3].strip() for row in until] != ["-", "-"]
     assert Image.open(picture).size == (1800, 600)
 
 
@@ -106,13 +112,11 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(show, tmp_path
         fake_runs.write(tmp_path / name, config, history, seconds=7)
     words = ["compare", tmp_path / "a", tmp_path / "b", "--target"]
     assert cells(show(*words, "0.9"))[::2] == [
-        ["fedavg (a)", "2", "0.9500", "20.0 MB", "40.0 MB", "6.0 s"],
-        ["fedavg (a)", "1.5", "20.0 MB", "40.0 MB", "6.0 s"],
+        ["fedavg (a)", "finished", "2", "0.9500", "0.9500", "0", "20.0 MB", "40.0 MB", "6.0 s"],
+        ["fedavg (a)", "finished", "1.5", "0", "20.0 MB", "40.0 MB", "6.0 s"],
     ]
-    assert cells(show(*words, "0.85"))[2][1:] == [
-        "1", "10.0 MB", "20.0 MB", "4.0 s",
-    ]  # fmt: skip
-    assert cells(show(*words, "0.99"))[2][1:] == ["-"] * 4
+    assert cells(show(*words, "0.85"))[2][2:] == ["1", "0", "10.0 MB", "20.0 MB", "4.0 s"]
+    assert cells(show(*words, "0.99"))[2][2:] == ["-"] * 5
     # Each of ten sends 1 MB a round, and is sent 2: 2.1 s at these rates.
     link = ("--up=10", "--down=20", "--latency=250")
     shown = show(*words, "0.9", *link)
@@ -150,10 +154,10 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp
     words = ["compare", *runs, "--target", "0.9", "--plot", tmp_path / "bands.pdf"]
     words += ["--csv", tmp_path / "table.csv", "--latex", tmp_path / "table.tex"]
     shown = show(*words)
-    rows = {row[0]: row for row in cells(shown)[-4:] if row[0]}
-    assert rows["fedavg"][1:3] == ["1.5", "40.0 MB"]
+    rows = {row[0]: row for row in cells(shown) if row[0]}
+    assert rows["fedavg"][1:5] == ["3 finished", "1.5", "0", "40.0 MB"]
     assert "(20.0-60.0 MB)" in shown
-    assert rows["stc"][2] == "30.0 MB"
+    assert rows["stc"][4] == "30.0 MB"
     assert ", 2 of 3" in shown
     assert "(1.0-3.0 min)" in shown  # virtual
     with (tmp_path / "table.csv").open() as file:
@@ -162,10 +166,137 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp
     fedavg = table["fedavg"]
     assert [float(fedavg[f"bytes_up{part}"]) for part in ("", "_min", "_max")] == [4e7, 2e7, 6e7]
     assert [float(fedavg[f"seconds_virtual{part}"]) for part in ("", "_max")] == [120, 180]
+    assert fedavg["status"] == "finished"
     assert (fedavg["runs"], float(table["stc"]["rounds"])) == ("3", pytest.approx(1.5))
     latex = (tmp_path / "table.tex").read_text()
-    assert r"stc & 1.5, 2 of 3 & 30.0 MB (20.0-40.0 MB), 2 of 3" in latex
+    assert r"stc & 3 finished & 1.5, 2 of 3 & 0, 2 of 3 & 30.0 MB (20.0-40.0 MB), 2" in latex
     assert (tmp_path / "bands.pdf").read_bytes().startswith(b"%PDF")
+
+
+def scaffold(folder):
+    """Write three runs of a method: one lost what it had, one diverged, and one was killed."""
+    runs = []
+    courses = {
+        1: [0.1, 0.836, 0.7, 0.465], 2: [0.1, 0.064], 3: [0.1, 0.2, 0.3], 4: [0.1, 0.5, 0.8, 0.781],
+    }  # fmt: skip
+    for seed, accuracies in courses.items():
+        rejected = {"5": "NaN", "7": "late"} if seed == 1 else {}
+        lines = [
+            fake_runs.line(number, accuracy, rejected=rejected if number else {})
+            for number, accuracy in enumerate(accuracies)
+        ]
+        config = RunConfig(task="mnist-logistic", strategy="scaffold", seed=seed)
+        status = "diverged" if seed == 2 else "finished"
+        runs.append(fake_runs.write(folder / str(seed), config, lines, status=status))
+    (runs[2] / "summary.json").unlink()
+    with (runs[2] / "history.jsonl").open("a") as file:
+        file.write('{"round": 3, "half a li')
+    return runs
+
+
+def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_beside_the_best(
+    tmp_path,
+):
+    runs = scaffold(tmp_path)
+    command = [sys.executable, str(ROOT / "simulation.py"), "compare", *map(str, runs)]
+    command += ["--csv", "all.csv"]
+    environment = {**os.environ, "COLUMNS": "160"}
+    done = succeed(command, cwd=tmp_path, env=environment)
+    assert done.stdout.splitlines()[0] == (
+        f"left out: {runs[2]}: unfinished after round 2; --unfinished includes it"
+    )
+    with (tmp_path / "all.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [(row["run"], row["runs"], row["status"]) for row in found] == [
+        ("scaffold", "2", "finished"), ("scaffold (diverged)", "1", "diverged"),
+    ]  # fmt: skip
+    means = [(float(row["best_accuracy"]), float(row["final_accuracy"])) for row in found]
+    assert means == [(pytest.approx(0.818), pytest.approx(0.623)), (0.1, 0.064)]
+    assert [float(found[0][f"rejected{part}"]) for part in ("", "_max")] == [3, 6]
+    assert "2 finished" in done.stdout
+    shown = succeed([*command, "--unfinished"], cwd=tmp_path, env=environment).stdout
+    assert "left out" not in shown
+    assert ["scaffold (unfinished)", "unfinished", "2", "0.3000", "0.3000"] in [
+        row[:5] for row in cells(shown)
+    ]
+
+
+def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = show("compare", *scaffold(tmp_path))
+    assert all(len(line) <= 80 for line in shown.splitlines() if line[0] in "┃│")
+    found = {cell for row in cells(shown) for cell in row}
+    assert {"(0.8000-", "0.8360)", "(0.4650-", "0.7810)", "30.0 MB", "diverged"} <= found
+
+
+def test_curves_are_drawn_to_each_runs_own_end(tmp_path, show, monkeypatch):
+    """Those that are alike are thin, and their mean goes as far as the shortest."""
+    figures = []
+    monkeypatch.setattr(comparison, "save_figure", lambda figure, path: figures.append(figure))
+    runs = scaffold(tmp_path)
+    history = runs[3] / "history.jsonl"
+    history.write_text("".join(history.read_text().splitlines(keepends=True)[:3]))
+    show("compare", *runs, "--plot", tmp_path / "all.png", "--unfinished")
+    lines = [line.get_xydata().tolist() for line in figures[0].axes[0].lines]
+    long, short = [[0, 0.1], [1, 0.836], [2, 0.7], [3, 0.465]], [[0, 0.1], [1, 0.5], [2, 0.8]]
+    assert long in lines
+    assert short in lines
+    assert [[0, 0.1], [1, pytest.approx(0.668)], [2, 0.75]] in lines
+    assert [[0, 0.1], [1, 0.064]] in lines
+    assert [[1, 0.064]] in lines  # the mark where it diverged
+    assert [[0, 0.1], [1, 0.2], [2, 0.3]] in lines
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "scaffold", "scaffold (diverged)", "scaffold (unfinished)",
+    ]  # fmt: skip
+
+
+def test_labels_stay_with_their_runs_where_others_are_left_out(tmp_path, show):
+    runs = scaffold(tmp_path)
+    labels = [word for name in "abcd" for word in ("--label", name)]
+    names = [row[0] for row in cells(show("compare", *runs, *labels))]
+    assert names == ["a", "b (diverged)", "d"]
+
+
+def test_comparison_of_runs_none_of_which_has_ended_says_so(tmp_path, command_line):
+    run = scaffold(tmp_path)[2]
+    status, _, error = command_line("compare", run)
+    assert status == 1
+    assert error == f"error: RUN = '{run}': no run came to its end; give one that did\n"
+    (run / "history.jsonl").write_text("")
+    status, shown, _ = command_line("compare", run, "--unfinished")
+    assert status == 1
+    assert shown == f"left out: {run}: unfinished, without a round\n"
+
+
+def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path, show):
+    own = [{}, {"accuracy": 0.4}, {"accuracy": 0.8}]
+    lines = [{**one, "client_metrics": of} for one, of in zip(fake_runs.HISTORY, own, strict=True)]
+    config = RunConfig(task="mnist-logistic", local_arrays="bn*")
+    run = fake_runs.write(tmp_path / "run", config, lines)
+    shown = show("compare", run, "--target", "0.6")
+    totals, until = cells(shown)
+    assert totals[2:5] == ["2", "0.8000", "0.8000"]
+    assert until[2] == "1.5"
+    assert "fedavg: the accuracy is the clients' own, who keep local-arrays" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"learning-rate": 0.5}, ["fedavg, learning-rate 0.1", "fedavg, learning-rate 0.5"]),
+        ({"data-fingerprint": "8" * 64}, ["fedavg, data 7ecee0b9", "fedavg, data 88888888"]),
+    ],
+)
+def test_runs_in_which_auto_meant_different_things_are_lines_of_their_own(
+    tmp_path, show, changes, names
+):
+    runs = []
+    for seed, summary in ((1, {}), (2, changes)):
+        config = RunConfig(task="mnist-logistic", seed=seed)
+        summary = {"learning-rate": 0.1, **summary}
+        runs.append(fake_runs.write(tmp_path / str(seed), config, fake_runs.HISTORY, **summary))
+    assert [row[0] for row in cells(show("compare", *runs))] == names
 
 
 def test_lines_are_named_and_grouped_as_wished(show, tmp_path):

@@ -209,7 +209,12 @@ class RunConfig(TrainingConfig):
         description="give up after so many seconds without a new node at first, or any node later",
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
-        0, description="rounds between two checkpoints; 0 means that there are none"
+        0, description="rounds between two checkpoints; 0 means that they do not count"
+    )
+    checkpoint_seconds: Annotated[Seconds, Effect.NONE] = Field(
+        0.0,
+        description="seconds between two checkpoints, each at a round's end; 0 means that time "
+        "does not count",
     )
     resume: Annotated[str, Effect.NONE] = Field(
         "", description="go on with the run that left this folder"

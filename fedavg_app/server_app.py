@@ -12,7 +12,12 @@ from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError, error_place
-from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
+from fedavg_app.results.checkpoint import (
+    CheckpointSchedule,
+    ClientStateGrid,
+    RunState,
+    save_checkpoint,
+)
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
@@ -86,10 +91,12 @@ def run(
             # the checkpoint of one has no states.
             strategy.forget_clients()
 
+    checkpoints = CheckpointSchedule(config)
+
     def on_round_end(metrics: RoundMetrics, sent: ArrayRecord) -> None:
         whole = initial.complete(sent)
         training.on_round_end(metrics, whole)
-        if config.checkpoint_every and metrics.round % config.checkpoint_every == 0:
+        if checkpoints.is_due(metrics.round):
             states = grid.client_states() if isinstance(grid, ClientStateGrid) else {}
             best = training.result.best_model
             reached = RunState(

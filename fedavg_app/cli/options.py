@@ -39,7 +39,7 @@ GROUPS = {
         "min-nodes", "node-timeout",
     ],
     "Virtual clock": ["links", "seconds-per-example"],
-    "Output": ["run-dir", "checkpoint-every", "resume"],
+    "Output": ["run-dir", "checkpoint-every", "checkpoint-seconds", "resume"],
 }  # fmt: skip
 NAMES: dict[str, Callable[[], list[str]]] = {
     "task": tasks.names,

@@ -11,6 +11,7 @@ power, leaves either this checkpoint or the one before. A digest at its end find
 import hashlib
 import json
 import pickle
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,9 +66,30 @@ class RunState:
     resolved: Mapping[str, float] = field(default_factory=dict)
 
 
+class CheckpointSchedule:
+    """Says after which rounds of a run a checkpoint is due, by its config."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._rounds, self._seconds = config.checkpoint_every, config.checkpoint_seconds
+        self._last = time.monotonic()
+
+    def is_due(self, server_round: int) -> bool:
+        """Return whether one is due after this round; from then on time counts anew."""
+        now = time.monotonic()
+        by_rounds = bool(self._rounds) and server_round % self._rounds == 0
+        is_due = by_rounds or 0 < self._seconds <= now - self._last
+        self._last = now if is_due else self._last
+        return is_due
+
+
 def has_checkpoint(run_folder: Path) -> bool:
     """Return whether the run in a folder can be resumed."""
     return (run_folder / CHECKPOINT_FILE).is_file()
+
+
+def delete_checkpoint(run_folder: Path) -> None:
+    """Delete the run's checkpoint, if it has one."""
+    (run_folder / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
 def save_checkpoint(run_folder: Path, config: RunConfig, state: RunState) -> None:
@@ -107,7 +129,7 @@ def load_checkpoint(config: RunConfig) -> RunState:
     keys: dict[str, Any]
     state: RunState
     if not has_checkpoint(run_folder):
-        fix = "it has no checkpoint; start it again, with checkpoint-every"
+        fix = "it has no checkpoint; start it again, with checkpoint-seconds"
         raise ConfigError("resume", config.resume, fix)
     try:
         content = memoryview((run_folder / CHECKPOINT_FILE).read_bytes())

@@ -41,8 +41,8 @@ class PlannedRun:
 SIMULATION = Path(__file__).parents[2] / "simulation.py"
 # A run that is terminated has this long before it is killed.
 GRACE_SECONDS = 15.0
-# Checkpoints of a run: an interruption costs a hundredth of its rounds at most.
-CHECKPOINTS = 100
+# What an interruption costs a run whose config says nothing of checkpoints.
+CHECKPOINT_SECONDS = 60
 
 
 def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], str]) -> Launch:
@@ -67,12 +67,11 @@ def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], 
         if resumable is not None:
             words = ["resume", str(resumable), *common]
         else:
-            words = arguments(config, {"run_dir", "data_dir", "checkpoint_every"})
-            words.append(f"--run-dir={folder}")
-            if isinstance(config, RunConfig):
-                every = max(config.num_server_rounds // CHECKPOINTS, 1)
-                words.append(f"--checkpoint-every={every}")
-            words += common
+            words = [*arguments(config, {"run_dir", "data_dir"}), f"--run-dir={folder}", *common]
+            if isinstance(config, RunConfig) and not (
+                config.checkpoint_every or config.checkpoint_seconds
+            ):
+                words.append(f"--checkpoint-seconds={CHECKPOINT_SECONDS}")
         with (folder / "log").open("wb") as log:
             # The run inherits the folder's lock and holds it as long as it lives.
             return subprocess.Popen(  # noqa: S603

@@ -82,6 +82,7 @@ STC = {"strategy": "stc", **COMPRESSED}
     [
         (4, {"momentum": 0.9}),
         (1, STC),
+        (4, {"checkpoint-every": 0, "checkpoint-seconds": 1e-9}),
         (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),

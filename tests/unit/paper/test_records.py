@@ -16,7 +16,8 @@ CONFIG = in_order(experiment().cells())[0][1].config
 # Keys that say where and how a run is done, each with a value that is not the default.
 WITHOUT_EFFECT = {
     "data-dir": "/some/where", "device": "cuda", "run-dir": "/elsewhere", "min-nodes": 3,
-    "node-timeout": 7.5, "checkpoint-every": 4, "resume": "/elsewhere/run",
+    "node-timeout": 7.5, "checkpoint-every": 4, "checkpoint-seconds": 4.5,
+    "resume": "/elsewhere/run",
 }  # fmt: skip
 # Another value than the default of each key that has an effect on the result.
 WITH_EFFECT = {

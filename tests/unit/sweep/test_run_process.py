@@ -1,8 +1,10 @@
+import subprocess
+
 import pytest
 
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.sweep.run_process import PlannedRun, RunProcess, exclusive_folder
+from fedavg_app.sweep.run_process import PlannedRun, RunProcess, exclusive_folder, launcher
 from tests.support.fake_runs import HISTORY, EndedProcess, write
 
 RUN = PlannedRun("a run", "run", with_clients(RunConfig(task="mnist-logistic")))
@@ -26,6 +28,24 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     RunProcess(RUN, launch, tmp_path)
     assert found == [earlier if is_resumed else None]
     assert earlier.exists() == is_resumed  # what cannot be resumed is deleted
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, ["--checkpoint-seconds=60"]),
+        ({"checkpoint_every": 7}, ["--checkpoint-every", "7"]),
+        ({"checkpoint_seconds": 5.0}, ["--checkpoint-seconds", "5.0"]),
+    ],
+)
+def test_checkpoints_are_as_the_config_says_and_else_a_minute_apart(
+    tmp_path, monkeypatch, keys, words
+):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.append(words))
+    launcher(None, 1, lambda: "")(RUN.config.model_copy(update=keys), tmp_path, None)
+    found = [word for word in started[0] if word.startswith("--checkpoint") or word in words]
+    assert found == words
 
 
 def test_folder_is_locked_until_it_is_left(tmp_path):

@@ -1,7 +1,8 @@
 """The command `sweep`: the runs of a grid, and their comparison."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,10 +30,13 @@ def sweep(
     """Run all combinations of a grid's values, and compare them.
 
     A sweep that was interrupted goes on where it was: runs that are done are not run again, and
-    others go on from their last checkpoint.
+    others go on from their last checkpoint, which each has a minute after the one before, or as the
+    grid says. A run that comes to its end leaves none.
     """
     from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
+    from fedavg_app.results.checkpoint import delete_checkpoint
+    from fedavg_app.results.finished_run import read_summary
     from fedavg_app.sweep.grid import read_grid
     from fedavg_app.sweep.run_all import run_all
     from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
@@ -44,12 +48,29 @@ def sweep(
 
     def keep(job: RunProcess) -> tuple[bool, str]:
         left = job.result()
-        return left is not None, "done" if left else f"failed: {job.last_line()}"
+        if left is None:
+            return False, f"failed: {job.last_line()}"
+        delete_checkpoint(left)
+        return True, describe(read_summary(left))
 
-    missing = [one for one in planned if finished_folder(folder / one.slug) is None]
+    ended = {one.slug: finished_folder(folder / one.slug) for one in planned}
+    for left in filter(None, ended.values()):
+        delete_checkpoint(left)  # of a run that came to its end as its sweep was ended
+    missing = [one for one in planned if ended[one.slug] is None]
     workers = max(usable_cpus() // jobs, 1)
     with shared_ray(jobs * workers) as ray_address:
         launch = launcher(data_dir, workers, ray_address)
         run_all(grid.stem, missing, len(planned), folder, launch, keep, jobs)
     results = [finished_folder(folder / one.slug) for one in planned]
     compare([one for one in results if one is not None], target=target, plot=plot)
+
+
+def describe(summary: Mapping[str, Any]) -> str:
+    """Return how a run ended in a few words, from its ``summary.json``."""
+    parts = [f"{summary['status']} after round {summary['rounds']}"]
+    if summary["best-accuracy"] is not None:
+        accuracies = [summary[f"{which}-accuracy"] for which in ("best", "final")]
+        parts.append("accuracy {:.4f} at best, {:.4f} at last".format(*accuracies))
+    if summary["rounds-to-target"] is not None:
+        parts.append(f"{summary['rounds-to-target']:.1f} rounds to {summary['target-accuracy']:g}")
+    return ", ".join(parts)

@@ -36,7 +36,7 @@ def run_all(
 
     However this call ends, the runs in progress end with it; if it is killed outright, those that
     share its Ray end soon afterwards. Where they have a checkpoint, they go on from it the next
-    time.
+    time; what is done, and that the same command goes on, is printed where a signal ends it.
 
     Args:
         name: Of the sweep.
@@ -69,6 +69,18 @@ def run_all(
                     place = f"{num_planned - left}/{num_planned}  {job.planned.name}: {result}"
                     typer.echo(f"{place}, {job.seconds:.0f} s  ETA {timedelta(seconds=round(eta))}")
                 time.sleep(POLL_SECONDS)
+        except (KeyboardInterrupt, SystemExit):
+            typer.echo(f"{name}: interrupted; ending the runs in progress: {len(running)}")
+            terminate(running)
+            for job in [job for job in running if job.result() is not None]:
+                keep(job)  # it came to its end at the same time
+                running.remove(job)
+            done = num_planned - len(waiting) - len(running) - failed
+            resumable = sum(job.resumable() is not None for job in running)
+            running.clear()
+            text = f"{name}: {done} of {num_planned} runs are done; the same command goes on with "
+            typer.echo(f"{text}the others, {resumable} of them from a checkpoint")
+            raise
         finally:
             terminate(running)
     if failed:

@@ -1,6 +1,7 @@
 """Sweeps whose runs are processes, some of them real runs."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from paper.sweep import sweep
 from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import Processes, succeed, until
+from tests.support.run_folders import read_history
 
 
 @pytest.mark.parametrize(
@@ -27,15 +29,22 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
     with Processes() as processes:
         process = subprocess.Popen(
             command, cwd=ROOT, env=processes.environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         # The four runs of seed 1 end at once, those of seed 2 take an hour.
         assert until(lambda: len(list(folder.glob("*.json"))) == 4, 200)
         assert until(lambda: len(processes.living("-I -S")) == 2, 60)
         process.send_signal(number)
-        assert process.wait(100) != 0
+        printed = process.communicate(timeout=100)[0].splitlines()
+        assert process.returncode != 0
         # SIGKILL leaves no chance to end the runs in progress.
         assert number == signal.SIGKILL or not processes.living()
+    if number != signal.SIGKILL:
+        assert printed[-2:] == [
+            "made-up: interrupted; ending the runs in progress: 2",
+            "made-up: 4 of 8 runs are done; the same command goes on with the others, 0 of them "
+            "from a checkpoint",
+        ]
     recorded = [Record.model_validate_json(path.read_text()) for path in folder.iterdir()]
     assert [record.config["seed"] for record in recorded] == [1] * 4
     runs = FakeRuns()
@@ -124,14 +133,72 @@ def test_grid_is_run_once_and_compared(tmp_path):
     command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "methods.toml"]
 
     def sweep_grid():
-        return succeed([*command, "--plot", "methods.png"], cwd=tmp_path).stdout
+        environment = {**os.environ, "COLUMNS": "120"}
+        return succeed([*command, "--plot", "methods.png"], cwd=tmp_path, env=environment).stdout
 
     first = sweep_grid()
     assert "methods: 0 of 4 runs are done" in first
-    assert "4/4  seed 2, stc" in first
-    assert re.search("fedavg +│ +3 │", first)
+    assert "4/4  seed 2, stc: finished after round 3, accuracy 0." in first
+    assert re.search("fedavg *│ 2 finished *│ +3 │", first)
     assert (tmp_path / "methods.png").stat().st_size
     folders = sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json"))
     assert len(folders) == 4
+    configs = [json.loads((path.parent / "config.json").read_text()) for path in folders]
+    found = {(config["checkpoint-every"], config["checkpoint-seconds"]) for config in configs}
+    assert found == {(0, 60)}, "the grid says nothing of checkpoints"
     assert "methods: 4 of 4 runs are done" in sweep_grid()
     assert sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json")) == folders
+
+
+INTERRUPTED = """
+task = "mnist-logistic"
+data-source = "embedded"
+num-clients = 10
+local-steps = 1
+target-accuracy = 0
+evaluate-every = 100
+checkpoint-every = 5
+num-server-rounds = [3, 1500]
+"""
+
+
+def under_way(folder):
+    """Return whether a run has a checkpoint and goes on."""
+    checkpoints = folder.glob("*/*/checkpoint")
+    return any(
+        "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 5
+        for path in checkpoints
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_sweep_says_what_is_done_and_goes_on_from_the_checkpoint(tmp_path, number):
+    (tmp_path / "long.toml").write_text(INTERRUPTED)
+    command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "long.toml"]
+    folder = tmp_path / "sweeps/long"
+    with Processes() as processes:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=processes.environment, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert until(lambda: under_way(folder), 300)
+        process.send_signal(number)
+        printed = process.communicate(timeout=100)[0].splitlines()
+        assert process.returncode == 128 + number
+        assert processes.gone()
+    assert printed[-2:] == [
+        "long: interrupted; ending the runs in progress: 1",
+        "long: 1 of 2 runs are done; the same command goes on with the others, 1 of them from a "
+        "checkpoint",
+    ]
+    (checkpoint,) = folder.glob("*/*/checkpoint")
+    before = read_history(checkpoint.parent)
+    assert len(before) < 1501
+    done = succeed(command, cwd=tmp_path).stdout
+    assert "long: 1 of 2 runs are done" in done
+    assert "2/2  num-server-rounds 1500: finished after round 1500, accuracy 0." in done
+    after = read_history(checkpoint.parent)
+    assert [line["round"] for line in after] == list(range(1501))
+    assert after[:5] == before[:5], "with the seconds: these rounds were not run again"
+    assert not list(folder.glob("*/*/checkpoint"))

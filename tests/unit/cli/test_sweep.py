@@ -1,0 +1,66 @@
+"""The command `sweep`, with runs that take no time."""
+
+import pytest
+
+from fedavg_app.sweep import run_all, run_process
+from tests.support.fake_runs import HISTORY, FakeRuns, files
+
+GRID = """
+task = "mnist-logistic"
+num-clients = 10
+seed = [1, 2]
+"""
+REASON = "no usable reply in round 2: array 'b' has NaN or infinite values"
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, command_line):
+    """Return what runs the command on `GRID`, with what each run leaves; it must succeed."""
+    monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "methods.toml").write_text(GRID)
+
+    def run(leaves):
+        runs = FakeRuns(leaves)
+        monkeypatch.setattr(run_process, "launcher", lambda *_: runs)
+        words = (tmp_path / "methods.toml", "--run-dir", tmp_path / "runs")
+        status, shown, error = command_line("sweep", *words)
+        assert status == 0, error
+        return shown, len(runs.started)
+
+    return run
+
+
+def test_line_of_a_run_says_how_it_ended(sweep):
+    def leaves(config):
+        if config.seed == 1:
+            found = {"final-accuracy": 0.9, "target-accuracy": 0.9, "rounds-to-target": 1.5}
+            return files(config, HISTORY, **found), 0
+        return files(
+            config, HISTORY, status="diverged", reason=REASON, **{"final-accuracy": 0.1}
+        ), 1
+
+    shown, _ = sweep(leaves)
+    lines = [line.rpartition(", ")[0] for line in shown.splitlines() if line[1:2] == "/"]
+    assert lines == [
+        "1/2  seed 1: finished after round 2, accuracy 0.9500 at best, 0.9000 at last, "
+        "1.5 rounds to 0.9",
+        "2/2  seed 2: diverged after round 2, accuracy 0.9500 at best, 0.1000 at last",
+    ]
+    assert [row.split() for row in shown.splitlines() if "fedavg (diverged)" in row]
+    assert "done," not in shown
+
+
+def test_run_that_came_to_its_end_keeps_no_checkpoint(sweep, tmp_path):
+    def leaves(config):
+        left = files(config, HISTORY, **{"final-accuracy": 0.9})
+        return {**left, "checkpoint": "large"}, 0
+
+    assert sweep(leaves)[1] == 2
+    assert len(list((tmp_path / "runs").glob("*/*/summary.json"))) == 2
+    assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
+    # As of a run that ended in the moment in which its sweep was killed.
+    folder = next((tmp_path / "runs").glob("*/*/summary.json")).parent
+    (folder / "checkpoint").write_text("large")
+    assert sweep(leaves)[1] == 0
+    assert not (folder / "checkpoint").exists()

@@ -221,6 +221,20 @@ def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_be
     ]
 
 
+@pytest.mark.parametrize("status", ["interrupted", "failed", "no-replies"])
+def test_run_that_did_not_come_to_its_end_is_left_out(tmp_path, show, status):
+    runs = scaffold(tmp_path)
+    path = runs[3] / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": status}))
+    shown = show("compare", runs[0], runs[3])
+    left_out = f"left out: {runs[3]}: {status} after round 3; --unfinished includes it"
+    assert shown.splitlines()[0] == left_out
+    assert [row[:5] for row in cells(shown)] == [["scaffold", "finished", "3", "0.8360", "0.4650"]]
+    table = tmp_path / "table.csv"
+    show("compare", runs[0], runs[3], "--unfinished", "--csv", table)
+    assert f"scaffold ({status}),1,{status}," in table.read_text()
+
+
 def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = show("compare", *scaffold(tmp_path))

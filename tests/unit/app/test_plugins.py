@@ -94,3 +94,9 @@ def test_module_that_raises_is_shown_with_its_error_file_and_line(key, kind, wri
 )
 def test_what_is_no_component_is_refused(key, name, expected):
     assert refusal(key, name).startswith(expected)
+
+
+@pytest.mark.parametrize("key", LOADERS)
+def test_what_the_script_itself_defines_is_refused(key):
+    """A notebook's cell, or `python my_task.py`: clients run in other processes."""
+    assert refusal(key, "__main__:MINE").startswith("clients run in processes of their own")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.data.dataset import DataOptions, Dataset
+from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset
 from tasks.model_arrays import aliases_of, tie
 from tasks.training.random_streams import derive_seed, seeded
 
@@ -48,6 +48,13 @@ def is_cross_entropy(loss: object) -> bool:
     if isinstance(loss, partial):
         loss = loss.func
     return loss is functional.cross_entropy or type(loss) is nn.CrossEntropyLoss
+
+
+def ignored_target(loss: object) -> int:
+    """Return the target that a cross-entropy of torch's ignores, by default -100."""
+    if isinstance(loss, partial):
+        return int(loss.keywords.get("ignore_index", NO_PREDICTION))
+    return int(getattr(loss, "ignore_index", NO_PREDICTION))
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:

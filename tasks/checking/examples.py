@@ -17,10 +17,12 @@ CPU = torch.device("cpu")
 FEW = 8
 
 
-def few_examples(task: Task, split: Split, *, training: bool) -> tuple[Tensor, Tensor]:
+def few_examples(
+    task: Task, split: Split, *, training: bool, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Return the prepared inputs and the targets of `FEW` examples, from the whole split.
 
-    Those with the smallest and the largest target are the first.
+    Those with the smallest and the largest target are the first. What is drawn has the seed.
 
     Raises:
         TaskError: ``prepare`` or ``augment`` failed, or did not return a tensor of them.
@@ -33,7 +35,7 @@ def few_examples(task: Task, split: Split, *, training: bool) -> tuple[Tensor, T
     name = "augment" if training and task.augment is not None else "prepare"
     kind = f"inputs {split.inputs.dtype} {(len(rows), *split.inputs.shape[1:])}"
     try:
-        with seeded(0, CPU):
+        with seeded(seed, CPU):
             inputs, targets = replace(stored, rows=rows).slice(0, len(rows))
     except Exception as error:
         raise TaskError(name, f"raised {type(error).__name__} for {kind}: {error}") from error

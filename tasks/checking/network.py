@@ -6,7 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.base import Task, count_correct, count_predictions, is_cross_entropy
+from tasks.base import (
+    Task,
+    count_correct,
+    count_predictions,
+    ignored_target,
+    is_cross_entropy,
+)
 from tasks.checking.examples import CPU, few_examples
 from tasks.checking.finding import Finding, TaskError
 from tasks.data.dataset import NO_PREDICTION, Dataset
@@ -28,12 +34,20 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         TaskError: The model, the loss or ``correct`` fails, or gives what cannot be right.
     """
     _check_hooks(model)
+    if isinstance(task.loss, nn.Module) and any(
+        one.requires_grad for one in task.loss.parameters()
+    ):
+        raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
     inputs, targets = few_examples(task, data.train, training=True)
     outputs = forward(model.train(), inputs)
     _check_labels(task, data, outputs)
     loss = _loss(task, outputs, targets)
     yield Finding("ok", "loss", f"{loss:.4g} for {len(targets)} examples and the initial model")
     inputs, targets = few_examples(task, data.train, training=False)
+    again, _ = few_examples(task, data.train, training=False, seed=1)
+    if not torch.equal(inputs, again):
+        text = "gives other inputs each time: draw in augment, which is for training only"
+        raise TaskError("prepare", text)
     outputs = forward(model.eval(), inputs)
     correct = _check_correct(task, outputs, targets)
     count = count_predictions(targets)
@@ -49,10 +63,10 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         )
 
 
-def forward(model: nn.Module, inputs: Tensor) -> Outputs:
-    """Return the model's outputs, whose draws are seeded; TaskError where it fails."""
+def forward(model: nn.Module, inputs: Tensor, seed: int = 0) -> Outputs:
+    """Return the model's outputs, whose draws have the seed; TaskError where it fails."""
     try:
-        with seeded(0, CPU), torch.set_grad_enabled(model.training):
+        with seeded(seed, CPU), torch.set_grad_enabled(model.training):
             return model(inputs)
     except Exception as error:
         kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
@@ -79,20 +93,23 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
         text = f"returns {_kind(outputs)}, and the loss is torch's cross-entropy: return the logits"
         raise TaskError("model", f"{text}, or give a loss and a correct of (outputs, targets)")
     classes = outputs.shape[1] if outputs.dim() > 1 else 0
+    ignored = ignored_target(task.loss)
     for split in (data.train, data.test):
-        if not len(split):
+        targets = split.targets
+        if ignored >= 0 and (targets == ignored).any():
+            text = f"targets of {ignored} are ignored by the loss, but count as predictions"
+            raise TaskError("dataset", f"{text}: make them {NO_PREDICTION}")
+        known = targets[targets != ignored]
+        if not known.size or (known.min() >= 0 and known.max() < classes):
             continue
-        low, high = int(split.targets.min()), int(split.targets.max())
-        none = split.targets[split.targets < 0]
-        if high < classes and (none == NO_PREDICTION).all():
-            continue
+        low, high = known.min(), known.max()
         fix = "number the classes from 0"
-        if low >= 0 and high - low < classes:
+        if low > 0 and high - low < classes:
             fix = f"subtract {low} from the targets"
         raise TaskError(
             "dataset",
             f"targets are {low} to {high}, but the model has {classes} outputs, for the classes "
-            f"0 to {classes - 1} ({NO_PREDICTION} is no prediction): {fix}",
+            f"0 to {classes - 1} ({ignored} is no prediction): {fix}",
         )
 
 

@@ -13,6 +13,7 @@ from tasks.training.batch_size import efficient_batch_size
 from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import runs_own_code
+from tasks.training.parts import loss_count
 from tasks.training.random_streams import evaluation_seed, seeded
 from tasks.training.transfers import staged
 
@@ -81,7 +82,8 @@ class Evaluator:
 
 def draws_from_torch_only(task: Task, model: nn.Module) -> bool:
     """Return whether training and testing run no code of the user's that could draw elsewhere."""
-    return task.augment is None and not runs_own_code(model)
+    is_known = loss_count(task.loss) is not None
+    return task.augment is None and is_known and not runs_own_code(model)
 
 
 def combine(results: Iterable[BatchResult]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ import itertools
 import threading
 
 import numpy as np
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -127,6 +128,23 @@ PREPARED = dataclasses.replace(MLP, prepare=lambda x: x.missing)
 LAZY = networks.task("lazy-linear", lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)))
 NO_SUM = networks.task("no-sum", networks.mlp, loss=networks.weighted_loss, in_parts=True)
 
+PADDED = networks.task("padded", networks.mlp, loss=nn.CrossEntropyLoss(ignore_index=0))
+
+
+class Scaled(nn.Module):
+    """A loss with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs, targets):
+        return functional.cross_entropy(outputs * self.scale, targets)
+
+
+OWN_WEIGHT = networks.task("own-weight", networks.mlp, loss=Scaled())
+NOISY = dataclasses.replace(MLP, prepare=lambda x: x + torch.randn_like(x))
+
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
     "NAN": ("error", "dataset: 1 training examples have NaN or infinite inputs, the first is"),
@@ -143,5 +161,8 @@ FOUND = {
     "GLOBAL": ("error", "model: a client's training depends on who trained before in its process"),
     "PREPARED": ("error", "prepare: raised AttributeError for inputs float32 (8, 1, 8, 8)"),
     "LAZY": ("error", "model: array '1.weight' has no shape yet: run an example through the"),
+    "PADDED": ("error", "dataset: targets of 0 are ignored by the loss, but count as predictions"),
+    "OWN_WEIGHT": ("error", "loss: has weights of its own, which no client trains"),
+    "NOISY": ("error", "prepare: gives other inputs each time: draw in augment"),
     "NO_SUM": ("error", "in_parts: is True, but the loss is"),
 }

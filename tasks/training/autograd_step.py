@@ -96,24 +96,25 @@ def mean_gradients(
     loss: Loss,
     weights: Sequence[Tensor],
     parts: Iterable[tuple[Tensor, Tensor]],
-    count: Count,
+    count: Count | None,
     whole: int,
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the mean loss of a batch in parts, and its gradients.
 
     Args:
         model: The network.
-        loss: The mean loss of (logits, targets) of a part.
+        loss: The loss of (logits, targets) of a part.
         weights: The model's weights to differentiate by.
         parts: Prepared inputs and their targets, at least one pair.
-        count: Counts a part by its targets.
+        count: Counts a part by its targets; None for a single part.
         whole: What it counts of all parts.
     """
     total = torch.zeros((), device=weights[0].device)
     sums: list[Tensor] = []
     for inputs, targets in parts:
-        share = count(targets) / whole
-        part = loss(model(inputs), targets) * share
+        part = loss(model(inputs), targets)
+        if count is not None:
+            part = part * (count(targets) / whole)
         found = gradients(part, weights)
         if sums:
             torch._foreach_add_(sums, found)

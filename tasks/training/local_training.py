@@ -1,7 +1,7 @@
 """`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from itertools import cycle, islice, repeat, starmap
 
 import numpy as np
@@ -20,7 +20,8 @@ from tasks.training.layers import normalises_batches
 from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.settings import LocalTraining
-from tasks.training.sgd_update import WeightUpdate, gradients
+from tasks.training.sgd_update import WeightUpdate
+from tasks.training.trained_weights import staying_trained
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
@@ -134,22 +135,22 @@ class TaskClient(NumPyClient):
         self._load(parameters)
         self._set_training_mode()
         named, count = self._trained_weights(), part_count(self.task, self.model)
-        weights = list(named.values())
-        size = len(examples)
+        weights, size = list(named.values()), len(examples)
         if count is not None:
             with self._seeded(settings, examples.targets.device):
                 first, _ = examples.slice(0, 1)
             size = part_size(self.model, first, size)
-        with self._seeded(settings, examples.targets.device), self._same_weights(named):
-            if count is None or size == len(examples):
-                loss = self.task.loss(*self._outputs(examples))
-                found = gradients(loss, weights)
-            else:
-                whole = int(count(examples.all_targets()))
-                parts = examples.batches(size)
-                loss, found = mean_gradients(
-                    self.model, self.task.loss, weights, parts, count, whole
-                )
+        if size == len(examples):
+            count = None
+        with self._seeded(settings, examples.targets.device), self._staying_trained(named):
+            loss, found = mean_gradients(
+                self.model,
+                self.task.loss,
+                weights,
+                examples.batches(size),
+                count,
+                0 if count is None else int(count(examples.all_targets())),
+            )
         if settings.weight_decay:
             torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
         by_name = dict(zip(named, found, strict=True))
@@ -213,7 +214,7 @@ class TaskClient(NumPyClient):
         step = make_step(self.model, self.task.loss, weights, update, count)
         total = torch.zeros((), device=weights[0].device)
         steps = 0
-        with self._same_weights(named):
+        with self._staying_trained(named):
             for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
                 total += step(inputs, targets, learning_rate)
                 steps += 1
@@ -235,31 +236,8 @@ class TaskClient(NumPyClient):
         state = state_of(self.model)
         return {name: state[name] for name in self.arrays.trained}
 
-    @contextmanager
-    def _same_weights(self, named: Mapping[str, Tensor]) -> Iterator[None]:
-        """Check that what runs inside trains these weights, by name, and no others.
-
-        Raises:
-            ValueError: One of them is no longer trained, or another is.
-        """
-        try:
-            yield
-        except RuntimeError:
-            self._check_weights(named)
-            raise
-        self._check_weights(named)
-
-    def _check_weights(self, named: Mapping[str, Tensor]) -> None:
-        for name, weight in state_of(self.model).items():
-            trained = isinstance(weight, nn.Parameter) and weight.requires_grad
-            before = named.get(self.arrays.aliases.get(name, name))
-            if before is (weight if trained else None):
-                continue
-            change = "is trained now" if trained else "is not trained any more"
-            if trained and before is not None:
-                change = "is another tensor now"
-            fix = "model() must return it as it is trained for the whole run"
-            raise ValueError(f"array {name!r} {change}: the model's code changed it; {fix}")
+    def _staying_trained(self, named: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        return staying_trained(self.model, self.arrays, named)
 
     def _sent(self) -> dict[str, Tensor]:
         """Return the model's own arrays that travel, by name."""
@@ -277,11 +255,6 @@ class TaskClient(NumPyClient):
             raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
         self._hidden.restore()
         load_arrays(self.model, dict(zip(names, parameters, strict=True)))
-
-    def _outputs(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Return the model's outputs for all examples, and the targets."""
-        inputs, targets = examples.slice(0, len(examples))
-        return self.model(inputs), targets
 
     def _set_training_mode(self) -> None:
         if not self.model.training:  # a pass over all modules otherwise, for every step

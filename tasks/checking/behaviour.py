@@ -17,7 +17,7 @@ from tasks.model_arrays import ModelArrays, is_compiled, state_of
 from tasks.training.dense_step import split_model
 from tasks.training.evaluation import Parameters
 from tasks.training.examples import Examples
-from tasks.training.layers import has_hooks, runs_own_code
+from tasks.training.layers import has_hooks, normalises_batches, runs_own_code
 from tasks.training.local_training import Config, TaskClient
 from tasks.training.parts import part_count
 from tasks.training.random_streams import seeded
@@ -68,7 +68,8 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if part_count(task, model) is not None:
         yield Finding("ok", "loss", f"{text}: large batches are cut")
         return
-    fix = "; with in_parts=True, if no layer looks across examples, they are cut" if adds_up else ""
+    can_be = adds_up and not normalises_batches(model)
+    fix = "; with in_parts=True, if no layer looks across examples, they are cut" if can_be else ""
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 
 

@@ -15,6 +15,7 @@ from tasks.base import (
 )
 from tasks.checking.examples import CPU, few_examples
 from tasks.checking.finding import Finding, TaskError
+from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
 from tasks.training.hidden_state import HiddenState
 from tasks.training.random_streams import seeded
@@ -39,7 +40,9 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     ):
         raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
     inputs, targets = few_examples(task, data.train, training=True)
-    outputs = forward(model.train(), inputs)
+    before, state = kept_values(model.train()), set(model.state_dict())
+    outputs = forward(model, inputs)
+    kept = changed_names(before, model, state)
     _check_labels(task, data, outputs)
     loss = _loss(task, outputs, targets)
     yield Finding("ok", "loss", f"{loss:.4g} for {len(targets)} examples and the initial model")
@@ -54,13 +57,13 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     yield Finding(
         "ok", "correct", f"{correct:g} of {count} predictions, the sum over single examples"
     )
+    if kept:
+        text = f"a training pass changes {', '.join(map(repr, kept[:3]))}, not in the state dict: "
+        fix = "every message begins with what model() made; register what is to stay as a buffer"
+        yield Finding("warning", "model", text + fix)
     if shared := HiddenState(model).shared:
-        yield Finding(
-            "warning",
-            "model",
-            f"its attribute {shared[0]!r} cannot be copied: what training changes in it passes "
-            "from client to client; keep it out of the model",
-        )
+        text = f"its attribute {shared[0]!r} cannot be copied: what training changes in it passes "
+        yield Finding("warning", "model", f"{text}from client to client; keep it out of the model")
 
 
 def forward(model: nn.Module, inputs: Tensor, seed: int = 0) -> Outputs:

@@ -45,7 +45,8 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     kept = changed_names(before, model, state)
     _check_labels(task, data, outputs)
     loss = _loss(task, outputs, targets)
-    yield Finding("ok", "loss", f"{loss:.4g} for {len(targets)} examples and the initial model")
+    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
+    yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
     inputs, targets = few_examples(task, data.train, training=False)
     again, _ = few_examples(task, data.train, training=False, seed=1)
     if not torch.equal(inputs, again):

@@ -98,7 +98,8 @@ class RoundOutcome:
         partial: For metrics that not all clients have a usable value of: "3 of 4 clients".
         rejected: The reason, by node id, for every reply that was rejected.
         formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
-        privacy: The "epsilon" at a "delta" that the run has spent so far; empty if not counted.
+        privacy: The "epsilon" and "epsilon-replace-one" at a "delta" that the run has spent so far;
+            empty if not counted.
         accuracies: Of an evaluation, each client's accuracy by node, in [0, 1].
     """
 
@@ -126,6 +127,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         clips_on_clients: Whether client mods clip the update of all that a client sends.
+        counts_privacy: Whether it counts the privacy that a run spends.
         settings: What the strategy may know of the run; set before the first round.
         server_round: The number of the round configured last, from 1.
         model: The global model that the round's training messages carry.
@@ -137,6 +139,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
     local_work: ClassVar[str] = ""
     plain_sgd: bool = False
     clips_on_clients: bool = False
+    counts_privacy: bool = False
 
     def __init__(self) -> None:
         self.settings = RunSettings()
@@ -330,7 +333,7 @@ class FederatedStrategy(Strategy, Generic[Content]):
         return mean_metrics(reports)
 
     def privacy_spent(self) -> dict[str, float]:
-        """Return the "epsilon" at a "delta" spent so far; by default nothing is counted."""
+        """Return what `RoundOutcome.privacy` says; by default nothing is counted."""
         return {}
 
     def round_bits(self, messages: Sequence[Message]) -> float:

@@ -25,8 +25,11 @@ from strategies.base import FederatedStrategy, StrategyError
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
 from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
 from strategies.metrics import accuracy_spread
+from strategies.privacy import accountant_of
 from strategies.reply_validation import (
     ARRAYS,
+    METRICS,
+    NUM_EXAMPLES,
     ClientReport,
     ClientUpdate,
     ReplyError,
@@ -47,6 +50,10 @@ CLIPPED_BY_CLIENTS = (
     DifferentialPrivacyClientSideFixedClipping,
 )
 PRIVATE = (*CLIPPED_BY_THE_SERVER, *CLIPPED_BY_CLIENTS)
+COVERED = (
+    "epsilon covers the models, whose means weight all clients equally; the clients' metrics, such "
+    "as their losses, and which of their replies were rejected are in the history without noise"
+)
 
 
 class FlowerAdapter(FederatedStrategy[Message]):
@@ -67,6 +74,7 @@ class FlowerAdapter(FederatedStrategy[Message]):
         self.inner = inner
         self.plain_sgd = any(getattr(one, "plain_sgd", False) for one in wrapped(inner))
         self.clips_on_clients = isinstance(inner, CLIPPED_BY_CLIENTS)
+        self.counts_privacy = accountant_of(inner) is not None
         self._metrics: MetricRecord | None = None
         self._evaluated: list[Message] = []
         self.reset()
@@ -128,6 +136,9 @@ class FlowerAdapter(FederatedStrategy[Message]):
         replies = [update.content for update in self._updates]
         reports, spelling = renamed([update.report for update in self._updates], self.inner)
         keep_shared(replies, reports)
+        if self.counts_privacy:  # a client of many examples would move the mean by more than C / m
+            for reply in replies:
+                get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES] = 1
         before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
         with self._calling_inner():
             arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
@@ -147,8 +158,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""
-        spent = self.inner.privacy_spent() if hasattr(self.inner, "privacy_spent") else None
-        return {} if spent is None else {"epsilon": spent.epsilon, "delta": spent.delta}
+        accountant = accountant_of(self.inner)
+        return {} if accountant is None else accountant.spent()
 
     def reset(self) -> None:
         """Drop the replies."""
@@ -197,6 +208,8 @@ class FlowerAdapter(FederatedStrategy[Message]):
         if self.settings.buffers and isinstance(self.inner, PRIVATE):
             names = ", ".join(self.settings.buffers)
             logger.warning("averaged without clipping and noise: %s", names)
+        if self.counts_privacy:
+            logger.info("%s", COVERED)
 
     def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
         """Return the messages with the model's buffers beside the arrays of each."""

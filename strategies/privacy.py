@@ -1,25 +1,77 @@
-"""How much privacy a run has spent, by the accountant of Flower's wrappers with fixed clipping."""
+"""How much privacy a run has spent, by the accountant of Flower's wrappers with fixed clipping.
+
+A round's mean divides by the cohort's size m, and so does its noise, of standard deviation z C / m.
+What epsilon says therefore depends on what becomes of the one client that it protects:
+
+* Zero-out: its update counts as zero and the mean still divides by m. The mean moves by at most
+  C / m (P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling or
+  Shuffling. ICML 2021, arXiv 2103.00039).
+* Replace-one: its update is another one. The mean moves by up to 2 C / m, as with half the noise.
+
+A client that is left out of the cohort would change what the mean divides by, which moves it by up
+to 2 C / m, too.
+"""
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp import (
+    GaussianPrivacyEvent,
+    NeighboringRelation,
+    PrivacyConfig,
+    RdpAccountant,
+    SamplingMethod,
+)
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    Strategy,
+)
 
 # Arguments of ours, which become Flower's argument "accountant".
 DELTA, MAX_EPSILON, ACCOUNTANT = "target_delta", "max_epsilon", "accountant"
+ADAPTIVE = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+)
 
 
 class Accountant(RdpAccountant):
-    """Flower's accountant, which can be part of a checkpoint."""
+    """Flower's accountant, which also counts for replace-one and can be part of a checkpoint.
+
+    Attributes:
+        replace_one: Counts the same releases at twice the sensitivity.
+    """
+
+    def __init__(self, config: PrivacyConfig) -> None:
+        super().__init__(config)
+        self.replace_one = RdpAccountant(config)
+
+    def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
+        """Count a release, by its noise relative to C / m."""
+        super().compose(event, count)
+        half = replace(event, noise_multiplier=event.noise_multiplier / 2)
+        self.replace_one.compose(half, count)
+
+    def spent(self) -> dict[str, float]:
+        """Return "epsilon" (zero-out) and "epsilon-replace-one", both at "delta"."""
+        delta = self.config.target_delta
+        return {
+            "epsilon": self.get_epsilon(delta),
+            "epsilon-replace-one": self.replace_one.get_epsilon(delta),
+            "delta": delta,
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes it again: its modules cannot be pickled."""
-        return Accountant, (self.config,), self.state_dict()
+        states = self.state_dict(), self.replace_one.state_dict()
+        return Accountant, (self.config,), states
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.load_state_dict(state)
+    def __setstate__(self, states: tuple[dict[str, object], dict[str, object]]) -> None:
+        for accountant, state in zip((self, self.replace_one), states, strict=True):
+            accountant.load_state_dict(state)
 
 
 def with_accountant(
@@ -34,8 +86,18 @@ def with_accountant(
         ValueError: They cannot be used, or the package dp-accounting is missing.
     """
     takes_one = ACCOUNTANT in inspect.signature(cls).parameters
-    if DELTA not in arguments or not takes_one:
+    if not arguments.keys() & {DELTA, MAX_EPSILON} or not (takes_one or issubclass(cls, ADAPTIVE)):
         return arguments
+    if not takes_one:
+        fixed = cls.__name__.replace("Adaptive", "Fixed")
+        raise ValueError(
+            f"{cls.__name__} cannot count privacy, since its clipping norm changes: take {fixed}, "
+            "or leave out target-delta and max-epsilon"
+        )
+    if DELTA not in arguments:
+        raise ValueError("max-epsilon needs a delta: give target-delta, too, such as 1e-5")
+    if "weighted_by_key" in arguments:
+        raise ValueError("leave out weighted-by-key: with target-delta all clients weigh the same")
     try:
         config = PrivacyConfig(
             target_delta=arguments[DELTA],
@@ -49,3 +111,9 @@ def with_accountant(
         raise ValueError(str(error)) from error
     others = {key: one for key, one in arguments.items() if key not in (DELTA, MAX_EPSILON)}
     return {**others, ACCOUNTANT: accountant}
+
+
+def accountant_of(strategy: Strategy) -> Accountant | None:
+    """Return the accountant that `with_accountant` gave the strategy, if it has one."""
+    found = getattr(strategy, ACCOUNTANT, None)
+    return found if isinstance(found, Accountant) else None

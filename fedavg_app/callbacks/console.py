@@ -115,7 +115,9 @@ class Console(Callback):
         if passed := virtual_times(result.history)[-1]:
             reached += f"; {duration(passed)} on the virtual clock"
         if privacy := result.history[-1].privacy:
-            reached += f"; epsilon {privacy['epsilon']:.3g} at delta {privacy['delta']:g}"
+            reached += f"; epsilon {privacy['epsilon']:.3g} (zero-out) or "
+            reached += f"{privacy['epsilon-replace-one']:.3g} (replace-one)"
+            reached += f" at delta {privacy['delta']:g}"
         self._console.print(f"done: {found}; {reached}")
         self._console.print(f"results: {self._run.folder}")
 

@@ -44,7 +44,8 @@ class RoundMetrics:
         seconds: Wall-clock time of the round.
         virtual_seconds: With links, what the round would take over them ("round"), and what the
             last client that counted spends on "download", "computing" and "upload".
-        privacy: The "epsilon" at a "delta" that the run has spent by then, where it is counted.
+        privacy: The "epsilon" (zero-out) and "epsilon-replace-one" at a "delta" that the run has
+            spent by then, where they are counted.
     """
 
     round: int

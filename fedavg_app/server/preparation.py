@@ -145,6 +145,11 @@ def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[
         fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
         fix += "batch normalisation, or name its arrays in local-arrays"
         raise ConfigError("strategy", config.strategy, fix)
+    released = [one for one in model.arrays.buffers if one not in local]
+    if strategy.counts_privacy and released:
+        fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
+        fix += "and noise; name them here, too, or give a network without such arrays"
+        raise ConfigError("local-arrays", config.local_arrays, fix)
     try:
         strategy.check_model(model.sent)
     except ValueError as error:

@@ -1,16 +1,25 @@
-"""The privacy that a run spends, between its exact value and a bound by hand."""
+"""The privacy that a run spends, by its exact value and a bound, both computed here."""
 
+import logging
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pytest
+from flwr.app import ConfigRecord
+from flwr.serverapp import GaussianPrivacyEvent
 
+import strategies
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from tests.support.in_process import run_here
+from fedavg_app.server.preparation import resolve
+from strategies.base import RunSettings
+from tests.support.in_process import make_config, run_here
+from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 FLOWERS = "flwr.serverapp.strategy"
+MODELS = "tests.support.models:"
 ROUNDS, NOISE, DELTA = 4, 1.5, 1e-5
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
@@ -32,25 +41,82 @@ def train(folder, text, **changes):
     return only_folder(folder)
 
 
-def exact_epsilon(rounds):
-    """Return the epsilon of so many Gaussian mechanisms (Balle and Wang 2018, theorem 8)."""
-    mu, normal = math.sqrt(rounds) / NOISE, NormalDist()
+def exact_epsilon(rounds, sensitivity, noise=NOISE):
+    """Return the epsilon of so many Gaussian mechanisms (Balle and Wang 2018, theorem 8).
+
+    The sensitivity is in units of C / m, of which the noise has ``noise``.
+    """
+    mu, normal = sensitivity * math.sqrt(rounds) / noise, NormalDist()
 
     def delta(epsilon):
         first = normal.cdf(mu / 2 - epsilon / mu)
         return first - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
 
-    low, high = 0.0, 100.0
+    low, high = 0.0, 400.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if delta(middle) > DELTA else (low, middle)
     return high
 
 
-def bound(rounds):
-    """Return Mironov's bound (2017, proposition 3) at the order that makes it least."""
-    rho = rounds / (2 * NOISE**2)
-    return rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
+def renyi_epsilon(rounds, sensitivity, noise=NOISE):
+    """Return the least bound by Renyi divergences (Canonne et al. 2020, proposition 12)."""
+    rho = rounds * sensitivity**2 / (2 * noise**2)
+    orders = np.linspace(1.01, 100, 100_000)
+    at_order = np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1)
+    return float(np.min(rho * orders + at_order))
+
+
+def released(updates, examples=1):
+    """Return the model of a round of Flower's wrapper, C = 1, whose noise is negligible.
+
+    Args:
+        updates: The first number of each client's update of (0, 0).
+        examples: The first client's; the others have one.
+    """
+    given = {
+        "strategy": f"{FLOWERS}:FedAvg", "noise_multiplier": 1e-9, "clipping_norm": 1.0,
+        "num_sampled_clients": len(updates), "target_delta": DELTA,
+    }  # fmt: skip
+    adapter = strategies.build(CONFIG["strategy"], given, RunSettings(num_clients=10))
+    nodes = range(1, len(updates) + 1)
+    start = record({"w": np.zeros(2, np.float32)})
+    adapter.configure_train(1, start, ConfigRecord(), cohort(*nodes))
+    replies = [
+        reply(node, {"w": np.array([update, 0], np.float32)}, examples if node == 1 else 1)
+        for node, update in zip(nodes, updates, strict=True)
+    ]
+    return adapter.finish_round(1, replies).model["w"].numpy()
+
+
+@pytest.mark.usefixtures("server_identity")
+@pytest.mark.parametrize("examples", [1, 1000])
+def test_one_client_moves_the_mean_by_what_epsilon_is_counted_for(examples):
+    """In units of C / m: 1 if its update is zeroed, 2 if it is replaced or left out."""
+    before, tiny = released([9, -9, -9, -9, -9], examples), 1e-12  # Flower cannot clip a zero
+
+    def change(updates):
+        return 5 * np.linalg.norm(before - released(updates, examples))
+
+    assert change([tiny, -9, -9, -9, -9]) == pytest.approx(1, abs=1e-5)
+    assert change([-9, -9, -9, -9, -9]) == pytest.approx(2, abs=1e-5)
+    assert change([-9, -9, -9, -9]) == pytest.approx(2, abs=1e-5)
+
+
+@pytest.mark.parametrize(("key", "sensitivity"), [("epsilon", 1), ("epsilon-replace-one", 2)])
+def test_epsilon_is_that_of_its_adjacency(key, sensitivity):
+    """Twenty rounds at z = 1: 30.1 where a client's update is zeroed, 81.1 where it is another."""
+    name = CONFIG["strategy"]
+    given = {
+        "strategy": f"{FLOWERS}:FedAvg", "noise_multiplier": 1.0, "clipping_norm": 0.5,
+        "num_sampled_clients": 5, "target_delta": DELTA,
+    }  # fmt: skip
+    adapter = strategies.build(name, given, RunSettings(num_clients=10))
+    adapter.inner.accountant.compose(GaussianPrivacyEvent(1.0, 5, 10), 20)
+    found = adapter.privacy_spent()[key]
+    assert found == pytest.approx({1: 30.1, 2: 81.1}[sensitivity], abs=0.05)
+    assert exact_epsilon(20, sensitivity, 1.0) <= found
+    assert found == pytest.approx(renyi_epsilon(20, sensitivity, 1.0), rel=2e-3)
 
 
 def test_epsilon_of_every_round_is_right_and_goes_on_after_a_resume(tmp_path):
@@ -59,9 +125,37 @@ def test_epsilon_of_every_round_is_right_and_goes_on_after_a_resume(tmp_path):
     spent = [line["privacy"] for line in read_history(folder)[1:]]
     assert {one["delta"] for one in spent} == {DELTA}
     for number, one in enumerate(spent, start=1):
-        assert exact_epsilon(number) <= one["epsilon"] <= bound(number)
+        for key, sensitivity in (("epsilon", 1), ("epsilon-replace-one", 2)):
+            expected = renyi_epsilon(number, sensitivity)
+            assert exact_epsilon(number, sensitivity) <= one[key]
+            assert one[key] == pytest.approx(expected, rel=2e-3)
     summary = read_summary(folder)
-    assert (summary["epsilon"], summary["delta"]) == (spent[-1]["epsilon"], DELTA)
+    assert {key: summary[key] for key in spent[-1]} == spent[-1]
+
+
+def test_clients_of_unequal_size_weigh_the_same(tmp_path, caplog):
+    """Else the largest one would move the mean by more than C / m."""
+    with caplog.at_level(logging.INFO):
+        folder = train(tmp_path, arguments(), partition="dirichlet")
+    assert len(read_history(folder)) == ROUNDS + 1
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("epsilon covers")] == [
+        "epsilon covers the models, whose means weight all clients equally; the clients' metrics, "
+        "such as their losses, and which of their replies were rejected are in the history "
+        "without noise"
+    ]
+
+
+def test_buffers_must_stay_on_the_clients_where_privacy_is_counted():
+    """They are averaged without clipping and noise."""
+    changes = {
+        "task": f"{MODELS}NORMALISED", "strategy": CONFIG["strategy"], "strategy_args": arguments(),
+    }  # fmt: skip
+    problem = r"local-arrays = '': epsilon would not cover 1\.running_mean, 1\.running_var, 1\.num"
+    with pytest.raises(ConfigError, match=problem):
+        resolve(make_config(**changes))
+    assert resolve(make_config(**changes, local_arrays="1.*"))
+    assert resolve(make_config(**{**changes, "strategy_args": arguments(more="")}))
 
 
 def test_run_without_an_accountant_says_nothing_of_privacy(tmp_path):
@@ -77,9 +171,15 @@ def test_run_without_an_accountant_says_nothing_of_privacy(tmp_path):
         (arguments(more=", target-delta = 2.0"), {}, "target_delta must be finite and strictly"),
         (arguments(more=", target-delta = 'x'"), {}, "must be real number"),
         (arguments() + ", max-epsilon = 4", {}, "would exceed max_epsilon"),
-        (arguments(), {"partition": "dirichlet"}, "requires equal client weights"),
+        (arguments(more=", max-epsilon = 4"), {}, "max-epsilon needs a delta: give target-delta"),
+        (arguments() + ", weighted-by-key = 'n'", {}, "leave out weighted-by-key: with target-"),
+        (
+            arguments().replace("clipping-norm", "initial-clipping-norm"),
+            {"strategy": CONFIG["strategy"].replace("Fixed", "Adaptive")},
+            "AdaptiveClipping cannot count privacy.*: take DifferentialPrivacyServerSideFixed",
+        ),
     ],
-    ids=["our FedAvg", "delta", "text", "budget", "weights"],
+    ids=["our FedAvg", "delta", "text", "budget", "no delta", "weights", "adaptive"],
 )
 def test_what_cannot_be_accounted_says_why(tmp_path, text, changes, problem):
     with pytest.raises(ConfigError, match=problem):

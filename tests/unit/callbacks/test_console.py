@@ -126,9 +126,13 @@ def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_af
 
 
 def test_last_line_has_virtual_time_and_privacy_where_they_are_counted():
-    counted = {"virtual_seconds": {"round": 90.0}, "privacy": {"epsilon": 1.234, "delta": 1e-5}}
+    privacy = {"epsilon": 1.234, "epsilon-replace-one": 2.345, "delta": 1e-5}
+    counted = {"virtual_seconds": {"round": 90.0}, "privacy": privacy}
     history = [HISTORY[0], *(replace(one, **counted) for one in HISTORY[1:])]
     minutes = 1.5 * (len(history) - 1)
     text = printed(training_run(), history)
-    assert f"; {minutes:.1f} min on the virtual clock; epsilon 1.23 at delta 1e-05\n" in text
+    assert (
+        f"; {minutes:.1f} min on the virtual clock; "
+        "epsilon 1.23 (zero-out) or 2.35 (replace-one) at delta 1e-05\n"
+    ) in text
     assert "virtual" not in printed(training_run(), HISTORY)

@@ -41,6 +41,8 @@ logger = logging.getLogger("fedavg_app.strategies")
 
 # Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
 MIN_CLIPPED_NORM = 1e-18
+# A client's clipped update is rounded as it is added to the model.
+CLIPPING_TOLERANCE = 1.01
 CLIPPED_BY_THE_SERVER = (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
@@ -105,6 +107,14 @@ class FlowerAdapter(FederatedStrategy[Message]):
             trained = without(update.content, self.settings.buffers)
             if l2_norm(trained, from_record(self.model)) < MIN_CLIPPED_NORM:
                 raise ReplyError("the update is zero, which cannot be clipped")
+        if isinstance(self.inner, DifferentialPrivacyClientSideFixedClipping):
+            trained = without(update.content, self.settings.buffers)
+            norm, most = l2_norm(trained, from_record(self.model)), self.inner.clipping_norm
+            if norm > most * CLIPPING_TOLERANCE:
+                raise ReplyError(
+                    f"the update's norm is {norm:.3g}, clipping-norm is {most:g}; "
+                    "client-mods needs fixedclipping_mod"
+                )
         adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
         if adapts and "norm_bit" not in update.report.metrics:
             raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")

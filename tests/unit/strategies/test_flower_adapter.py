@@ -147,6 +147,19 @@ def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
         adapter.inner.aggregate_train(1, [reply(1, still)])
 
 
+def test_update_that_its_client_did_not_clip_is_rejected():
+    """Its noise, and the epsilon that is counted for it, are for updates of that norm."""
+    adapter = wrapper("ClientSideFixedClipping", clipping_norm=2.0)
+    start = {"w": np.zeros(2, np.float32)}
+    adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    clipped, whole = ({"w": np.array([x, 0], np.float32)} for x in (2, 2.1))
+    outcome = adapter.finish_round(1, [reply(1, clipped), reply(2, whole), reply(3, clipped)])
+    assert outcome.model["w"].numpy().tolist() == [2, 0]
+    assert reasons(outcome) == {
+        2: "the update's norm is 2.1, clipping-norm is 2; client-mods needs fixedclipping_mod"
+    }
+
+
 def test_buffers_go_past_a_wrapped_strategy_of_ours():
     settings = RunSettings(buffers=("count",))
     adapter = wrapper("ServerSideFixedClipping", settings, clipping_norm=9.0)

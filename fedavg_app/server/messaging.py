@@ -18,6 +18,7 @@ from strategies.reply_validation import error_reason
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
+NO_REPLY = "no reply in time"
 ROUNDING = 1e-9
 
 
@@ -186,7 +187,7 @@ class SentMessages:
             if self._time_of is None:
                 self._late[message_id] = self._expiry[message_id]
             if self._usable < self._enough:
-                self.unanswered[self._nodes[message_id]] = "no reply in time"
+                self.unanswered[self._nodes[message_id]] = NO_REPLY
 
     def reject(self, node: int) -> None:
         """Do not count the reply that was just yielded as usable."""
@@ -225,7 +226,9 @@ class SentMessages:
             yield reply
             self._usable += not reply.has_error() and node not in self._rejected
         elif reply.has_error():
-            self.unanswered[node] = error_reason(reply.error)
+            # Of a message that has expired Flower says that its SuperNode may have been removed.
+            expired = self._expiry[reply.metadata.reply_to_message_id] < time.time()
+            self.unanswered[node] = NO_REPLY if expired else error_reason(reply.error)
         else:
             self.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from strategies.reply_validation import DivergedReplyError, ReplyError
 logger = logging.getLogger("fedavg_app.training_loop")
 
 # After this many rounds in a row without a valid reply a run fails, and so does one that ends with
-# so many rounds in which most clients were lost.
+# so many rounds in which most of the clients that answered failed. Those that do not answer, such
+# as devices that are switched off, do not count: min-replies says how many must.
 MAX_EMPTY_ROUNDS = 3
 # The metric of clients that has a field of its own in the history.
 TRAIN_LOSS = "train-loss"
@@ -68,17 +69,17 @@ class TrainingLoop:
                 no valid reply, and in the last one the training of all clients that replied had
                 diverged.
             NoRepliesError: Those rounds had no valid reply for other reasons; or the last
-                `MAX_EMPTY_ROUNDS`, all of a shorter training, lost most of their clients.
+                `MAX_EMPTY_ROUNDS`, all of a shorter training, had mostly rejected replies.
             RunError: No node is connected.
         """
         if not self._history:
             self._end_round(self._evaluate_initial_model())
         first, empty_rounds, poor_rounds = self._history[-1].round, 0, 0
         while not self.plan.ends_after(self._history):
-            metrics, outcome, lost_most = self._run_round(self._history[-1].round + 1)
+            metrics, outcome, most_failed = self._run_round(self._history[-1].round + 1)
             self._end_round(metrics)
             if not outcome.num_resyncing:
-                poor_rounds = poor_rounds + 1 if lost_most else 0
+                poor_rounds = poor_rounds + 1 if most_failed else 0
             if outcome.model is not None:
                 empty_rounds = 0
             elif not outcome.num_resyncing:
@@ -88,7 +89,8 @@ class TrainingLoop:
         if empty_rounds:
             raise self._no_replies(empty_rounds)
         if 0 < min(MAX_EMPTY_ROUNDS, self._history[-1].round - first) <= poor_rounds:
-            raise self._no_replies(poor_rounds, "few usable replies")
+            errors = map(str, self._train_errors.values())
+            raise self._no_replies(poor_rounds, "most replies were rejected", errors)
 
     def _evaluate_initial_model(self) -> RoundMetrics:
         started = time.monotonic()
@@ -97,7 +99,7 @@ class TrainingLoop:
         return RoundMetrics(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
 
     def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
-        """Run one round; return its metrics, outcome, and whether it lost most of its clients."""
+        """Run one round; return its metrics, outcome, and whether most that answered failed."""
         started = time.monotonic()
         self.nodes.wait_for_any(self.config.node_timeout)
         learning_rate = self.plan.rate(server_round)
@@ -111,7 +113,7 @@ class TrainingLoop:
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
         self._train_errors = outcome.rejected
-        lost_most = 2 * len(outcome.rejected.keys() | sent.unanswered.keys()) > len(messages)
+        most_failed = 2 * len(outcome.rejected) > len(messages) - len(sent.unanswered)
         rejected = self.nodes.take_refusals() | sent.unanswered | reasons(outcome)
         if outcome.model is not None:
             self.model = outcome.model
@@ -148,7 +150,7 @@ class TrainingLoop:
             privacy=dict(outcome.privacy),
             seconds=time.monotonic() - started,
         )
-        return round_metrics, outcome, lost_most
+        return round_metrics, outcome, most_failed
 
     def _evaluate_on_clients(
         self, server_round: int, config: ConfigRecord
@@ -171,11 +173,18 @@ class TrainingLoop:
         self.on_round_end(self._history[-1], self.model)
 
     def _no_replies(
-        self, rounds: int, what: str = "no usable reply"
+        self, rounds: int, what: str = "no usable reply", why: Iterable[str] | None = None
     ) -> NoRepliesError | DivergedError:
-        """Return the error of a run whose last rounds had no valid reply, or few."""
+        """Return the error of a run whose last rounds had no valid reply, or few.
+
+        Args:
+            rounds: How many these are.
+            what: What they had.
+            why: Reasons of the last one; by default all that the history has.
+        """
         last = self._history[-1]
-        reasons = "; ".join(sorted(set(last.rejected.values()))[:3]) or (
+        why = last.rejected.values() if why is None else why
+        reasons = "; ".join(sorted(set(why))[:3]) or (
             "the strategy made no model of the replies"
             if last.participants
             else "no client was asked"

@@ -229,9 +229,9 @@ def losing(numbers):
     [
         ([0, 0, 5], "no usable reply in round 3: "),
         ([0, 5, 5], "no usable reply in 2 rounds in a row: "),
-        ([0, 3, 3, 3], "few usable replies in 3 rounds in a row: "),
-        ([3], "few usable replies in round 1: "),
-        ([3, 4, 3], "few usable replies in 3 rounds in a row: "),
+        ([0, 3, 3, 3], "most replies were rejected in 3 rounds in a row: "),
+        ([3], "most replies were rejected in round 1: "),
+        ([3, 4, 3], "most replies were rejected in 3 rounds in a row: "),
     ],
 )
 def test_run_whose_last_rounds_lost_most_of_their_clients_fails(numbers, reason):
@@ -249,6 +249,19 @@ def test_run_whose_last_rounds_lost_most_of_their_clients_fails(numbers, reason)
 def test_run_that_lost_clients_for_a_while_or_a_few_succeeds(numbers):
     _, result = train(losing(numbers), num_server_rounds=len(numbers))
     assert [len(metrics.rejected) for metrics in result.history] == [0, *numbers]
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, clock):
+    """As devices with registered keys that are switched off: here 17 of 20."""
+    silent = dict.fromkeys(range(3, 20), no_reply)
+    keys = {"fraction_train": 1.0, "num_server_rounds": rounds, "round_timeout": 5.0}
+    grid, result = train(silent, **keys)
+    for metrics in result.history[1:]:
+        assert metrics.rejected == {grid.node(one): "no reply in time" for one in silent}
+    # A reply that is there and useless counts, and the line says what is wrong with it alone.
+    with pytest.raises(NoRepliesError, match=r"rejected in .*: KeyError: 'x'; run.log"):
+        train({**silent, 1: fail, 2: fail}, **keys)
 
 
 def test_training_stops_at_the_target():

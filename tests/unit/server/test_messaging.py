@@ -1,5 +1,7 @@
 """A round's messages: what is sent, waited for, counted and dropped."""
 
+import math
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -77,6 +79,14 @@ def test_reply_of_another_node_is_not_used(clock):
     assert sources(sent.replies()) == [10]
     assert sent.unanswered == {11: "node 1 replied instead", 12: "Error: Node Unavailable"}
     assert sent.bytes_up == 1 + 128 + 4 * 10
+
+
+def test_message_that_has_expired_was_not_answered_in_time(clock, monkeypatch):
+    """Flower says of it that its SuperNode may have been removed from the federation."""
+    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
+    monkeypatch.setattr(messaging.time, "time", lambda: math.inf)
+    assert sources(sent.replies()) == [10]
+    assert sent.unanswered == {11: "node 1 replied instead", 12: "no reply in time"}
 
 
 def messenger(grid, num_clients=10, **keys):

@@ -1,9 +1,9 @@
 """The one place where this package uses what Flower does not document.
 
 * The SuperExec's loop, `run_superexec`, with an executor of ours in place of Flower's.
-* A ClientApp's process, `run_clientapp`, and three of the functions that it calls: to learn when
-  its message expires, to know when its reply is on its way, and for the pause before an array that
-  has not arrived is asked for again.
+* A ClientApp's process, `run_clientapp`, and four of the functions that it calls: to learn when its
+  message expires, to know when its reply is on its way, for the pause before an array that has not
+  arrived is asked for again, and to hand in the client's state before the process ends.
 * The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
   between looks for the reply; its function that fetches a message's objects, for the pause of
   1 s before one that has not arrived is asked for again; and the one that receives a message, which
@@ -15,6 +15,7 @@ Flower's parts are imported where they are used.
 """
 
 import functools
+import logging
 import os
 import sys
 import time
@@ -190,6 +191,9 @@ def run_clientapp(
     def push(client: Any, message: Any, context: Any) -> None:
         on_reply()
         push_message(client, message, context)
+        error = message.error.reason if message.has_error() else None
+        if hand_in(client, context, error):
+            own["push_task_output"] = lambda **_: None  # what is done as the process ends
 
     own["pull_task_input"], own["push_message"] = pull, push
     own["pull_and_inflate_object_from_tree"] = functools.partial(
@@ -197,6 +201,35 @@ def run_clientapp(
     )
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def hand_in(client: Any, context: Any, error: str | None) -> bool:
+    """Say that a task is over and hand in its client's state; return whether that succeeded.
+
+    Flower does so as the process ends, for which it has 5 seconds: a state that takes longer is
+    lost, and nothing says so.
+
+    Args:
+        client: Calls the SuperNode.
+        context: The client's.
+        error: What the client raised; None where it succeeded.
+    """
+    from flwr.common.constant import SubStatus
+    from flwr.common.serde import context_to_proto
+    from flwr.proto.runtime_pb2 import PushTaskOutputRequest
+
+    status = SubStatus.COMPLETED if error is None else SubStatus.FAILED
+    try:
+        client.PushTaskOutput(
+            PushTaskOutputRequest(
+                context=context_to_proto(context), sub_status=status, details=error or ""
+            )
+        )
+    except Exception as failure:  # httpx's, and protobuf's for a message of more than 2 GB
+        text = "the client's state could not be handed in, and its next round begins without: %s"
+        logging.getLogger("flwr").error(text, failure)
+        return False
+    return True
 
 
 def _wait_for_messages() -> None:

@@ -2,9 +2,10 @@
 
 Flower checks a request's signature and stores what it carries, whoever it says it is from and
 whatever its size. The gate takes one reply to each message that a device was given, of a size
-that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line; a
-SuperNode drops the reply and goes on. A reply that is too large reaches the run as an error with
-the reason.
+that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line, or
+413 where the body is too large to be read; a SuperNode drops the reply and goes on. The run gets an
+error with the reason in place of a reply whose announcement is refused. A reply of which an object
+is refused is deleted, and the run hears that it is not there.
 """
 
 import asyncio
@@ -24,13 +25,13 @@ from flwr.proto.message_pb2 import (
     PushObjectRequest,
     PushObjectResponse,
 )
+from flwr.proto.node_pb2 import Node
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployment.superlink import fleet_only
 from deployment.superlink.internals import error_reply
-from deployment.superlink.ledger import Ledger, RefusedError, TooLargeError
+from deployment.superlink.ledger import Ledger, RefusedError
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.signer import signer
 
@@ -43,8 +44,9 @@ REQUESTS: dict[str, Any] = {
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
 # Limits of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB;
-# contents that are one object may have more.
-MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": fleet_only.MAX_BODY_BYTES}
+# contents that are one object may have more. The gate reads a body before it judges it.
+MAX_OBJECT_BYTES = 64 * 2**20
+MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": MAX_OBJECT_BYTES}
 MAX_OTHER_BODY_BYTES = 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
 CONCURRENT = 4
@@ -76,14 +78,15 @@ class Gate:
         name = scope["path"].removeprefix(PREFIX)
         headers = dict(reversed(scope["headers"]))  # the first of a name, which Flower reads
         length = int(headers.get(b"content-length", 0))
-        if length > MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES):
-            await JSONResponse({"detail": f"the body is too large for {name}"}, 413)(
-                scope, receive, send
-            )
-            return
+        most = MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES)
         key, answer = signer(headers), list[Message]()
         is_known, large = key in self._known, length > MAX_OTHER_BODY_BYTES
         node_id, slots, storing = self._known.get(key, self._stranger)
+        if length > most:
+            async with slots:
+                reason = f"{name} of {length} bytes, at most {most} are read"
+                await self._refuse(413, reason, name, None, scope, send, node_id)
+            return
         # A device that is slow holds slots of its own; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
         first = slots if is_known else self._large_of_strangers if large else nullcontext()
@@ -118,10 +121,7 @@ class Gate:
             self._check(request)
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
-            self._monitor.refused(node_id, name, reason)
-            if node_id:
-                await self._report(request, error, scope)
-            await JSONResponse({"detail": f"refused: {reason}"}, 403)(scope, _nothing, send)
+            await self._refuse(403, reason, name, request, scope, send, node_id)
             return 0
         try:
             messages = await self._call(name, body, scope)
@@ -168,19 +168,36 @@ class Gate:
         ):
             self._ledger.note_stored(request)
 
-    async def _report(self, request: Any, error: Exception, scope: Scope) -> None:
-        """Let the run know that there is no reply, with the signature of the refused request."""
-        if isinstance(request, PushObjectRequest):
-            # What has arrived is deleted, which Flower's grid reports.
-            if message_id := self._ledger.end_upload(request):
-                delete = ConfirmMessageReceivedRequest(
-                    node=request.node, run_id=request.run_id, message_object_id=message_id
-                )
-                await self._call("confirm-message-received", delete.SerializeToString(), scope)
+    async def _refuse(
+        self, status: int, reason: str, name: str, request: Any, scope: Scope, send: Send,
+        node_id: int,
+    ) -> None:  # fmt: skip
+        """Answer a request that is not served, and let the run know if it was for a reply.
+
+        Args:
+            status: The answer's.
+            reason: Why it is not served.
+            name: The request's.
+            request: The request; None where it could not be read.
+            scope: The connection.
+            send: Takes the answer.
+            node_id: The node whose key signed it; 0 for a stranger.
+        """
+        self._monitor.refused(node_id, name, reason)
+        if node_id and name == "push-messages":
+            replies = request.messages_list if request is not None else ()
+            message_id = replies[0].metadata.reply_to_message_id if replies else ""
+            await self._report(node_id, message_id, reason, scope)
+        elif node_id and name == "push-object":
+            await self._delete(node_id, request.session_id if request is not None else "", scope)
+        await JSONResponse({"detail": f"refused: {reason}"}, status)(scope, _nothing, send)
+
+    async def _report(self, node_id: int, message_id: str, reason: str, scope: Scope) -> None:
+        """Reply to a message with an error, with the signature of the request that is refused."""
+        message = self._ledger.unanswered(node_id, message_id)
+        if message is None:
             return
-        if not isinstance(error, TooLargeError):
-            return
-        announcement, content = error_reply(request, f"refused by the SuperLink's gate: {error}")
+        announcement, content = error_reply(message, f"refused by the SuperLink's gate: {reason}")
         messages = await self._call("push-messages", announcement.SerializeToString(), scope)
         if messages[0]["status"] != 200:
             return
@@ -188,10 +205,19 @@ class Gate:
         self._note(announcement, answer)
         metadata = announcement.messages_list[0].metadata
         push = PushObjectRequest(
-            node=request.node, run_id=metadata.run_id, object_id=metadata.message_id,
+            node=announcement.node, run_id=metadata.run_id, object_id=metadata.message_id,
             object_content=content, session_id=PushMessagesResponse.FromString(answer).session_id,
         )  # fmt: skip
         await self._call("push-object", push.SerializeToString(), scope)
+
+    async def _delete(self, node_id: int, session_id: str, scope: Scope) -> None:
+        """Delete what has arrived of a reply, which Flower's grid reports."""
+        run_id, message_id = self._ledger.end_upload(node_id, session_id)
+        if message_id:
+            delete = ConfirmMessageReceivedRequest(
+                node=Node(node_id=node_id), run_id=run_id, message_object_id=message_id
+            )
+            await self._call("confirm-message-received", delete.SerializeToString(), scope)
 
     async def _call(self, name: str, body: bytes, scope: Scope) -> list[Message]:
         """Return the messages with which the SuperLink answers."""

@@ -73,22 +73,27 @@ def _wait_for_the_database() -> None:
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())
 
 
-def error_reply(request: Any, reason: str) -> tuple[Any, bytes]:
-    """Return what announces an error in place of the reply of a `PushMessagesRequest`.
+def error_reply(message: Any, reason: str) -> tuple[Any, bytes]:
+    """Return the request that announces an error as the reply to a message.
 
-    The second value is the content of the only object, whose id is the message's.
+    The second value is the content of the only object, whose id is the reply's.
+
+    Args:
+        message: The message as it was given to its node, a protobuf.
+        reason: Goes to the run's history.
     """
-    from flwr.app import Error
-    from flwr.app.message import make_message
+    from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
     from flwr.common.serde import message_from_proto, message_to_proto
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+    from flwr.proto.node_pb2 import Node
     from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
-    metadata = message_from_proto(request.messages_list[0]).metadata
-    reply = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, reason))
+    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, reason)
+    reply = Message(error, reply_to=message_from_proto(message))
     reply.metadata.__dict__["_message_id"] = reply.object_id
-    announcement = type(request)(
-        node=request.node,
+    announcement = PushMessagesRequest(
+        node=Node(node_id=reply.metadata.src_node_id),
         messages_list=[message_to_proto(reply)],
         message_object_trees=[get_object_tree(reply)],
     )

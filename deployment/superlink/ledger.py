@@ -14,6 +14,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
+    Message,
     ObjectTree,
     PullObjectRequest,
     PushObjectRequest,
@@ -36,17 +37,14 @@ CHUNK_BYTES = 5 * 2**20
 
 
 class RefusedError(Exception):
-    """A request that no honest device sends."""
-
-
-class TooLargeError(RefusedError):
-    """A reply in which only the size is wrong, as an honest device's may be."""
+    """A request that is not served, and why."""
 
 
 @dataclass
 class _Given:
     """A message that was given to a device."""
 
+    message: Message  # its metadata, without content
     run_id: int
     object_ids: list[str]  # one for every place in its tree
     upload: "_Upload | None" = None  # of its reply
@@ -97,7 +95,7 @@ class Ledger:
         for message, tree in pairs:
             given = self._given.setdefault(node_id, OrderedDict())
             ids = [node.object_id for node in _places(tree)]
-            given[message.metadata.message_id] = _Given(message.metadata.run_id, ids)
+            given[message.metadata.message_id] = _Given(message, message.metadata.run_id, ids)
             _keep(given, MESSAGES)
 
     def note_fetched(self, request: PullObjectRequest, size: int) -> None:
@@ -109,8 +107,8 @@ class Ledger:
         """Check the announcement of a reply.
 
         Raises:
-            RefusedError: It is not the device's reply to a message that it was given.
-            TooLargeError: It has too many objects.
+            RefusedError: It is not the device's reply to a message that it was given, or has too
+                many objects.
         """
         if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
             raise RefusedError("it announces no reply, or several")
@@ -125,13 +123,15 @@ class Ledger:
             raise RefusedError("it answers no message that this device was given")
         if given.upload is not None and given.upload.message_id != metadata.message_id:
             raise RefusedError("the message has been answered before")
-        if tree.object_id != metadata.message_id or message.ByteSize() > MAX_METADATA_BYTES:
-            raise RefusedError("its metadata do not fit its object, or are too long")
+        if tree.object_id != metadata.message_id:
+            raise RefusedError("its metadata do not fit its object")
+        if (size := message.ByteSize()) > MAX_METADATA_BYTES:  # the text of an error is in them
+            raise RefusedError(f"its metadata have {size} bytes, more than {MAX_METADATA_BYTES}")
         if not all(is_valid_sha256_hash(node.object_id) for node in _places(tree)):
             raise RefusedError("an object's id is no SHA-256")
         count, most = sum(1 for _ in _places(tree)), self._limits(given)[1]
         if count > most:
-            raise TooLargeError(f"{count} objects, at most {most} are expected")
+            raise RefusedError(f"{count} objects, at most {most} are expected")
 
     def note_announced(self, request: PushMessagesRequest, response: PushMessagesResponse) -> None:
         """Take in a reply whose objects the SuperLink awaits.
@@ -155,8 +155,8 @@ class Ledger:
         """Check an object of a reply.
 
         Raises:
-            RefusedError: It belongs to no announced reply, or is malformed.
-            TooLargeError: The reply would become too large with it.
+            RefusedError: It belongs to no announced reply, or is malformed, or the reply would
+                become too large with it.
         """
         upload = self._uploads.get(request.session_id)
         if upload is None or upload.node_id != request.node.node_id:
@@ -167,7 +167,7 @@ class Ledger:
         if children != upload.children[request.object_id]:
             raise RefusedError("the object refers to others than were announced")
         if upload.cost(request, named) > upload.bytes_left:
-            raise TooLargeError("the reply has more bytes than this run's messages allow")
+            raise RefusedError("the reply has more bytes than this run's messages allow")
 
     def note_stored(self, request: PushObjectRequest) -> None:
         """Take in an object that the SuperLink has stored, whose id is the hash of its content."""
@@ -190,12 +190,32 @@ class Ledger:
         if request.message_object_id not in self._given.get(request.node.node_id, {}):
             raise RefusedError("it confirms a message that this device was not given")
 
-    def end_upload(self, request: PushObjectRequest) -> str:
-        """Take nothing more of the reply that an object was sent for; return its id, if any."""
-        upload = self._uploads.get(request.session_id)
-        if upload is None or upload.node_id != request.node.node_id:
-            return ""
-        return self._uploads.pop(request.session_id).message_id
+    def unanswered(self, node_id: int, message_id: str = "") -> Message | None:
+        """Return a message that the device was given and has not announced a reply to.
+
+        Args:
+            node_id: The device's.
+            message_id: The message's; empty for the last that it was given.
+        """
+        given: OrderedDict[str, _Given] = self._given.get(node_id, OrderedDict())
+        found = given.get(message_id or next(reversed(given), ""))
+        return found.message if found is not None and found.upload is None else None
+
+    def end_upload(self, node_id: int, session_id: str = "") -> tuple[int, str]:
+        """Take nothing more of a reply; return its run and its id, 0 and empty if there is none.
+
+        Args:
+            node_id: The device's.
+            session_id: The upload's; empty for that of the last message that was given.
+        """
+        if not session_id:
+            sessions = [given.session_id for given in self._given.get(node_id, {}).values()]
+            session_id = sessions[-1] if sessions else ""
+        upload = self._uploads.get(session_id)
+        if upload is None or upload.node_id != node_id:
+            return 0, ""
+        del self._uploads[session_id]
+        return upload.run_id, upload.message_id
 
     def _limits(self, given: _Given) -> tuple[int, int]:
         """Return the most bytes and objects of a reply."""

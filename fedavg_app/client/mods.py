@@ -23,7 +23,11 @@ from fedavg_app.config import parse_arguments
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
-from strategies.reply_validation import choose_place
+from strategies.reply_validation import choose_place, printable, shorten
+
+# Characters of an error's text that go to the server, which keeps fewer. A SuperLink refuses long
+# ones, and half a surrogate pair, as in the name of a file, cannot be sent.
+MAX_ERROR = 2000
 
 
 class ClientFailedError(RuntimeError):
@@ -33,7 +37,7 @@ class ClientFailedError(RuntimeError):
     """
 
     def __init__(self, error: Exception) -> None:
-        text = " ".join(str(error).split())
+        text = shorten(printable(" ".join(str(error).split())), MAX_ERROR)
         frames = traceback.extract_tb(error.__traceback__)
         file, line = choose_place([(frame.filename, str(frame.lineno)) for frame in frames])
         super().__init__(f"{type(error).__name__}: {text} ({file}, line {line})")
@@ -66,7 +70,9 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
         except _ErrorReply as rejection:
             # A new reply to the server's message: Flower's mods reply to the handler's reply where
             # that is what they reject, and the server would never get it.
-            return Message(rejection.error, reply_to=message)
+            error = rejection.error
+            text = (error.reason or "")[-MAX_ERROR:].encode(errors="replace").decode()
+            return Message(Error(error.code, text), reply_to=message)
         except USER_ERRORS:  # a line that says enough
             raise
         except Exception as error:

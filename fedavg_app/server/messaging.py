@@ -10,6 +10,7 @@ from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
+from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
 from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.node_registry import NodeRegistry
@@ -19,6 +20,7 @@ from strategies.reply_validation import error_reason
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
 NO_REPLY = "no reply in time"
+GONE = "its reply was refused, or its SuperNode unregistered; the SuperLink's log says why"
 ROUNDING = 1e-9
 
 
@@ -226,11 +228,19 @@ class SentMessages:
             yield reply
             self._usable += not reply.has_error() and node not in self._rejected
         elif reply.has_error():
-            # Of a message that has expired Flower says that its SuperNode may have been removed.
-            expired = self._expiry[reply.metadata.reply_to_message_id] < time.time()
-            self.unanswered[node] = NO_REPLY if expired else error_reason(reply.error)
+            self.unanswered[node] = self._why_unanswered(reply)
         else:
             self.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"
+
+    def _why_unanswered(self, reply: Message) -> str:
+        """Return what an error of Flower's own, in place of a node's reply, is about.
+
+        Flower has one text for a message that has expired, a reply that the SuperLink's gate has
+        deleted, and a node that was unregistered; it speaks of a removed SuperNode.
+        """
+        if self._expiry[reply.metadata.reply_to_message_id] < time.time():
+            return NO_REPLY
+        return GONE if reply.error.code == MESSAGE_UNAVAILABLE else error_reason(reply.error)
 
 
 def message_bytes(message: Message) -> int:

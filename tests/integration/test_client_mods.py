@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
+from fedavg_app.client.mods import with_mods
 from fedavg_app.errors import NoRepliesError
 from strategies.fedavg import FedAvg
 from tests.support import client_mods
@@ -50,6 +51,18 @@ def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
         *("strategy", "outer", ("train", "arrays", "config"), ("metrics", "arrays")),
         *("strategy", "outer", ("evaluate", "arrays", "config"), ("metrics",)),
     ]
+
+
+def replying_with_a_long_error(message, context, call_next):
+    return Message(Error(0, "x" * 100_000 + "\udcff"), reply_to=message)
+
+
+def test_error_reply_of_a_mod_is_cut_and_can_be_sent():
+    """A SuperLink refuses one of 64 kB, and half a surrogate pair cannot be sent."""
+    client, message = with_mods(None), Message(RecordDict(), dst_node_id=7, message_type="train")
+    mods = {"strategy": "fedavg", "client-mods": f"{__name__}:replying_with_a_long_error"}
+    reply = client(message, Context(1, 7, {}, RecordDict(), mods))
+    assert reply.error.reason == "x" * 1999 + "?"
 
 
 def test_error_of_a_mod_names_its_own_line_not_the_librarys():

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.app.message.arraychunk import ArrayChunk
 from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
@@ -82,6 +82,16 @@ def unreadable_name(reply):
     named["\ud800"] = named.pop(next(iter(named)))
 
 
+def long_error(reply):
+    del reply
+    raise ValueError("x" * 100_000)
+
+
+def large_object(reply):
+    """An object that is more than the gate reads."""
+    reply.content["x"] = ConfigRecord({"x": bytes(65 * 2**20)})
+
+
 def dying(reply):
     del reply
     UPLOAD.write_text("die")
@@ -94,7 +104,7 @@ def trickling(reply):
 
 # One a round, and a part of the reason with which it is rejected. Those that wait for the deadline
 # come last: their device is still busy then.
-DELETED = "navailable"  # what Flower says of a reply that the gate has deleted
+DELETED = "its reply was refused, or its SuperNode unregistered"  # where the gate has deleted it
 MALFORMED = [
     (false_chunk, DELETED),
     (negative_chunk, DELETED),
@@ -103,6 +113,8 @@ MALFORMED = [
     (many_arrays, "refused by the SuperLink's gate: 1"),
     (shared_record, DELETED),
     (unreadable_name, "array"),
+    (large_object, DELETED),
+    (long_error, "refused by the SuperLink's gate: its metadata have 100"),
 ]
 UNFINISHED = [(dying, "no reply in time"), (trickling, "no reply in time")]
 ATTACKS = MALFORMED + UNFINISHED

@@ -89,6 +89,20 @@ def test_training_that_fails_leaves_the_state_unchanged():
     assert client.state["momentum"] is before
 
 
+@pytest.mark.parametrize(
+    ("text", "sent"), [("x" * 100_000, r"x{1997}\.\.\."), ("no file a\udcff", r"no file a\?")]
+)
+def test_text_of_an_error_is_cut_and_can_be_sent(monkeypatch, text, sent):
+    """A SuperLink refuses a reply whose error has 64 kB, and half a surrogate pair has no UTF-8."""
+
+    def fit(*_):
+        raise ValueError(text)
+
+    monkeypatch.setattr(TaskClient, "fit", fit)
+    with pytest.raises(ClientFailedError, match=rf"^ValueError: {sent} \(.*, line \d+\)$"):
+        request(context())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_momentum_buffer_that_is_not_finite_is_dropped(kind):
     """Otherwise the client could never again send anything but NaN."""

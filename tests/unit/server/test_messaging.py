@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app.config import RunConfig
-from fedavg_app.flower_internals import error_reply
+from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, error_reply
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages, message_bytes
@@ -65,10 +65,12 @@ def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
 class ServersReplyGrid(AnsweringGrid):
     """For node 11 the server answers, and for node 12 with an error, as Flower's does."""
 
+    code = NODE_UNAVAILABLE = 5
+
     def reply(self, message):
         node, reply = message.metadata.dst_node_id, super().reply(message)
         if node == 12:
-            reply = error_reply(message, "Error: Node Unavailable")
+            reply = error_reply(message, "Error: Node Unavailable", self.code)
         if node > 10:
             reply.metadata.__dict__["_src_node_id"] = 1
         return reply
@@ -79,6 +81,15 @@ def test_reply_of_another_node_is_not_used(clock):
     assert sources(sent.replies()) == [10]
     assert sent.unanswered == {11: "node 1 replied instead", 12: "Error: Node Unavailable"}
     assert sent.bytes_up == 1 + 128 + 4 * 10
+
+
+def test_reply_that_the_superlink_has_no_more_is_said_to_be_refused(clock, monkeypatch):
+    monkeypatch.setattr(ServersReplyGrid, "code", MESSAGE_UNAVAILABLE)
+    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
+    assert sources(sent.replies()) == [10]
+    assert sent.unanswered[12] == (
+        "its reply was refused, or its SuperNode unregistered; the SuperLink's log says why"
+    )
 
 
 def test_message_that_has_expired_was_not_answered_in_time(clock, monkeypatch):

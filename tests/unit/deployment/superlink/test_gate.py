@@ -9,11 +9,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.proto.fleet_pb2 import (
     ActivateNodeResponse,
     PullMessagesRequest,
     PullMessagesResponse,
+    PushMessagesRequest,
     PushMessagesResponse,
 )
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
@@ -25,7 +26,7 @@ from flwr.supercore.primitives.asymmetric import (
     sign_message,
 )
 
-from deployment.superlink.gate import CONCURRENT, Gate
+from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import LOGGED, Monitor
 from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, forged_record, record
@@ -150,20 +151,67 @@ def test_what_the_superlink_refused_to_give_does_not_count(device):
     assert len(superlink.asked) == 1
 
 
-def test_reply_of_too_many_objects_reaches_the_run_as_an_error_with_the_reason(device):
-    gate, _, superlink = given(device, (200, OPENED), (200, b""))
+def too_many_objects(device):
     announcement, _ = device.announcement(record(*(np.array([n]) for n in range(60))))
-    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
-    (_, error), (_, push) = superlink.asked[1:]
-    announced = type(announcement).FromString(error)
-    sent = PushObjectRequest.FromString(push)
+    return announcement.SerializeToString()
+
+
+def long_error(device):
+    """Announce the error of a client whose exception has a text of a megabyte."""
+    proto, tree, _ = as_sent(Message(Error(0, "x" * 2**20), reply_to=device.message))
+    return PushMessagesRequest(
+        node=Node(node_id=NODE), messages_list=[proto], message_object_trees=[tree]
+    ).SerializeToString()
+
+
+def wrong_sender(device):
+    return device.announcement(record(), src_node_id=1)[0].SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("push", "status", "reason"),
+    [
+        (too_many_objects, 403, "124 objects, at most 78 are expected"),
+        (long_error, 403, "its metadata have 1048"),
+        (wrong_sender, 403, "it says that it comes from node 1"),
+        (lambda _: b"\xff" * 20, 403, "DecodeError: "),
+        (lambda _: bytes(5 * 2**20), 413, "push-messages of 5242880 bytes, at most 4194304 are"),
+    ],
+    ids=["objects", "error", "sender", "malformed", "body"],
+)
+def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push, status, reason):
+    gate, monitor, superlink = given(device, (200, OPENED), (200, b""))
+    assert ask(gate, PUSH, push(device))[0] == status
+    assert monitor.refusals == {(NODE, PUSH): 1}
+    (_, error), (_, upload) = superlink.asked[1:]
+    announced = PushMessagesRequest.FromString(error)
+    sent = PushObjectRequest.FromString(upload)
     assert sent.object_id == announced.messages_list[0].metadata.message_id
     assert sent.session_id == "s"
     reply = inflate_object_from_contents(sent.object_id, {sent.object_id: sent.object_content})
     assert isinstance(reply, Message)
     assert reply.metadata.src_node_id == NODE
     assert reply.metadata.reply_to_message_id == device.message.metadata.message_id
-    assert "the SuperLink's gate: 124 objects, at most 78 are expected" in reply.error.reason
+    assert reply.error.reason.startswith(f"refused by the SuperLink's gate: {reason}")
+
+
+def test_second_reply_does_not_take_the_place_of_the_first(device):
+    gate, _, superlink = given(device, (200, OPENED))
+    first, _ = device.announcement(record(np.zeros(3)))
+    assert ask(gate, PUSH, first.SerializeToString()) == (200, OPENED)
+    for push in (too_many_objects(device), b"\xff" * 20):
+        assert ask(gate, PUSH, push)[0] == 403
+    assert len(superlink.asked) == 2
+
+
+def test_object_of_too_many_bytes_deletes_its_reply(device):
+    gate, _, superlink = given(device, (200, OPENED), (200, b""))
+    announcement, _ = device.announcement(record(np.zeros(3)))
+    ask(gate, PUSH, announcement.SerializeToString())
+    assert ask(gate, "push-object", bytes(MAX_OBJECT_BYTES + 1))[0] == 413
+    name, body = superlink.asked[-1]
+    assert name == "confirm-message-received"
+    assert announcement.messages_list[0].metadata.message_id.encode() in body
 
 
 def test_malformed_object_deletes_its_reply(device):
@@ -194,7 +242,7 @@ def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(devic
 
 
 def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(device):
-    gate, monitor, _ = given(device)
+    gate, monitor, _ = given(device, (200, OPENED), (200, b""))
     announcement, _ = device.announcement(record())
     announcement.node.node_id = NODE + 1
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
@@ -203,7 +251,7 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
 
 def test_second_key_in_a_request_does_not_make_a_device_another(device):
     """Flower checks the first; the gate would file the request under the second."""
-    gate, monitor, _ = given(device)
+    gate, monitor, _ = given(device, (200, OPENED), (200, b""))
     assert ask(gate, PUSH, b"\xff" * 20, "device", "another")[0] == 403
     assert set(monitor.refusals) == {(NODE, PUSH)}
 

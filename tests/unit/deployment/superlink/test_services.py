@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployment.superlink.fleet_only import FLEET_PATHS, MAX_BODY_BYTES
+from deployment.superlink.fleet_only import FLEET_PATHS
+from deployment.superlink.gate import MAX_OBJECT_BYTES
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
 
@@ -125,4 +126,4 @@ def test_proxy_passes_the_paths_of_the_filter():
     text = (FOLDER / "nginx.conf").read_text()
     (names,) = re.findall(r"\^POST /v1/fleet/\(([^)]*)\)\$", text)
     assert {f"/v1/fleet/{name}" for name in names.split("|")} == set(FLEET_PATHS)
-    assert f"client_max_body_size {MAX_BODY_BYTES // 2**20}m;" in text
+    assert f"client_max_body_size {MAX_OBJECT_BYTES // 2**20}m;" in text

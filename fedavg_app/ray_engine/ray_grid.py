@@ -85,6 +85,8 @@ class RayGrid(BaseGrid):
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
+        self._stateful: set[int] = set()  # the clients that have a state
+        self._lost_states: set[int] = set()  # those that have lost theirs since they were asked for
         self._free: deque[PendingMessage] = deque()  # for any worker
         self._replies: dict[str, Message] = {}
         self._seconds: dict[str, float] = {}  # what a message of a type took lately
@@ -137,6 +139,11 @@ class RayGrid(BaseGrid):
         """Return as soon as a worker has answered, after ``seconds`` at the latest."""
         self._answering(min(seconds, CHECK_SECONDS))
 
+    def take_lost_states(self) -> list[int]:
+        """Return the clients that have lost their states since the last call, rising."""
+        lost, self._lost_states = sorted(self._lost_states), set()
+        return lost
+
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
         batches = evaluation_batches(task, data, config)
@@ -167,6 +174,7 @@ class RayGrid(BaseGrid):
         """Give clients the states that `client_states` returned."""
         self.worker_process_ids()
         parts: dict[WorkerHandle, tuple[dict[int, bytes]]] = {one: ({},) for one in self._workers}
+        self._stateful |= states.keys()
         for number, (client, state) in enumerate(states.items()):
             self._owner[client] = self._workers[number % len(self._workers)]
             parts[self._owner[client]][0][client] = state
@@ -257,7 +265,10 @@ class RayGrid(BaseGrid):
             kind, each = call.pending[0].message_type, seconds / len(handled)
             self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
             for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
-                if not has_state:
+                if has_state:
+                    self._stateful.add(pending.partition)
+                else:
+                    self._stateful.discard(pending.partition)
                     self._owner.pop(pending.partition, None)
                 self._keep_reply(pending, reply)
 
@@ -310,11 +321,15 @@ class RayGrid(BaseGrid):
         if self._failed_starts > MAX_FAILURES:
             raise RunError(f"no worker can start: {cause}")
         died = f"worker {worker.number} died: {cause}"
-        logger.warning("%s; it is replaced and its clients lose their state", died)
+        owned = {client for client, owner in self._owner.items() if owner is worker}
+        lost = owned & self._stateful
+        whose = f"; clients {', '.join(map(str, sorted(lost)))} have lost their states"
+        logger.warning("%s; it is replaced%s", died, whose if lost else "")
         worker.kill()
         self._workers[worker.number] = WorkerHandle(worker.number, self._settings)
-        lost = {client for client, owner in self._owner.items() if owner is worker}
-        self._owner = {client: self._owner[client] for client in self._owner.keys() - lost}
+        self._owner = {client: self._owner[client] for client in self._owner.keys() - owned}
+        self._stateful -= lost
+        self._lost_states |= lost
         begun = worker.call.pending if worker.call else []
         for call in [*worker.calls, *([worker.call] if worker.call else [])]:
             call.done = True

@@ -24,6 +24,7 @@ class RoundMetrics:
         participants: How many clients were sent a training message.
         rejected: The reason, by node id, for every training or evaluation reply that was rejected
             or did not come in time.
+        lost_states: The clients whose states, such as momentum, were lost since the round before.
         learning_rate: eta in this round.
         train_loss: Mean of the clients' training losses, weighted by n_k.
         train_metrics: The other metrics of the clients' training, weighted alike.
@@ -51,6 +52,7 @@ class RoundMetrics:
     round: int
     participants: int = 0
     rejected: dict[int, str] = field(default_factory=dict)
+    lost_states: list[int] = field(default_factory=list)
     learning_rate: float | None = None
     train_loss: float | None = None
     train_metrics: dict[str, float] = field(default_factory=dict)

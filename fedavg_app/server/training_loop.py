@@ -132,6 +132,8 @@ class TrainingLoop:
             round=server_round,
             participants=sent.num_sent,
             rejected=rejected,
+            # A grid that keeps the clients' states in its own processes may lose some.
+            lost_states=getattr(self.grid, "take_lost_states", list)(),
             learning_rate=learning_rate,
             train_loss=train_metrics.pop(TRAIN_LOSS, None),
             train_metrics=train_metrics,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedavg_app import server_app
+from fedavg_app.callbacks.base import Callback
 from fedavg_app.errors import RunError
 from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
@@ -250,6 +251,32 @@ def test_killed_worker_loses_only_the_replies_it_was_working_on(make_config, fla
     assert len(set(before) - set(after)) == 1
     assert len(result.history) == 6
     assert result.history[-1].accuracy > result.history[0].accuracy
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_history_names_the_clients_whose_states_a_dead_worker_had(
+    make_config, flag, caplog, momentum
+):
+    """No strategy notices that a client's momentum is gone."""
+    config = make_config(**FAULTY, momentum=momentum, **{"fraction-train": 1.0})
+
+    class Kill(Callback):
+        def on_round_end(self, metrics, model):
+            if metrics.round == 2:
+                had.extend(grid.client_states())
+                flag.write_text("kill")
+
+    had = []
+    with ray_grid(config, 2) as grid:
+        grid.worker_process_ids()
+        result = server_app.run(grid, prepare(config), callbacks=[lambda _: Kill()])
+    lost = [client for metrics in result.history for client in metrics.lost_states]
+    assert bool(lost) == bool(momentum)
+    assert set(lost) < set(had) or not had
+    assert lost == result.history[3].lost_states
+    (line,) = [one for one in caplog.messages if "it is replaced" in one]
+    names = f"; clients {', '.join(map(str, lost))} have lost their states"
+    assert line.endswith(f"; it is replaced{names if lost else ''}")
 
 
 def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):

@@ -21,6 +21,7 @@ from PIL import Image
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.results.rounds_to_target import accuracy_curve
 from fedavg_app.training_plan import TrainingPlan
 from tasks.data.atomic_file import replacing
@@ -47,16 +48,21 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``."""
+        """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``.
+
+        Raises:
+            RunError: One of them cannot be written.
+        """
         history, folder, title = result.history, self._run.folder, self._run.title
         if not history:
             return
         target = self._run.plan.target_accuracy
-        save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
-        if any(history[-1].total.values()):
-            figure = _accuracy_against_bits(history, self._run.plan, title)
-            save_figure(figure, folder / "accuracy-bits.png")
-        save_figure(_losses(history, title), folder / "loss.png")
+        with reporting_write_errors(folder):
+            save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
+            if any(history[-1].total.values()):
+                figure = _accuracy_against_bits(history, self._run.plan, title)
+                save_figure(figure, folder / "accuracy-bits.png")
+            save_figure(_losses(history, title), folder / "loss.png")
 
 
 def _accuracy_against_rounds(

@@ -3,10 +3,8 @@
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -14,15 +12,12 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
 from fedavg_app.callbacks.console import Console
+from fedavg_app.callbacks.log_file import log_file
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import best_point, rounds_to_target
 from fedavg_app.results.run_folder import create_run_directory
-
-LOG_FILE = "run.log"
-# Every logger of this project is below this one.
-PROJECT = "fedavg_app"
 
 logger = logging.getLogger("fedavg_app.callbacks")
 
@@ -53,7 +48,7 @@ class TrainingCallbacks:
         )
         best = best_point(run.plan.curve(run.completed))
         self._best_accuracy = best[1] if best else -math.inf
-        self._log = _log_file(self.run.folder)
+        self._log = log_file(self.run.folder)
         try:
             # The console comes last: at the end it says where the results are.
             makers = (RunDirectory, *callbacks, Console)
@@ -106,29 +101,3 @@ class TrainingCallbacks:
             raise
         except Exception:
             logger.exception("callback %s failed; the run goes on", method.__qualname__)
-
-
-@contextmanager
-def _log_file(folder: Path) -> Iterator[None]:
-    """Write what is logged meanwhile to `LOG_FILE`, with this project's debug messages.
-
-    The error that ends the training is written with its traceback.
-
-    Args:
-        folder: The training's folder; a resumed training goes on with the file that is there.
-    """
-    handler = logging.FileHandler(folder / LOG_FILE, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root, project = logging.getLogger(), logging.getLogger(PROJECT)
-    level = project.level
-    project.setLevel(logging.DEBUG)
-    root.addHandler(handler)
-    try:
-        yield
-    except BaseException as error:
-        logger.debug("the training was ended by an error", exc_info=error)
-        raise
-    finally:
-        root.removeHandler(handler)
-        project.setLevel(level)
-        handler.close()

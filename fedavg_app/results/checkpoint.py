@@ -22,6 +22,7 @@ from flwr.app import Array, ArrayRecord
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE
 from strategies.base import FederatedStrategy
 from tasks.data.atomic_file import flush, replacing
@@ -105,13 +106,14 @@ def save_checkpoint(run_folder: Path, config: RunConfig, state: RunState) -> Non
     """
     path = run_folder / CHECKPOINT_FILE
     try:
-        flush(run_folder / HISTORY_FILE)
-        with replacing(path) as temporary, temporary.open("w+b") as file:
-            _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((_result_keys(config), state))
-            file.seek(0)
-            file.write(hashlib.file_digest(file, "sha256").digest())
-        flush(run_folder)
-    except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
+        with reporting_write_errors(run_folder):
+            flush(run_folder / HISTORY_FILE)
+            with replacing(path) as temporary, temporary.open("w+b") as file:
+                _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((_result_keys(config), state))
+                file.seek(0)
+                file.write(hashlib.file_digest(file, "sha256").digest())
+            flush(run_folder)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise RunError(f"cannot write the checkpoint {path}: {error}") from error
 
 

@@ -48,5 +48,10 @@ def reporting_write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise RunError(f"cannot write to {folder}: {why}") from error
+        raise RunError(write_error(folder, error)) from error
+
+
+def write_error(folder: Path, error: Exception) -> str:
+    """Return an error of writing to the folder in one line, with what to do."""
+    why = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return f"cannot write to {folder}: {why}; free some space there, or make it writable"

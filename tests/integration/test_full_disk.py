@@ -1,7 +1,9 @@
 """A run on a file system that is really full: needs the right to mount one."""
 
+import logging
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,13 +11,16 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import strategies
+from fedavg_app.callbacks.log_file import log_file
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
 from fedavg_app.results.checkpoint import RunState, load_checkpoint, save_checkpoint
 from fedavg_app.results.metrics import TrainingResult, read_history
+from tests.support.documents import ROOT
 from tests.support.training_runs import history, training_run
 
+logger = logging.getLogger("fedavg_app")
 MODEL = ArrayRecord({"w": Array(np.zeros(25_000, np.float32))})
 
 
@@ -51,7 +56,7 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
             lambda: save(rounds[1]),
             lambda: directory.on_train_end(TrainingResult(rounds, MODEL)),
         ):
-            with pytest.raises(RunError, match="No space left on device") as caught:
+            with pytest.raises(RunError, match=r"No space left on device.*; free some") as caught:
                 fails()
             assert "\n" not in str(caught.value)
         assert read_history(tmp_path / "history.jsonl") == rounds
@@ -60,3 +65,45 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
         assert state.history == rounds[:1]
         save(rounds[1])
         assert load_checkpoint(resumed).history == rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint_every", [0, 1])
+def test_command_on_a_full_disk_ends_with_one_line(tmp_path, processes, checkpoint_every):
+    """Its log cannot be written either, nor its curves."""
+    words = [
+        sys.executable, "simulation.py", "run", "--data-source", "embedded",
+        "--task", "mnist-logistic", "--num-workers", "1", "--local-steps", "1",
+        "--num-server-rounds", "100000", "--evaluate-every", "1000", "--target-accuracy", "0",
+        "--checkpoint-every", str(checkpoint_every), "--run-dir", str(tmp_path),
+    ]  # fmt: skip
+    with small_disk(tmp_path, 300):
+        done = subprocess.run(
+            words, cwd=ROOT, env=processes.environment, capture_output=True, text=True
+        )
+        (folder,) = tmp_path.iterdir()
+    why = f"cannot write to {folder}: No space left on device; free some space there, or make it "
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("INFO ")]
+    assert errors == [f"error: {why}writable"]
+
+
+def test_log_that_could_not_be_written_is_one_line_where_the_training_succeeds(
+    tmp_path, capsys, caplog
+):
+    with small_disk(tmp_path, 100):
+        with log_file(tmp_path):
+            logger.info("the first line")
+            filler = tmp_path / "filler"
+            filler.write_bytes(bytes(shutil.disk_usage(tmp_path).free))
+            for _ in range(5000):
+                logger.info("a line of a training")
+            filler.unlink()
+        assert (tmp_path / "run.log").read_text().count("\n") < 1000
+    assert "Traceback" not in capsys.readouterr().err
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning == (
+        f"run.log is not complete: cannot write to {tmp_path}: No space left on device; "
+        "free some space there, or make it writable"
+    )

@@ -1,14 +1,14 @@
 """Ray for one run: started on this machine or joined, with its resources divided among workers."""
 
+import ctypes
 import logging
 import math
 import os
 import signal
 import socket
-import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Literal
@@ -16,6 +16,8 @@ from typing import Literal
 from fedavg_app.errors import ConfigError, RunError
 
 CONNECT_SECONDS = 5
+# Ray's start takes some seconds; one that has not ended so long after a signal never does.
+STUCK_SECONDS = 20.0
 # Ray's processes import these while the driver prepares the run.
 PRELOADED = "fedavg_app.ray_engine.worker"
 
@@ -42,8 +44,8 @@ def ray_cluster(
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
     """
-    # Started in another thread, Ray leaves this process's handler of SIGTERM alone. Ray's processes
-    # end with the thread that started them, so that thread lives until the run is over.
+    # Ray's processes end with the thread that started them, so that thread lives until the run is
+    # over.
     with ThreadPoolExecutor(1) as background:
         starting = background.submit(_start, address, num_workers)
 
@@ -58,11 +60,17 @@ def ray_cluster(
                     raise RunError(f"Ray cannot start on this machine: {reason}") from error
                 fix = f"cannot join this cluster: {reason}"
                 raise ConfigError("ray-address", address, fix) from error
-            _restore_sigterm_handler()
             return _worker_resources(num_workers, gpus_per_worker, device)
 
         try:
             yield resources
+        except (KeyboardInterrupt, SystemExit) as error:  # a signal
+            if not wait([starting], STUCK_SECONDS).done:
+                # It has interrupted an import or a logging call here, which keeps a lock that Ray's
+                # start waits for. Ray's processes end by themselves.
+                status = error.code if isinstance(error, SystemExit) else None
+                os._exit(status if isinstance(status, int) else 128 + signal.SIGINT)
+            raise
         finally:
             if starting.exception() is None:
                 import ray
@@ -125,20 +133,29 @@ def _start(address: str, num_workers: int) -> None:
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     import ray  # takes a second
 
-    ray.init(
-        address=address or "local",
-        num_cpus=None if address else num_workers or usable_cpus(),
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    with _own_sigterm_handler():
+        ray.init(
+            address=address or "local",
+            num_cpus=None if address else num_workers or usable_cpus(),
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
 
 
-def _restore_sigterm_handler() -> None:
-    """Undo what Ray's start does to SIGTERM: this process would be aborted 3 seconds after it."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+@contextmanager
+def _own_sigterm_handler() -> Iterator[None]:
+    """Undo what Ray's start does to SIGTERM: it would print a report and abort this process.
+
+    Python sets handlers in the main thread only, which is busy meanwhile.
+    """
+    get_handler, set_handler = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
+    get_handler.restype = set_handler.restype = ctypes.c_void_p
+    before = ctypes.c_void_p(get_handler(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGTERM, before)
 
 
 def _worker_resources(

@@ -110,6 +110,31 @@ def test_no_process_is_left_after_a_signal(processes, tmp_path, number, to_all):
         assert output.count("interrupted") == 1
 
 
+WHILE_RAY_STARTS = """
+import os, signal, sys, time
+import ray
+from fedavg_app.ray_engine.ray_cluster import ray_cluster
+
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+with ray_cluster("", 1, "auto", "cpu"):
+    while not ray.is_initialized():
+        time.sleep(0.1)
+    time.sleep(2)  # Ray has started, and this thread is still busy with other things
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+"""
+
+
+def test_signal_before_the_run_asks_for_ray_is_the_runs_and_not_rays(processes):
+    """Ray would print where every thread is, and abort."""
+    words = [sys.executable, "-c", WHILE_RAY_STARTS]
+    done = subprocess.run(
+        words, cwd=ROOT, env=processes.environment, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
+    assert processes.gone(120), processes.commands()
+
+
 def test_run_that_may_use_one_cpu_has_one_worker(processes, tmp_path):
     run = simulate(processes, tmp_path, rounds=100_000, cpus=[min(os.sched_getaffinity(0))])
     assert until(lambda: len(history(tmp_path)) > 2, 120)

@@ -1,10 +1,14 @@
 """How a cluster's resources are divided on workers; Ray is not started."""
 
+import subprocess
+import sys
+
 import pytest
 import ray
 
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.ray_engine import ray_cluster
+from tests.support.documents import ROOT
 
 
 @pytest.fixture
@@ -64,3 +68,24 @@ def test_start_that_ray_gives_up_is_one_line(monkeypatch):
         ray_cluster.ray_cluster("", 1, 0.0, "cpu") as started,
     ):
         started()
+
+
+STUCK = """
+import sys, threading
+from fedavg_app.ray_engine import ray_cluster
+
+ray_cluster.STUCK_SECONDS = 0.1
+ray_cluster._start = lambda *_: threading.Event().wait()
+with ray_cluster.ray_cluster("", 1, "auto", "cpu"):
+    raise {signal}
+"""
+
+
+@pytest.mark.parametrize(
+    ("signal", "status"), [("SystemExit(143)", 143), ("KeyboardInterrupt", 130)]
+)
+def test_signal_ends_a_process_whose_start_of_ray_hangs(signal, status):
+    """As where it has interrupted an import, whose lock Ray's thread then waits for."""
+    words = [sys.executable, "-c", STUCK.format(signal=signal)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")

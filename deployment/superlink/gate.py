@@ -133,8 +133,8 @@ class Gate:
             self._monitor.failed_to_answer()
         elif status == 200:
             self._monitor.served(len(body), len(answer))
-            if request is not None:
-                self._note(request, answer)
+            if request is not None and (instead := self._note(request, answer)) is not None:
+                messages = _with_content(messages, instead)
         for message in messages:
             await send(message)
         if status != 200:
@@ -151,8 +151,12 @@ class Gate:
         elif isinstance(request, ConfirmMessageReceivedRequest):
             self._ledger.check_confirmed(request)
 
-    def _note(self, request: Any, answer: bytes) -> None:
-        """Take in what the SuperLink has served; it has checked the signature then."""
+    def _note(self, request: Any, answer: bytes) -> bytes | None:
+        """Take in what the SuperLink has served; it has checked the signature then.
+
+        Returns:
+            What the device is to be answered instead, if anything.
+        """
         node_id = request.node.node_id
         if isinstance(request, PullMessagesRequest):
             given = PullMessagesResponse.FromString(answer)
@@ -161,12 +165,16 @@ class Gate:
         elif isinstance(request, PullObjectRequest):
             self._ledger.note_fetched(request, len(answer))
         elif isinstance(request, PushMessagesRequest):
-            self._ledger.note_announced(request, PushMessagesResponse.FromString(answer))
+            opened = PushMessagesResponse.FromString(answer)
+            changed = self._ledger.note_announced(request, opened)
             self._monitor.replied(node_id)
+            if changed is not opened:
+                return bytes(changed.SerializeToString())
         elif isinstance(request, PushObjectRequest) and (
             PushObjectResponse.FromString(answer).stored
         ):
             self._ledger.note_stored(request)
+        return None
 
     async def _refuse(
         self, status: int, reason: str, name: str, request: Any, scope: Scope, send: Send,
@@ -237,6 +245,14 @@ class Gate:
 def _content(messages: list[Message]) -> bytes:
     """Return the content of an answer."""
     return b"".join(message.get("body", b"") for message in messages)
+
+
+def _with_content(messages: list[Message], content: bytes) -> list[Message]:
+    """Return the messages of an answer with another content."""
+    start = dict(messages[0])
+    headers = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
+    start["headers"] = [*headers, (b"content-length", b"%d" % len(content))]
+    return [start, {"type": "http.response.body", "body": content}]
 
 
 def _append_to(messages: list[Message]) -> Send:

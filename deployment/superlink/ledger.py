@@ -133,10 +133,14 @@ class Ledger:
         if count > most:
             raise RefusedError(f"{count} objects, at most {most} are expected")
 
-    def note_announced(self, request: PushMessagesRequest, response: PushMessagesResponse) -> None:
-        """Take in a reply whose objects the SuperLink awaits.
+    def note_announced(
+        self, request: PushMessagesRequest, response: PushMessagesResponse
+    ) -> PushMessagesResponse:
+        """Take in a reply whose objects the SuperLink awaits; return what to answer the device.
 
-        One that is announced again, since the answer was lost, goes on in another session.
+        A reply is announced again where the answer was lost. It goes on in the new session, unless
+        the run has asked for the reply meanwhile: then the SuperLink knows its message no more and
+        names no objects, but still awaits them in the session before.
         """
         metadata = request.messages_list[0].metadata
         given = self._given[request.node.node_id][metadata.reply_to_message_id]
@@ -147,9 +151,15 @@ class Ledger:
                 given.upload.places[node.object_id] += 1
                 children = [child.object_id for child in node.children]
                 given.upload.children[node.object_id] = children
+        elif given.session_id in self._uploads and not response.objects_to_push:
+            missing = given.upload.places.keys() - given.upload.sizes.keys()
+            return PushMessagesResponse(
+                session_id=given.session_id, objects_to_push=sorted(missing)
+            )
         self._uploads.pop(given.session_id, None)
         self._uploads[response.session_id], given.session_id = given.upload, response.session_id
         _keep(self._uploads, UPLOADS)
+        return response
 
     def check_object(self, request: PushObjectRequest) -> None:
         """Check an object of a reply.

@@ -195,6 +195,23 @@ def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push,
     assert reply.error.reason.startswith(f"refused by the SuperLink's gate: {reason}")
 
 
+def test_reply_that_is_announced_again_goes_on_where_it_was(device):
+    """The run has asked for it in between: the SuperLink opens a session for no objects."""
+    stored = PushObjectResponse(stored=True).SerializeToString()
+    again = PushMessagesResponse(session_id="t").SerializeToString()
+    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, again), (200, stored))
+    announcement, contents = device.announcement(record(np.zeros(3)))
+    request = announcement.SerializeToString()
+    assert ask(gate, PUSH, request) == (200, OPENED)
+    first, *others = contents.items()
+    assert ask(gate, "push-object", push_of(announcement, *first))[0] == 200
+    status, answer = ask(gate, PUSH, request)
+    found = PushMessagesResponse.FromString(answer)
+    assert (status, found.session_id) == (200, "s")
+    assert set(found.objects_to_push) == {key for key, _ in others}
+    assert ask(gate, "push-object", push_of(announcement, *others[0]))[0] == 200
+
+
 def test_second_reply_does_not_take_the_place_of_the_first(device):
     gate, _, superlink = given(device, (200, OPENED))
     first, _ = device.announcement(record(np.zeros(3)))

@@ -119,7 +119,8 @@ def test_reply_that_is_announced_again_may_have_no_more_bytes(device):
     chunks = [one for one in contents.items() if len(one[1]) > SPARE_BYTES]
     for session, chunk in zip(("s", "t"), chunks[:1] * 2, strict=True):
         device.ledger.check_reply(request)
-        device.ledger.note_announced(request, PushMessagesResponse(session_id=session))
+        opened = PushMessagesResponse(session_id=session, objects_to_push=contents)
+        assert device.ledger.note_announced(request, opened) is opened
         device.push(*chunk, session=session)  # the second time it costs nothing
     with pytest.raises(RefusedError, match="no reply that this device has announced"):
         device.push(*chunks[0], session="s")

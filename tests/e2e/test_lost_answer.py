@@ -1,0 +1,21 @@
+"""A device that must announce its replies again, since the answers were lost on the way."""
+
+import pytest
+
+from tests.support import lost_answer
+from tests.support.deployment import Deployment
+from tests.support.run_folders import read_history
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(600)
+def test_reply_that_is_announced_again_arrives(tmp_path):
+    """The run has asked for it in between, after which Flower names no objects to send."""
+    (tmp_path / "deployment").mkdir()
+    with Deployment(tmp_path / "deployment", 1) as deployment:
+        deployment.add_hostile_node(1, lost_answer)
+        deployment.wait_for(lambda: deployment.online() == 2)
+        keys = {"num-clients": 2, "fraction-train": 1.0, "round-timeout": 60}
+        folder = deployment.train(tmp_path / "runs", **keys)
+    assert [record["rejected"] for record in read_history(folder)] == [{}, {}, {}]

@@ -262,5 +262,5 @@ def test_a_device_that_has_others_takes_no_part(monkeypatch, caplog):
     nodes = checked(QueryGrid(with_digests(OURS, THEIRS, OURS)), 3, min_nodes=2)
     assert nodes.clients == [0, 2]
     assert "node 101 takes no part: partition = 'mine:split'" in caplog.text
-    with pytest.raises(RunError, match="it gives the server and a client different parts"):
+    with pytest.raises(RunError, match="it gives the server and a client different splits"):
         checked(QueryGrid(with_digests(THEIRS, THEIRS)), 2)

@@ -21,7 +21,7 @@ from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.preparation import check_task
+from fedavg_app.server.preparation import check_task, load_data
 from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
@@ -50,7 +50,7 @@ def train_centrally(
     """
     torch.set_num_threads(config.num_threads)
     GlobalModel.initial(task, config)  # refuses arrays that cannot be saved
-    data = task.dataset(config.data_options)
+    data = load_data(config, task)
     check_task(config, task, data)
     plan = make_plan(config, task, data)
     evaluate = CentralEvaluation(task, data, config)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.checking.finding import TaskError
 from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset
 from tasks.model_arrays import aliases_of, tie
 from tasks.training.random_streams import derive_seed, seeded
@@ -142,14 +143,23 @@ class Task:
         if correct is count_correct and is_cross_entropy(self.loss):
             correct = partial(count_correct, classes=1)
         found, count = float(correct(outputs, targets)), count_predictions(targets)
-        if not 0 <= found <= count:
+        if not 0 <= found <= count or found != int(found):
             raise ValueError(
-                f"correct counts {found:g} of {count} predictions: compare predictions and targets "
-                f"of one shape (the targets are {tuple(targets.shape)})"
+                f"correct counts {found:g} of {count} predictions: give the number of those whose "
+                f"prediction is the target, of one shape (the targets are {tuple(targets.shape)})"
             )
         return found
 
     def initial_model(self, seed: int) -> nn.Module:
-        """Return the model initialised by ``seed``; torch's random state is not changed."""
+        """Return the model initialised by ``seed``; the global random states are not changed.
+
+        Raises:
+            TaskError: ``model`` is a network, or returns something else.
+        """
+        if isinstance(self.model, nn.Module):
+            raise TaskError("model", "is a network: give a function that returns a new one")
         with seeded(derive_seed(seed, "model"), torch.device("cpu")):
-            return self.model()
+            model = self.model()
+        if not isinstance(model, nn.Module):
+            raise TaskError("model", f"returned a {type(model).__name__}, not a torch.nn.Module")
+        return model

@@ -29,14 +29,14 @@ def check(
     started = time.monotonic()
     values = {"task": task, "data-source": data_source, "data-dir": data_dir, "num-clients": 1}
     config = parse_config(values)
-    from fedavg_app.server.preparation import load_task
+    from fedavg_app.server.preparation import load_data, load_task
     from tasks.checking.all_checks import all_checks
 
     loaded = load_task(config)
-    data = loaded.dataset(config.data_options)
+    data = load_data(config, loaded)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     errors = 0
-    for finding in all_checks(loaded, data, data.options, config.seed):
+    for finding in all_checks(loaded, data, config.seed):
         _show(console, finding)
         errors += finding.kind == "error"
     if not errors:

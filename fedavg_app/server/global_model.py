@@ -40,8 +40,8 @@ class GlobalModel:
         """
         from tasks.model_arrays import ModelArrays, fixed_fingerprint, read_arrays
 
-        model = task.initial_model(config.seed)
         try:
+            model = task.initial_model(config.seed)
             arrays = ModelArrays.of(model)
             sent, fixed = (to_record(read_arrays(model, n)) for n in (arrays.sent, arrays.fixed))
             return cls(arrays, sent, fixed, fixed_fingerprint(model, arrays))

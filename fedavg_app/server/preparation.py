@@ -25,6 +25,7 @@ from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import TrainingPlan, make_plan
 from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
+from tasks.data.dataset import DataOptions
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -80,7 +81,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     options = config.data_options
     if state is not None and options.source == "auto":
         options = replace(options, source=state.data_source)
-    data = task.dataset(options)
+    data = load_data(config, task, options)
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
@@ -175,6 +176,24 @@ def load_task(config: TrainingConfig) -> "Task":
         if not torch.cuda.is_available():
             raise ConfigError("device", "cuda", "no CUDA device here; give auto or cpu")
     return task
+
+
+def load_data(
+    config: TrainingConfig, task: "Task", options: DataOptions | None = None
+) -> "Dataset":
+    """Return the task's data set, by default from where the config says.
+
+    Raises:
+        ConfigError: The task's ``dataset`` returned something else.
+        DataError: The data set is not available.
+    """
+    from tasks.data.dataset import Dataset
+
+    data: object = task.dataset(config.data_options if options is None else options)
+    if not isinstance(data, Dataset):
+        fix = f"dataset: returned a {type(data).__name__}, not a tasks.data.dataset.Dataset"
+        raise ConfigError("task", config.task, fix)
+    return data
 
 
 def check_task(config: TrainingConfig, task: "Task", data: "Dataset") -> None:

@@ -9,11 +9,15 @@ from tasks.checking.behaviour import (
     check_loads,
     check_steps,
     check_tests,
+    runs_unknown_code,
 )
-from tasks.checking.examples import check_examples
+from tasks.checking.examples import check_examples, check_settings
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
-from tasks.data.dataset import DataOptions, Dataset
+from tasks.data.dataset import Dataset
+
+# Beyond it a few steps take long; and what a network does once it has seen some batches.
+MANY_ENTRIES, MANY_STEPS = 2 * 10**7, 25
 
 
 def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -22,32 +26,44 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     Raises:
         TaskError: The task cannot be trained.
     """
-    yield from check_examples(task, data)
-    yield from check_network(task, data, task.initial_model(seed))
+    yield from _quick_checks(task, data, seed)
+    model = task.initial_model(seed)
+    entries = sum(weight.numel() for weight in model.parameters())
+    if runs_unknown_code(task, model) and entries < MANY_ENTRIES:
+        yield from check_clients(task, data, seed)
 
 
-def all_checks(task: Task, data: Dataset, options: DataOptions, seed: int) -> Iterator[Finding]:
+def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """Yield what all checks find, errors included; those that follow an error may be left out.
 
     Args:
         task: The task.
         data: Its data.
-        options: What they were loaded with.
         seed: Of the initial model.
     """
     try:
-        yield from check_arrays(task.initial_model(seed))
-        yield from before_training(task, data, seed)
+        model = task.initial_model(seed)
+        yield from check_arrays(model)
+        yield from _quick_checks(task, data, seed)
+        if not len(data.test):
+            raise TaskError("dataset", "there are no test examples, which each test needs")
     except TaskError as error:
         yield error.finding
         return
+    steps = MANY_STEPS if runs_unknown_code(task, model) else 3
     for found in (
         check_steps(task, data, task.initial_model(seed)),
         check_tests(task, data, task.initial_model(seed)),
-        check_loads(task, options, data, seed),
-        check_clients(task, data, seed),
+        check_loads(task, data, seed),
+        check_clients(task, data, seed, steps),
     ):
         try:
             yield from found
         except TaskError as error:
             yield error.finding
+
+
+def _quick_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
+    check_settings(task)
+    yield from check_examples(task, data)
+    yield from check_network(task, data, task.initial_model(seed))

@@ -12,18 +12,17 @@ from tasks.base import Task, on_device
 from tasks.checking.examples import CPU, few_examples
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import Outputs, forward
-from tasks.data.dataset import DataOptions, Dataset
-from tasks.model_arrays import ModelArrays, is_compiled, state_of
+from tasks.data.dataset import Dataset
+from tasks.model_arrays import ModelArrays, is_compiled, read_arrays, state_of
 from tasks.training.dense_step import split_model
 from tasks.training.evaluation import Parameters
 from tasks.training.examples import Examples
 from tasks.training.layers import has_hooks, normalises_batches, runs_own_code
 from tasks.training.local_training import Config, TaskClient
-from tasks.training.parts import part_count
+from tasks.training.parts import loss_count, part_count
 from tasks.training.random_streams import seeded
 from tasks.training.transfers import to_arrays
 
-# Of each of two clients: what a network does once it has seen some batches shows, too.
 CONFIG: Config = {"learning-rate": 0.01, "batch-size": 2, "seed": 1, "server-round": 1}
 CLIENT_EXAMPLES = 12
 # Sums of float32 in another order differ by less.
@@ -34,6 +33,7 @@ def check_arrays(model: nn.Module) -> Iterator[Finding]:
     """Yield which arrays are trained, fixed, buffers and aliases; TaskError for those refused."""
     try:
         arrays = ModelArrays.of(model)
+        read_arrays(model, arrays.names)
     except ValueError as error:
         raise TaskError("model", str(error)) from error
     state = state_of(model)
@@ -60,8 +60,14 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     elif split_model(model) is not None:
         yield Finding("ok", "model", "ends in dense layers, which take the fast step")
     inputs, targets = few_examples(task, data.train, training=False)
-    whole, parts = _losses(task, forward(model.eval(), inputs), targets)
+    losses = _losses(task, forward(model.eval(), inputs), targets)
+    if losses is None:
+        return
+    whole, parts, total = losses
     adds_up = abs(whole - parts) <= TOLERANCE * abs(whole)
+    if abs(whole - total) <= TOLERANCE * abs(whole):
+        text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
+        yield Finding("warning", "loss", text)
     text = f"{whole:.6g} for {len(targets)} examples of any outputs, {parts:.6g} for parts of them"
     if task.in_parts and not adds_up:
         raise TaskError("in_parts", f"is True, but the loss is {text}: leave it out")
@@ -73,23 +79,24 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 
 
-def _losses(task: Task, outputs: Outputs, targets: Tensor) -> tuple[float, float]:
-    """Return the loss of a batch, and the mean of its two parts', by their predictions.
+def _losses(task: Task, outputs: Outputs, targets: Tensor) -> tuple[float, float, float] | None:
+    """Return the loss of a batch, the mean of its two parts' by their predictions, and their sum.
 
-    Those of an initial model are nearly alike for all examples, so the outputs are drawn.
+    Those of an initial model are nearly alike for all examples, so the outputs are drawn. It is
+    None where there are no parts to be had.
     """
-    if isinstance(outputs, Tensor) and outputs.is_floating_point():
+    size = len(targets) // 3
+    if not isinstance(outputs, Tensor) or len(outputs) != len(targets) or not size:
+        return None
+    if outputs.is_floating_point():
         drawn = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
         outputs = (3 * drawn).to(outputs.dtype)
-    if not isinstance(outputs, Tensor) or len(outputs) != len(targets):
-        return float("nan"), float("nan")  # there are no parts to be had
-    size = len(targets) // 3
     places = [slice(None), slice(None, size), slice(size, None)]
     with torch.no_grad(), seeded(0, CPU):
-        found = [float(task.loss(outputs[place], targets[place])) for place in places if size]
+        found = [float(task.loss(outputs[place], targets[place])) for place in places]
     counts = [int((targets[place] >= 0).sum()) for place in places[1:]]
     mean = sum(loss * count for loss, count in zip(found[1:], counts, strict=True)) / sum(counts)
-    return found[0], mean
+    return found[0], mean, sum(found[1:])
 
 
 def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
@@ -103,16 +110,21 @@ def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
         return
     if not isinstance(first, Tensor) or len(first) != len(inputs):
         return
-    alone = [forward(model, one) for one in torch.split(inputs, 1)]
+    try:
+        alone = [forward(model, one) for one in torch.split(inputs, 1)]
+    except TaskError as error:
+        text = "a test of one example fails, so it depends on the others of its batch, or a last "
+        yield Finding("warning", "model", f"{text}batch of one has no result ({error})")
+        return
     same_shape = all(one.shape[1:] == first.shape[1:] for one in alone)
     if same_shape and not _same(torch.cat(alone), first, 1e-3):
         text = "an example's output in a test depends on the others of its batch; a test's "
         yield Finding("warning", "model", f"{text}result depends on the size of batches")
 
 
-def check_loads(task: Task, options: DataOptions, data: Dataset, seed: int) -> Iterator[Finding]:
+def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """Yield that data and model are the same each time; TaskError where they are not."""
-    if task.dataset(options).digest() != data.digest():
+    if task.dataset(data.options).digest() != data.digest():
         text = "gives other examples each time: draw a split with a fixed seed, or use load_cached"
         raise TaskError("dataset", text)
     first, again = (_arrays(task.initial_model(seed)) for _ in range(2))
@@ -123,14 +135,13 @@ def check_loads(task: Task, options: DataOptions, data: Dataset, seed: int) -> I
     yield Finding("ok", "dataset", "the same examples, and the same model, each time")
 
 
-def check_clients(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
+def check_clients(task: Task, data: Dataset, seed: int, steps: int = 3) -> Iterator[Finding]:
     """Yield that a client's training does not depend on who trained before; else TaskError."""
     stored = Examples.stored(task, data.train, CPU, training=True)
     rows = torch.arange(min(2 * CLIENT_EXAMPLES, len(data.train)))
     parts = [replace(stored, rows=own) for own in torch.split(rows, CLIENT_EXAMPLES)]
     start = list(_arrays(task.initial_model(seed)).values())
-    is_open = not task.in_parts and runs_own_code(task.initial_model(seed))
-    config: Config = {**CONFIG, "local-steps": 25 if is_open else 3}
+    config: Config = {**CONFIG, "local-steps": steps}
 
     def trained(*clients: int) -> Parameters:
         model = on_device(task.initial_model(seed), CPU)
@@ -150,8 +161,15 @@ def check_clients(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     alone, after = trained(last), trained(0, last)
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(alone, after, strict=True)):
         text = "a client's training depends on who trained before in its process: keep nothing "
-        raise TaskError("model", f"{text}outside the module, such as in a global variable")
+        raise TaskError(
+            "model or loss", f"{text}in a global variable, a closure, a class or a loss"
+        )
     yield Finding("ok", "model", "a client trains alike alone and after another client")
+
+
+def runs_unknown_code(task: Task, model: nn.Module) -> bool:
+    """Return whether training runs code that is neither torch's nor vouched for by the task."""
+    return not task.in_parts and (runs_own_code(model) or loss_count(task.loss) is None)
 
 
 def _arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:

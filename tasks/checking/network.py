@@ -13,14 +13,16 @@ from tasks.base import (
     ignored_target,
     is_cross_entropy,
 )
-from tasks.checking.examples import CPU, few_examples
+from tasks.checking.examples import CPU, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
 from tasks.training.hidden_state import HiddenState
+from tasks.training.layers import normalises_batches
 from tasks.training.random_streams import seeded
 
 Outputs = Any  # what a task's model returns
+DRAWN = 20  # outputs for which correct is tried
 
 
 def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
@@ -35,6 +37,9 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         TaskError: The model, the loss or ``correct`` fails, or gives what cannot be right.
     """
     _check_hooks(model)
+    if task.in_parts and normalises_batches(model):
+        text = "is True, but a layer normalises by the batch's mean and variance: leave it out"
+        raise TaskError("in_parts", text)
     if isinstance(task.loss, nn.Module) and any(
         one.requires_grad for one in task.loss.parameters()
     ):
@@ -52,12 +57,16 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     if not torch.equal(inputs, again):
         text = "gives other inputs each time: draw in augment, which is for training only"
         raise TaskError("prepare", text)
+    _check_alone(task, data, inputs)
     outputs = forward(model.eval(), inputs)
     correct = _check_correct(task, outputs, targets)
     count = count_predictions(targets)
     yield Finding(
         "ok", "correct", f"{correct:g} of {count} predictions, the sum over single examples"
     )
+    if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
+        text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
+        yield Finding("warning", "model", text)
     if kept:
         text = f"a training pass changes {', '.join(map(repr, kept[:3]))}, not in the state dict: "
         fix = "every message begins with what model() made; register what is to stay as a buffer"
@@ -65,6 +74,17 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     if shared := HiddenState(model).shared:
         text = f"its attribute {shared[0]!r} cannot be copied: what training changes in it passes "
         yield Finding("warning", "model", f"{text}from client to client; keep it out of the model")
+
+
+def _check_alone(task: Task, data: Dataset, inputs: Tensor) -> None:
+    """Check that an example's input does not depend on those prepared with it."""
+    rows = few_rows(data.train)
+    for place in range(min(2, len(rows))):
+        alone, _ = few_examples(task, data.train, training=False, rows=rows[place : place + 1])
+        same_shape = alone.shape[1:] == inputs.shape[1:]
+        if same_shape and not torch.allclose(alone[0], inputs[place], equal_nan=True):
+            text = "gives an example another input with others than alone: compute each by itself"
+            raise TaskError("prepare", text)
 
 
 def forward(model: nn.Module, inputs: Tensor, seed: int = 0) -> Outputs:
@@ -125,7 +145,7 @@ def _loss(task: Task, outputs: Outputs, targets: Tensor) -> float:
             loss = task.loss(outputs, targets)
     except Exception as error:
         raise TaskError("loss", f"raised {type(error).__name__} for {kinds}: {error}") from error
-    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+    if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
         text = f"returned {_kind(loss)} for {kinds}: return one number, with its gradient"
         raise TaskError("loss", text)
     if not loss.isfinite():
@@ -139,6 +159,15 @@ def _check_correct(task: Task, outputs: Outputs, targets: Tensor) -> float:
     if task.correct is count_correct and not is_cross_entropy(task.loss) and _is_open(outputs):
         text = f"cannot tell which dimension of {kinds} has the classes: give the task's own"
         raise TaskError("correct", text)
+    tried = [outputs]
+    if isinstance(outputs, Tensor) and outputs.is_floating_point():  # some are right by chance
+        generator = torch.Generator().manual_seed(0)
+        tried += [torch.randn(outputs.shape, generator=generator) for _ in range(DRAWN)]
+    counts = [_counted(task, one, targets, kinds) for one in tried]
+    return counts[0]
+
+
+def _counted(task: Task, outputs: Outputs, targets: Tensor, kinds: str) -> float:
     try:
         found = task.count_correct(outputs, targets)
         if not isinstance(outputs, Tensor) or len(outputs) != len(targets):

@@ -94,8 +94,14 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
+            for name in ("inputs", "targets"):
+                if not isinstance(array := getattr(split, name), np.ndarray):
+                    raise DataError(f"the {name} are a {type(array).__name__}: give a NumPy array")
             if split.targets.dtype != np.int64:
                 raise DataError(f"the targets are {split.targets.dtype}: give classes as int64")
+            if len(split.inputs) != len(split.targets):
+                numbers = f"{len(split.inputs)} inputs, but {len(split.targets)} targets"
+                raise DataError(f"there are {numbers}: give as many of both")
 
 
 @dataclass(frozen=True)

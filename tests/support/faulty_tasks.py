@@ -145,11 +145,122 @@ class Scaled(nn.Module):
 OWN_WEIGHT = networks.task("own-weight", networks.mlp, loss=Scaled())
 NOISY = dataclasses.replace(MLP, prepare=lambda x: x + torch.randn_like(x))
 
+
+def signs(inputs, targets):
+    """Return targets of -1 and 1, whose negative ones would count as no prediction."""
+    return inputs, np.where(targets == 0, -1, 1)
+
+
+def margin(outputs, targets):
+    return functional.soft_margin_loss(outputs.flatten(), targets.float())
+
+
+def sign_correct(outputs, targets):
+    return ((outputs.flatten() > 0) * 2 - 1 == targets).sum()
+
+
+def share_correct(outputs, targets):
+    return (outputs.argmax(1) == targets).float().mean()
+
+
+def by_batch(inputs):
+    return inputs - inputs.mean(0)
+
+
+class Closure(nn.Module):
+    """Counts its passes in a closure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, passes = nn.Linear(64, CLASSES), {"n": 0}
+
+        def scale(x):
+            passes["n"] += 1
+            return x / passes["n"]
+
+        self.scale = scale
+
+    def forward(self, x):
+        return self.scale(self.head(x.flatten(1)))
+
+
+class Counting(nn.Module):
+    """A loss that counts its calls."""
+
+    calls = 0
+
+    def forward(self, outputs, targets):
+        self.calls += 1
+        return functional.cross_entropy(outputs, targets) / self.calls
+
+
+def other_test(options):
+    data = images(options)
+    test = dataclasses.replace(data.test, inputs=data.test.inputs[:, :, :4])
+    return dataclasses.replace(data, test=test)
+
+
+def no_test(options):
+    data = images(options)
+    return dataclasses.replace(data, test=Split(data.test.inputs[:0], data.test.targets[:0]))
+
+
+SIGNS = changed(signs, model=one_output, loss=margin, correct=sign_correct)
+SHARE = networks.task("share", networks.mlp, correct=share_correct)
+BY_BATCH = dataclasses.replace(MLP, prepare=by_batch)
+CLOSURE = networks.task("closure", Closure)
+COUNTING = networks.task("counting", networks.mlp, loss=Counting())
+NORM_IN_PARTS = networks.task("norm", lambda: networks.convolutions(nn.BatchNorm2d), in_parts=True)
+OTHER_TEST = dataclasses.replace(MLP, dataset=other_test)
+NO_TEST = dataclasses.replace(MLP, dataset=no_test)
+NO_TARGET = changed(lambda inputs, targets: (inputs, np.full_like(targets, -100)))
+RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
+PERCENT = networks.task("percent", networks.mlp, target_accuracy=95)
+LOSS_CLASS = networks.task("loss-class", networks.mlp, loss=nn.CrossEntropyLoss)
+LOSS_SHAPE = networks.task(
+    "loss-shape", networks.mlp, loss=lambda o, t: functional.cross_entropy(o, t)[None]
+)
+NETWORK = networks.task("network", networks.mlp())
+NOTHING = networks.task("nothing", lambda: None)
+MAX_NORM = networks.task(
+    "max-norm",
+    lambda: nn.Sequential(nn.EmbeddingBag(networks.WORDS, CLASSES, max_norm=1.0)),
+    networks.lines,
+)
+SUMMED = networks.task("summed", networks.mlp, loss=nn.CrossEntropyLoss(reduction="sum"))
+WITHOUT_STATISTICS = networks.task(
+    "no-statistics",
+    lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, CLASSES), nn.BatchNorm1d(CLASSES, track_running_stats=False)
+    ),
+)
+
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
     "NAN": ("error", "dataset: 1 training examples have NaN or infinite inputs, the first is"),
     "FROM_ONE": ("error", "dataset: targets are 1 to 4, but the model has 4 outputs, for"),
-    "IGNORED": ("error", "dataset: targets are -1 to 2, but the model has 4 outputs"),
+    "IGNORED": ("error", "dataset: there are training targets of -1, and a negative target is no"),
+    "SIGNS": ("error", "dataset: there are training targets of -1, and a negative target is no"),
+    "SHARE": ("error", "correct: counts 0."),
+    "BY_BATCH": ("error", "prepare: gives an example another input with others than alone"),
+    "CLOSURE": ("error", "model or loss: a client's training depends on who trained before in"),
+    "COUNTING": (
+        "error",
+        "model or loss: a client's training depends on who trained before in",
+    ),
+    "NORM_IN_PARTS": ("error", "in_parts: is True, but a layer normalises by the batch's mean"),
+    "OTHER_TEST": ("error", "dataset: training inputs are float32 (1, 8, 8), test inputs float32"),
+    "NO_TEST": ("error", "dataset: there are no test examples, which each test needs"),
+    "NO_TARGET": ("error", "dataset: the training examples have no target to be predicted"),
+    "RATE": ("error", "learning_rate: is -0.1: give a number above 0"),
+    "PERCENT": ("error", "target_accuracy: is 95: give a share from 0 to 1"),
+    "LOSS_CLASS": ("error", "loss: is a class: give an object of it, CrossEntropyLoss()"),
+    "LOSS_SHAPE": ("error", "loss: returned float32 (1,) for outputs float32 (8, 4)"),
+    "NETWORK": ("error", "model: is a network: give a function that returns a new one"),
+    "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
+    "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
+    "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),
+    "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "FLOAT64": ("error", "prepare: returns inputs float64 (8, 1, 8, 8) for a model of float32: "),
     "PAIR": ("error", "model: returns a tuple of 2, and the loss is torch's cross-entropy: "),
     "BROADCAST": ("error", "correct: counts"),
@@ -158,7 +269,7 @@ FOUND = {
     "HOOKED": ("error", "model: '1.weight' has a hook for when its gradient has been accumulated"),
     "SEGMENTS": ("error", "correct: cannot tell which dimension of outputs float32 (8, 4, 4, 4)"),
     "LOCKED": ("warning", "model: its attribute 'lock' cannot be copied: what training changes in"),
-    "GLOBAL": ("error", "model: a client's training depends on who trained before in its process"),
+    "GLOBAL": ("error", "model or loss: a client's training depends on who trained before in"),
     "PREPARED": ("error", "prepare: raised AttributeError for inputs float32 (8, 1, 8, 8)"),
     "LAZY": ("error", "model: array '1.weight' has no shape yet: run an example through the"),
     "PADDED": ("error", "dataset: targets of 0 are ignored by the loss, but count as predictions"),

@@ -1,24 +1,27 @@
 """Each fault is found, and named with its attribute; ordinary networks have none."""
 
+import dataclasses
 import re
 
+import numpy as np
 import pytest
+import torch
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import prepare
 from tasks.checking.all_checks import all_checks
-from tasks.data.dataset import DataOptions
+from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 from tests.support import faulty_tasks, networks
 from tests.support.faulty_tasks import FOUND
 
 OPTIONS = DataOptions("embedded")
-# What only `fedavg check` looks for: it takes two loads, or trainings.
-SLOW = ("UNSEEDED", "GLOBAL", "NO_SUM")
+# What only `fedavg check` looks for, or a run says in its own words.
+SLOW = ("UNSEEDED", "NO_SUM", "NO_TEST", "SUMMED", "WITHOUT_STATISTICS")
 
 
 def findings(task):
-    return list(all_checks(task, task.dataset(OPTIONS), OPTIONS, 1))
+    return list(all_checks(task, task.dataset(OPTIONS), 1))
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -37,7 +40,7 @@ def test_quick_checks_find_it_before_a_training(name, caplog):
         prepare(config)
         assert text in caplog.text
         return
-    text = text.partition(":")[2] if name == "LAZY" else f" {text}"
+    text = text.partition(":")[2] if name == "LAZY" else f" {text}"  # which no model has
     with pytest.raises(ConfigError, match=re.escape(f"task = '{config.task}':{text}")):
         prepare(config)
 
@@ -68,3 +71,28 @@ def test_ordinary_networks_have_no_fault(name):
 def test_what_is_special_is_said(name, kind, text):
     found = findings(getattr(networks, name))
     assert [one for one in found if one.kind == kind and text in str(one)], found
+
+
+def test_one_training_example_is_enough():
+    def load(options):
+        data = networks.images(options)
+        one = Split(data.train.inputs[:1], data.train.targets[:1])
+        return dataclasses.replace(data, train=one)
+
+    found = findings(dataclasses.replace(networks.MLP, dataset=load))
+    assert {finding.kind for finding in found} == {"ok"}, found
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"targets": np.zeros(9, np.int64)}, "there are 10 inputs, but 9 targets: give as many"),
+        ({"targets": torch.zeros(10)}, "the targets are a Tensor: give a NumPy array"),
+        ({"inputs": [1] * 10}, "the inputs are a list: give a NumPy array"),
+        ({"targets": np.zeros(10)}, "the targets are float64: give classes as int64"),
+    ],
+)
+def test_data_of_another_kind_are_refused_where_they_are_made(change, text):
+    part = Split(np.zeros((10, 2)), np.zeros(10, np.int64))
+    with pytest.raises(DataError, match=text):
+        Dataset(dataclasses.replace(part, **change), part, OPTIONS, "made up", "")

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tasks.data.source_digest import source_digest
@@ -13,10 +14,16 @@ from tasks.data.source_digest import source_digest
 SOURCE = """
 import functools
 FACTOR = 2
+TABLE = {"a": [1, 2]}
+class Config:
+    offset = 4
+    def half(self):
+        return self.offset / 2
+CONFIG = Config()
 def scaled(x):
     return x * FACTOR
 def parse():
-    return scaled(1)
+    return scaled(1) + TABLE["a"][0] + CONFIG.half()
 def other():
     return scaled(1)
 def made(change, offset):
@@ -24,8 +31,15 @@ def made(change, offset):
         return change(offset)
     return inner
 class Reader:
+    def __init__(self, number=0):
+        self.number = number
     def parse(self):
-        return scaled(1)
+        return scaled(1) + TABLE["a"][0] + CONFIG.half() + self.number
+    def __call__(self):
+        return self.number
+@functools.cache
+def kept():
+    return scaled(1) + TABLE["a"][0] + CONFIG.half()
 """
 
 
@@ -49,14 +63,16 @@ def module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("return scaled(1)", "return scaled(2)"), ("return x * FACTOR", "return x + FACTOR"),
-        ("FACTOR = 2", "FACTOR = 3"),
+        ("return scaled(1)", "return scaled(2)"), ("[1, 2]", "[1, 3]"),
+        ("offset = 4", "offset = 5"), ("self.offset / 2", "self.offset / 3"),
+        ("return x * FACTOR", "return x + FACTOR"), ("FACTOR = 2", "FACTOR = 3"),
     ],
 )  # fmt: skip
 def test_a_change_of_what_parses_gives_another_digest(module, before, after):
     first, second = module(SOURCE), module(SOURCE.replace(before, after))
     assert source_digest(first.parse) != source_digest(second.parse)
     assert source_digest(first.Reader().parse) != source_digest(second.Reader().parse)
+    assert source_digest(first.kept) != source_digest(second.kept)
 
 
 def test_a_change_elsewhere_leaves_it_as_it_was(module):
@@ -65,21 +81,25 @@ def test_a_change_elsewhere_leaves_it_as_it_was(module):
 
 
 def test_what_a_function_has_from_around_it_counts(module):
-    made = module(SOURCE).made
+    found = module(SOURCE)
+    made, reader = found.made, found.Reader
     digests = {
         source_digest(one)
         for one in (
             made(abs, 1), made(abs, 2), made(lambda x: x, 1), made(lambda x: -x, 1),
             functools.partial(made, abs, 1), functools.partial(made, abs, 2),
+            made(abs, [1]), made(abs, {"a": np.arange(3)}), made(abs, {"a": np.arange(4)}),
+            reader(1).parse, reader(2).parse, reader(1), reader(2), made(abs, {1, 2}),
         )
     }  # fmt: skip
-    assert len(digests) == 6
+    assert len(digests) == 14
 
 
 def test_another_process_finds_the_same(tmp_path):
     (tmp_path / "parsing.py").write_text(SOURCE)
     code = "import parsing; from tasks.data.source_digest import source_digest as d; "
-    code += "print(d(parsing.parse), d(parsing.made(parsing.scaled, (1, 'a'))))"
+    code += "print(d(parsing.parse), d(parsing.made(parsing.scaled, (1, 'a'))), "
+    code += "d(parsing.Reader(1).parse), d(lambda: 'a' in {'a', 'b', 'c'}))"
     found = {
         subprocess.run(
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],

@@ -344,7 +344,7 @@ class Noisy(nn.Module):
 
 
 class Thawing(nn.Module):
-    """Trains its first layer from the third training pass on, or until then."""
+    """Trains its first layer from the fifth training pass on, or until then."""
 
     def __init__(self, *, freezes: bool) -> None:
         super().__init__()
@@ -354,7 +354,7 @@ class Thawing(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.passes += self.training
-        if self.passes == 3:
+        if self.passes == 5:
             self.body.requires_grad_(requires_grad=not self.freezes)
         return self.head(self.body(x.flatten(1)).relu())
 

@@ -74,7 +74,7 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if part_count(task, model) is not None:
         yield Finding("ok", "loss", f"{text}: large batches are cut")
         return
-    can_be = adds_up and not normalises_batches(model)
+    can_be = adds_up and not hooks and not normalises_batches(model)
     fix = "; with in_parts=True, if no layer looks across examples, they are cut" if can_be else ""
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 

@@ -8,6 +8,7 @@ not, since both ends have them from the task; an alias is whatever its first nam
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -83,16 +84,22 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
     The names are those of the network itself: `torch.compile` and `torch.nn.DataParallel` put
     "_orig_mod." and "module." into them, with which the plain network could not load them.
     """
-    wrappers = [
-        path
+    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    wrappers = _wrappers(model)
+    if not wrappers:
+        return state
+    return {_unwrapped(name, wrappers): tensor for name, tensor in state.items()}
+
+
+@lru_cache(maxsize=4)  # a process has few models, and asks for each client
+def _wrappers(model: nn.Module) -> tuple[str, ...]:
+    """Return the paths of the model's wrapped modules, each with a dot, the longest first."""
+    paths = [
+        f"{path}.".lstrip(".")
         for path, module in model.named_modules()
         if isinstance(module, nn.DataParallel) or is_compiled(module)
     ]
-    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    if not wrappers:
-        return state
-    before = {f"{path}.".lstrip("."): None for path in wrappers}
-    return {_unwrapped(name, list(before)): tensor for name, tensor in state.items()}
+    return tuple(sorted(paths, key=len, reverse=True))
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -161,8 +168,8 @@ def _bytes(tensor: Tensor) -> tuple[int, int]:
 
 
 def _unwrapped(name: str, wrappers: Sequence[str]) -> str:
-    """Return an entry's name without what the wrappers, each ending in a dot, put into it."""
-    for path in sorted(wrappers, key=len, reverse=True):
+    """Return an entry's name without what the wrappers put into it."""
+    for path in wrappers:
         if name.startswith(path):
             name = path + name[len(path) :].partition(".")[2]
     return name

@@ -1,6 +1,7 @@
 """Evaluation of a model on examples, in batches whose results are added in a fixed order."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class Evaluator:
     def __init__(self, task: Task, model: nn.Module, seed: int, client: int | None = None) -> None:
         self._task, self._model, self._seed, self._client = task, model, seed, client
         self._hidden = HiddenState(model)
-        self._only_torch = draws_from_torch_only(task, model)
+        self._draws = not draws_from_torch_only(task, model)  # torch's layers draw in training only
 
     @torch.no_grad()
     def batch(self, place: int, inputs: Tensor, targets: Tensor) -> BatchResult:
@@ -71,13 +72,17 @@ class Evaluator:
         """
         self._hidden.restore()
         self._model.eval()
-        own = evaluation_seed(self._seed, place, self._client)
-        with seeded(own, targets.device, only_torch=self._only_torch):
+        with self._seeded(place, targets.device):
             outputs = self._model(inputs)
             count = count_predictions(targets)
             loss = self._task.loss(outputs, targets).item() * count
             correct = self._task.count_correct(outputs, targets)
         return loss, correct, count
+
+    def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:
+        if not self._draws:
+            return nullcontext()
+        return seeded(evaluation_seed(self._seed, place, self._client), device)
 
 
 def draws_from_torch_only(task: Task, model: nn.Module) -> bool:

@@ -4,7 +4,11 @@ A network of torch's own layers alone does in a forward pass what torch document
 keep something between two passes, draw random numbers or compare the examples of a batch.
 """
 
+from functools import lru_cache
+
 from torch import nn
+
+FEW_MODELS = 4  # a process has few, and asks of each for every client
 
 # Layers, exactly of these types, that compute each example's output from that example alone, and
 # keep nothing.
@@ -40,6 +44,7 @@ def has_hooks(module: nn.Module) -> bool:
     )
 
 
+@lru_cache(maxsize=FEW_MODELS)
 def runs_own_code(model: nn.Module) -> bool:
     """Return whether a forward or backward pass runs anything but the code of torch's layers."""
     return any(
@@ -48,6 +53,7 @@ def runs_own_code(model: nn.Module) -> bool:
     )
 
 
+@lru_cache(maxsize=FEW_MODELS)
 def looks_at_one_example(model: nn.Module) -> bool:
     """Return whether all layers are known to compute an output from one example alone."""
     return not any(
@@ -56,6 +62,7 @@ def looks_at_one_example(model: nn.Module) -> bool:
     )
 
 
+@lru_cache(maxsize=FEW_MODELS)
 def normalises_batches(model: nn.Module) -> bool:
     """Return whether the network normalises by the batch's mean and variance."""
     kind = nn.modules.batchnorm._BatchNorm

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from tasks.model_arrays import ModelArrays, state_of
+from tasks.training.layers import runs_own_code
 
 
 @contextmanager
@@ -22,6 +23,9 @@ def staying_trained(
     Raises:
         ValueError: One of them is no longer trained or another tensor, or another array is trained.
     """
+    if not runs_own_code(model):  # torch's layers leave them as they are
+        yield
+        return
     try:
         yield
     except RuntimeError:  # torch's, of a weight without a gradient, names no array

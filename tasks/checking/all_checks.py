@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from torch import nn
+
 from tasks.base import Task
 from tasks.checking.behaviour import (
     check_arrays,
@@ -16,8 +18,10 @@ from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
 from tasks.data.dataset import Dataset
 
-# Beyond it a few steps take long; and what a network does once it has seen some batches.
-MANY_ENTRIES, MANY_STEPS = 2 * 10**7, 25
+# Before a training, clients are not tried with larger models: their steps take long.
+MAX_ENTRIES = 2 * 10**7
+# Some networks change what they do once they have seen a number of batches.
+STEPS, MANY_STEPS = 3, 25
 
 
 def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -26,11 +30,12 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     Raises:
         TaskError: The task cannot be trained.
     """
-    yield from _quick_checks(task, data, seed)
     model = task.initial_model(seed)
     entries = sum(weight.numel() for weight in model.parameters())
-    if runs_unknown_code(task, model) and entries < MANY_ENTRIES:
-        yield from check_clients(task, data, seed)
+    try_clients = runs_unknown_code(task, model) and entries < MAX_ENTRIES
+    yield from _quick_checks(task, data, model)
+    if try_clients:
+        yield from check_clients(task, data, seed, STEPS)
 
 
 def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -43,14 +48,14 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """
     try:
         model = task.initial_model(seed)
+        steps = MANY_STEPS if runs_unknown_code(task, model) else STEPS
         yield from check_arrays(model)
-        yield from _quick_checks(task, data, seed)
+        yield from _quick_checks(task, data, model)
         if not len(data.test):
             raise TaskError("dataset", "there are no test examples, which each test needs")
     except TaskError as error:
         yield error.finding
         return
-    steps = MANY_STEPS if runs_unknown_code(task, model) else 3
     for found in (
         check_steps(task, data, task.initial_model(seed)),
         check_tests(task, data, task.initial_model(seed)),
@@ -63,7 +68,7 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
             yield error.finding
 
 
-def _quick_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
+def _quick_checks(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
     check_settings(task)
     yield from check_examples(task, data)
-    yield from check_network(task, data, task.initial_model(seed))
+    yield from check_network(task, data, model)

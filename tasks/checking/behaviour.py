@@ -21,7 +21,6 @@ from tasks.training.layers import has_hooks, normalises_batches, runs_own_code
 from tasks.training.local_training import Config, TaskClient
 from tasks.training.parts import loss_count, part_count
 from tasks.training.random_streams import seeded
-from tasks.training.transfers import to_arrays
 
 CONFIG: Config = {"learning-rate": 0.01, "batch-size": 2, "seed": 1, "server-round": 1}
 CLIENT_EXAMPLES = 12
@@ -92,9 +91,11 @@ def _losses(task: Task, outputs: Outputs, targets: Tensor) -> tuple[float, float
         drawn = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
         outputs = (3 * drawn).to(outputs.dtype)
     places = [slice(None), slice(None, size), slice(size, None)]
+    counts = [int((targets[place] >= 0).sum()) for place in places[1:]]
+    if not all(counts):
+        return None
     with torch.no_grad(), seeded(0, CPU):
         found = [float(task.loss(outputs[place], targets[place])) for place in places]
-    counts = [int((targets[place] >= 0).sum()) for place in places[1:]]
     mean = sum(loss * count for loss, count in zip(found[1:], counts, strict=True)) / sum(counts)
     return found[0], mean, sum(found[1:])
 
@@ -127,7 +128,7 @@ def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     if task.dataset(data.options).digest() != data.digest():
         text = "gives other examples each time: draw a split with a fixed seed, or use load_cached"
         raise TaskError("dataset", text)
-    first, again = (_arrays(task.initial_model(seed)) for _ in range(2))
+    first, again = (_all_arrays(task.initial_model(seed)) for _ in range(2))
     for name, array in first.items():
         if not np.array_equal(array, again[name], equal_nan=True):
             text = f"gives another {name!r} each time: draw from torch's global random state"
@@ -135,20 +136,18 @@ def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     yield Finding("ok", "dataset", "the same examples, and the same model, each time")
 
 
-def check_clients(task: Task, data: Dataset, seed: int, steps: int = 3) -> Iterator[Finding]:
+def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[Finding]:
     """Yield that a client's training does not depend on who trained before; else TaskError."""
     stored = Examples.stored(task, data.train, CPU, training=True)
     rows = torch.arange(min(2 * CLIENT_EXAMPLES, len(data.train)))
     parts = [replace(stored, rows=own) for own in torch.split(rows, CLIENT_EXAMPLES)]
-    start = list(_arrays(task.initial_model(seed)).values())
+    start = _all_arrays(task.initial_model(seed))
     config: Config = {**CONFIG, "local-steps": steps}
 
     def trained(*clients: int) -> Parameters:
         model = on_device(task.initial_model(seed), CPU)
         own = [TaskClient(task, model, part, partition=k) for k, part in enumerate(parts)]
-        sent = own[0].arrays.sent
-        names = list(_arrays(model))
-        arrays = [start[names.index(name)] for name in sent]
+        arrays = [start[name] for name in own[0].arrays.sent]
         found: Parameters = []
         for client in clients:
             try:
@@ -172,9 +171,8 @@ def runs_unknown_code(task: Task, model: nn.Module) -> bool:
     return not task.in_parts and (runs_own_code(model) or loss_count(task.loss) is None)
 
 
-def _arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
-    state = state_of(model)
-    return dict(zip(state, to_arrays(state.values()), strict=True))
+def _all_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
+    return read_arrays(model, tuple(state_of(model)))
 
 
 def _same(a: Outputs, b: Outputs, tolerance: float) -> bool:

@@ -73,6 +73,20 @@ def test_what_is_special_is_said(name, kind, text):
     assert [one for one in found if one.kind == kind and text in str(one)], found
 
 
+@pytest.mark.parametrize("in_parts", [None, True])
+def test_examples_without_a_prediction_are_no_fault(in_parts):
+    """They are one whole part of the batch for which the loss is tried."""
+
+    def load(options):
+        data = networks.images(options)
+        targets = np.full_like(data.train.targets, -100)
+        targets[1:5] = data.train.targets[1:5]
+        return dataclasses.replace(data, train=Split(data.train.inputs, targets))
+
+    task = dataclasses.replace(networks.MLP, dataset=load, in_parts=in_parts)
+    assert {finding.kind for finding in findings(task)} <= {"ok", "note"}
+
+
 def test_one_training_example_is_enough():
     def load(options):
         data = networks.images(options)

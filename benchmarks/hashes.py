@@ -57,7 +57,7 @@ FIGURES = (
 # Other strategies and settings, as changes of `SHARDS`.
 CHANGES: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in (
-        "fedsgd", "fednova", "scaffold", "stc", "topk", "signsgd", "qsgd", "eden", "ef21", "dgc")},
+        "fedsgd", "fednova", "scaffold", "stc", "topk", "signsgd", "qsgd", "eden", "dgc")},
     "low-rank": {"strategy": "compressed", "strategy-args": "uplink = 'low-rank'"},
     "rotated both ways": {
         "strategy": "compressed", "strategy-args": "uplink = 'rotated', downlink = 'rotated'"},

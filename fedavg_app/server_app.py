@@ -24,7 +24,7 @@ from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
 from fedavg_app.server.node_registry import DataCheck, NodeRegistry, count_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
-from strategies.base import StrategyError
+from strategies.runner import StrategyError
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 

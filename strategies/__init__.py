@@ -5,7 +5,6 @@ A name is built in, one that an installed package registers under the entry-poin
 `flwr.serverapp.strategy.Strategy`.
 """
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,11 +14,15 @@ from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
-from strategies.base import FederatedStrategy, RunSettings
+from strategies.base import FederatedStrategy
+from strategies.compressed_client import compression_mod
 from strategies.flower_adapter import FlowerAdapter
 from strategies.flower_metrics import wrapped
 from strategies.privacy import with_accountant
-from strategies.registry import Registry, make
+from strategies.registry import Registry, make, parameters_of
+from strategies.rounds import RunSettings
+from strategies.runner import Runner
+from strategies.strategy_runner import StrategyRunner
 
 STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
@@ -28,7 +31,6 @@ STRATEGIES = Registry[Strategy](
         "compressed": "strategies.compressed:Compressed",
         "dgc": "strategies.dgc:DGC",
         "eden": "strategies.eden:EDEN",
-        "ef21": "strategies.ef21:EF21",
         "fedavg": "strategies.fedavg:FedAvg",
         "fednova": "strategies.fednova:FedNova",
         "fedsgd": "strategies.fedsgd:FedSGD",
@@ -41,6 +43,7 @@ STRATEGIES = Registry[Strategy](
     group="fedavg_app.strategies",
 )
 names = STRATEGIES.names
+__all__ = ["STRATEGIES", "build", "client_mod", "compression_mod", "load", "names"]
 # Flower's strategies sample for themselves; they must take all nodes of the cohort they are shown.
 WHOLE_COHORT = {
     "fraction_train": 1.0,
@@ -48,6 +51,14 @@ WHOLE_COHORT = {
     "min_train_nodes": 1,
     "min_evaluate_nodes": 1,
     "min_available_nodes": 1,
+}
+# What else a config does not give to ours: names of records, and functions.
+OF_ANY_APP = WHOLE_COHORT | {
+    "weighted_by_key": "num-examples",
+    "arrayrecord_key": "arrays",
+    "configrecord_key": "config",
+    "train_metrics_aggr_fn": None,
+    "evaluate_metrics_aggr_fn": None,
 }
 
 
@@ -66,12 +77,10 @@ def load(name: str) -> type[Strategy]:
     return STRATEGIES.load(name)
 
 
-def build(
-    name: str, arguments: Mapping[str, Any], settings: RunSettings | None = None
-) -> FederatedStrategy[Any]:
-    """Return the strategy of that name, made with the keyword ``arguments``.
+def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None = None) -> Runner:
+    """Return the runner of the strategy of that name, made with the keyword ``arguments``.
 
-    A strategy that is not a `FederatedStrategy` is put behind a `FlowerAdapter`. A wrapper, such as
+    A strategy that is not a `FederatedStrategy` is run by a `FlowerAdapter`. A wrapper, such as
     Flower's for differential privacy, takes the name of another strategy as its argument
     ``strategy``; the arguments that the wrapper does not take go to that one.
 
@@ -91,12 +100,12 @@ def build(
         # for ever.
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
-    strategy = made if isinstance(made, FederatedStrategy) else FlowerAdapter(made)
-    strategy.settings = settings
+    if isinstance(made, FederatedStrategy):
+        return StrategyRunner(made, settings)
     inside = getattr(made, "strategy", None)
     if isinstance(inside, FederatedStrategy):  # it validates, too, and is given no buffers
-        inside.settings = replace(strategy.settings, buffers=())
-    return strategy
+        inside.runner = StrategyRunner(inside, replace(settings, buffers=()))
+    return FlowerAdapter(made, settings)
 
 
 def client_mod(name: str, arguments: Mapping[str, Any]) -> Mod | None:
@@ -114,16 +123,16 @@ def client_mod(name: str, arguments: Mapping[str, Any]) -> Mod | None:
 
 
 def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
-    parameters = inspect.signature(cls).parameters
+    parameters = parameters_of(cls)
+    fixed = OF_ANY_APP if issubclass(cls, FederatedStrategy) else WHOLE_COHORT
     if "strategy" in parameters and "strategy" in arguments:
         own = {key: value for key, value in arguments.items() if key in parameters}
         others = {key: value for key, value in arguments.items() if key not in parameters}
         name = str(own["strategy"])
         inner = load(name)
-        own_mod = getattr(inner, "client_mod", FederatedStrategy.client_mod)
-        sends_models = getattr(inner, "train_type", MessageType.TRAIN) == MessageType.TRAIN
-        if own_mod is not FederatedStrategy.client_mod or not sends_models:
+        has_end = getattr(inner, "client", FederatedStrategy.client) != FederatedStrategy.client
+        if has_end or getattr(inner, "train_type", MessageType.TRAIN) != MessageType.TRAIN:
             fix = "give one whose clients send models, as fedavg's do"  # a wrapper reads them
             raise ValueError(f"strategy = {name!r}: {fix}")
         arguments = {**own, "strategy": _instance(inner, others)}
-    return make(cls, arguments, WHOLE_COHORT)
+    return make(cls, arguments, fixed)

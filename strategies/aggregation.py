@@ -1,52 +1,55 @@
-"""Weighted means and steps of the model: pure functions on NumPy arrays, no Flower import."""
+"""Weighted means, and what is checked of arrays: pure functions on NumPy arrays."""
 
-import math
-from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[np.generic]]
-Entry = TypeVar("Entry")
+from strategies.model import Array, Arrays
 
 
-def without(arrays: Mapping[str, Entry], buffers: Collection[str]) -> dict[str, Entry]:
-    """Return the arrays that are no buffers, that is those that are trained, in their order."""
-    return {name: array for name, array in arrays.items() if name not in buffers}
+class Addend(Protocol):
+    """What adds itself to a sum, such as a decoded update."""
+
+    size: int
+
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight`` times the entries to the total, in place."""
+
+
+Term = Array | Addend
 
 
 class WeightedMean:
-    """The running mean sum_k n_k w_k / sum_k n_k of named arrays.
+    """The running mean sum_k n_k v_k / sum_k n_k of arrays.
 
     McMahan et al. 2017, arXiv 1602.05629v4, Algorithm 1 (whose footnote 4 corrects earlier versions
     that divided by the examples of all clients instead of the round's). Sums run in the order of
-    `add`, in float64; the result has the dtypes of the first arrays added.
+    `add`, in float64 (complex128 for complex numbers).
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, NDArray[Any]] = {}
-        self._dtypes: dict[str, np.dtype[np.generic]] = {}
-        self._total_weight = 0.0
+        self._total: NDArray[Any] | None = None
+        self._weight = 0.0
 
-    def add(self, arrays: Mapping[str, NDArray[np.generic]], weight: float) -> None:
-        """Add one client's arrays, with the same names and shapes every time."""
-        if not self._sums:
-            self._sums = {
-                name: np.zeros(array.shape, _wide(array.dtype)) for name, array in arrays.items()
-            }
-            self._dtypes = {name: array.dtype for name, array in arrays.items()}
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that is not finite is refused
-            for name, total in self._sums.items():
-                total += np.multiply(arrays[name], weight, dtype=total.dtype)
-        self._total_weight += weight
+    def add(self, term: Term, weight: float) -> None:
+        """Add one client's array, or decoded update, of the same shape every time."""
+        if not isinstance(term, np.ndarray):
+            if self._total is None:
+                self._total = np.zeros(term.size)
+            term.add_to(self._total, weight)
+        else:
+            if self._total is None:
+                self._total = np.zeros(term.shape, np.result_type(term, np.float64))
+            with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
+                self._total += np.multiply(term, weight, dtype=self._total.dtype)
+        self._weight += weight
 
-    def result(self) -> Arrays:
-        """Return the mean of what was added, as new arrays."""
-        return {
-            name: cast_like(total / self._total_weight, self._dtypes[name])
-            for name, total in self._sums.items()
-        }
+    def result(self) -> NDArray[Any]:
+        """Return the mean of what was added, as a new array."""
+        assert self._total is not None
+        return np.asarray(self._total / self._weight)
 
 
 class BufferMean:
@@ -60,76 +63,34 @@ class BufferMean:
     """
 
     def __init__(self, sent: Arrays) -> None:
-        self._mean, self._sent = WeightedMean(), sent
+        self._sent = sent
+        self._means = {name: WeightedMean() for name in sent}
         self._changed: set[str] = set()
 
-    def add(self, arrays: Arrays, weight: float) -> None:
-        """Add the buffers that are among a client's arrays."""
-        buffers = {name: arrays[name] for name in self._sent}
-        self._changed |= {
-            name for name, sent in self._sent.items() if buffers[name].tobytes() != sent.tobytes()
-        }
-        self._mean.add(buffers, weight)
+    def add(self, buffers: Mapping[str, Array], weight: float) -> None:
+        """Add a client's buffers."""
+        for name, sent in self._sent.items():
+            if buffers[name].tobytes() != sent.tobytes():
+                self._changed.add(name)
+            self._means[name].add(buffers[name], weight)
 
     def result(self) -> Arrays:
-        """Return the mean; nothing where there are no buffers."""
-        means = self._mean.result()
+        """Return the means, in the dtypes of what was sent."""
         return {
-            name: means[name] if name in self._changed else sent
+            name: cast_like(self._means[name].result(), sent.dtype)
+            if name in self._changed
+            else sent
             for name, sent in self._sent.items()
         }
 
 
-def moved(
-    arrays: Mapping[str, NDArray[np.generic]], changes: Mapping[str, NDArray[np.float64]]
-) -> Arrays:
-    """Return the arrays plus their changes, computed in float64, in the dtypes of ``arrays``."""
-    return {
-        name: cast_like(np.add(array, changes[name], dtype=np.float64), array.dtype)
-        for name, array in arrays.items()
-    }
-
-
-def finite_or_sent(values: NDArray[np.generic], sent: NDArray[np.generic]) -> bool:
+def finite_or_sent(values: Array, sent: Array) -> bool:
     """Return whether all values are finite, except for those sent, such as a mask's."""
     finite = np.isfinite(values)
     return bool(finite.all()) or np.array_equal(values[~finite], sent[~finite], equal_nan=True)
 
 
-def cast_like(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+def cast_like(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the array in another dtype; values are rounded for integers and booleans."""
     rounded = np.rint(array) if dtype.kind in "iub" else array
     return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
-
-
-def l2_norm(
-    arrays: Mapping[str, NDArray[np.generic]],
-    origin: Mapping[str, NDArray[np.generic]] | None = None,
-) -> float:
-    """Return the L2 norm of all arrays together, or of their difference from those in ``origin``.
-
-    Computed in float64; infinity on overflow. Equal entries differ by 0, infinite ones included.
-    Arrays of integers and booleans, such as batch normalisation's counter of batches, do not count.
-    """
-    origin = origin or {}
-    counted = {name: array for name, array in arrays.items() if array.dtype.kind not in "iub"}
-    with np.errstate(over="ignore", invalid="ignore"):
-        differences = (_difference(array, origin.get(name)) for name, array in counted.items())
-        return math.hypot(*(float(np.linalg.norm(difference)) for difference in differences))
-
-
-def _difference(
-    array: NDArray[np.generic], origin: NDArray[np.generic] | None
-) -> NDArray[np.generic]:
-    wide = array.astype(_wide(array.dtype), copy=False)
-    if origin is None:
-        return wide
-    difference = np.asarray(np.subtract(wide, origin))
-    if not np.isfinite(difference).all():
-        difference[(array == origin) | ((array != array) & (origin != origin))] = 0
-    return difference
-
-
-def _wide(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """Return the dtype to compute in: float64, or complex128 for complex numbers."""
-    return np.result_type(dtype, np.float64)

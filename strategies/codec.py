@@ -1,13 +1,18 @@
-"""What both ends of a compressed strategy compress with, and a digest that identifies it.
+"""What both ends of a compressed strategy compress with, and a text that says it.
 
-Each end makes its own from the run's config. Two that differ, such as those of a client with other
-``strategy-args``, have other digests: the bytes of one end would decode to something else at the
-other, often without an error.
+In this project's app each end makes its own from the run's config. In any other the server's first
+message names it: the text is JSON, and a client builds only what has a name here. Two ends that
+differ, such as those with other ``strategy-args``, have texts of other digests: the bytes of one
+end would decode to something else at the other, often without an error.
 """
 
+import json
 import zlib
-from dataclasses import dataclass, field, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
+from math import inf
+from typing import Any
 
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import (
@@ -16,6 +21,8 @@ from strategies.compression.error_feedback import (
     Residual,
     check_contraction,
 )
+from strategies.compression.registry import COMPRESSORS, FEEDBACK
+from strategies.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,36 @@ class Codec:
                 f"warmup-rounds = {self.warmup_rounds}: {name} has no argument 'sparsity'"
             )
 
+    @classmethod
+    def parse(cls, text: str) -> "Codec":
+        """Return the codec of a server's text.
+
+        Raises:
+            ValueError: It is no such text, or names what is not built in.
+        """
+        parts: dict[str, Registry[Any]] = {
+            "uplink": COMPRESSORS,
+            "downlink": COMPRESSORS,
+            "feedback": FEEDBACK,
+        }
+        try:
+            table = json.loads(text)
+            made: list[Any] = []
+            for key, registry in parts.items():
+                given = {name: one for name, one in table[key].items() if one is not None}
+                if outside := [
+                    one for one in _texts(given) if ":" in one
+                ]:  # "package.module:Class"
+                    raise ValueError(f"{key}: {outside[0]!r} is not built in")
+                made.append(registry.build_part(key, given))
+            uplink, downlink, feedback = made
+            return cls(uplink, downlink, feedback, int(table["warmup-rounds"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the server's codec cannot be made here ({error}): give the ClientApp the "
+                "server's strategy itself, mods=[MyStrategy(...).client_mod]"
+            ) from error
+
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.
 
@@ -63,13 +100,35 @@ class Codec:
         return replace(self.uplink, sparsity=warm)  # type: ignore[type-var]
 
     def __str__(self) -> str:
-        """Return the parts with their arguments, in ASCII, as docs/protocol.md lists them."""
-        parts = (self.uplink, self.downlink, self.feedback)
-        # Only dataclasses have a text that is the same in every process.
-        texts = [repr(one) if is_dataclass(one) else type(one).__name__ for one in parts]
-        return " ".join([*texts, str(self.warmup_rounds)])
+        """Return the parts with their arguments as JSON, in ASCII, as docs/protocol.md has it."""
+        table: dict[str, Any] = {
+            "downlink": _described(COMPRESSORS, self.downlink),
+            "feedback": _described(FEEDBACK, self.feedback),
+            "uplink": _described(COMPRESSORS, self.uplink),
+            "warmup-rounds": self.warmup_rounds,
+        }
+        return json.dumps(table, separators=(",", ":"), sort_keys=True, default=str)
 
     @cached_property
     def digest(self) -> int:
         """The CRC-32 of the text, which every message and reply names."""
         return zlib.crc32(str(self).encode())
+
+
+def _described(registry: Registry[Any], part: object) -> Mapping[str, Any]:
+    """Return the name of a part and its arguments; null for an infinite one."""
+    path = f"{type(part).__module__}:{type(part).__qualname__}"
+    name = next((name for name, one in registry.built_in.items() if one == path), path)
+    # Only dataclasses have arguments that are the same in every process.
+    own = [one.name for one in fields(part) if one.init] if is_dataclass(part) else []
+    arguments = {one: getattr(part, one) for one in own}
+    return {"name": name, **{key: None if one == inf else one for key, one in arguments.items()}}
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value

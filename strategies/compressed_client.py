@@ -1,152 +1,159 @@
-"""The client's end of every compressed strategy (docs/protocol.md): `train_compressed`.
+"""The client's end of every compressed strategy (docs/protocol.md).
 
-It wraps the training handler in six steps: read the message, bring the copy of the model up to
-date, train, settle the memory of the error feedback, compress, keep the state and reply.
+It brings the copy of the model up to date, trains, settles the memory of the error feedback,
+compresses, and returns the update with the memory to keep.
 """
 
+from dataclasses import replace
+
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.aggregation import without
-from strategies.client_state import ClientState, LastBuilt, synced_model
+from strategies.client_end import Train, around_training
+from strategies.client_memory import ClientMemory, Vectors, zeros
 from strategies.codec import Codec
-from strategies.compressed_messages import BUFFERS, TrainMessage, pack_reply, read_train_message
-from strategies.compression.decoded_update import Vector
-from strategies.compression.error_feedback import Memory, OutOfRangeError, check_range, compress
+from strategies.compression.error_feedback import OutOfRangeError, check_range, compress
 from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import Payload, ReplyStatus
-from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import array_record, find_record, from_array, from_record
-from strategies.random_streams import UPLINK, random_stream
-from strategies.reply_validation import ARRAYS, CONFIG
+from strategies.compression.sync_protocol import (
+    Head,
+    Payload,
+    ReplyStatus,
+    Version,
+    decode_updates,
+)
+from strategies.messages import Received, Update
+from strategies.model import Model
+from strategies.random_streams import UPLINK
+
+# Entries of a message's settings: the head, the updates that the client missed, and, with the
+# model, the text of what compresses them.
+HEAD, UPDATES, CODEC = "head", "updates", "codec"
+
+# The model built last, and its version. It is the same for every client that reaches it, so clients
+# that share a process build it once, and the next one from there.
+_last_built: dict[Version, Model] = {}
+
+
+def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Handle a message of any compressed strategy: the mod of a ClientApp of another app.
+
+    The server's first message names what compresses the updates, and the client keeps it.
+
+        app = ClientApp(mods=[compression_mod])
+    """
+
+    def end(
+        received: Received, memory: ClientMemory, train: Train
+    ) -> tuple[Update, ClientMemory | None]:
+        if HEAD not in received.settings:
+            raise ValueError("the server's strategy does not compress; leave out compression_mod")
+        text = str(received.settings.pop(CODEC, memory.codec))
+        if not text:
+            head = Head.decode(received.take(HEAD))
+            return _without_update(ReplyStatus.NEEDS_MODEL, head.codec, received), None
+        update, kept = train_compressed(Codec.parse(text), received, memory, train)
+        return update, None if kept is None else replace(kept, codec=text)
+
+    return around_training(end, message, context, call_next)
 
 
 def train_compressed(
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    codec: Codec,
-    last_built: LastBuilt,
-) -> Message:
-    """Handle a training message on the client; other messages pass through.
+    codec: Codec, received: Received, memory: ClientMemory, train: Train
+) -> tuple[Update, ClientMemory | None]:
+    """Return the client's compressed update, and the memory that it keeps.
 
-    Training that diverges is reported to the server, and the client's state stays as it was, that
-    of the handler included: an update that is sent and rejected would be added to the next one
-    again.
+    Training that diverges is reported to the server, and the client's state stays as it was: an
+    update that is sent and rejected would be added to the next one again.
 
     Args:
-        message: The server's message.
-        context: The client's context; its state is changed last.
-        call_next: The handler that trains.
         codec: What both ends compress with.
-        last_built: The model built last for the clients in this process; it is changed here.
+        received: What the server sent.
+        memory: What the client kept.
+        train: Runs the handler.
 
     Raises:
-        ValueError: The server's message cannot be read, is older than the last one handled or of
-            another codec, or training returned other arrays. The client's state stays as it was.
+        ValueError: The server's message cannot be read, or it is of another codec.
     """
-    if not message.metadata.message_type.startswith("train"):
-        return call_next(message, context)
-    state = ClientState.read(context.state)
-    received = read_train_message(message, codec, state.last_round)
-    model = synced_model(received, state, codec.downlink, last_built)
+    head = Head.decode(received.take(HEAD))
+    updates = received.take(UPDATES) if UPDATES in received.settings else b""
+    received.settings.pop(CODEC, None)
+    if head.codec != codec.digest:
+        raise ValueError(
+            f"codec mismatch between server and client, whose codec is {codec}: give both the same "
+            "strategy and strategy-args"
+        )
+    model = received.model or _synced(codec, received, memory, head.version, updates)
     if model is None:
-        return _reply_without_update(message, received, codec, ReplyStatus.NEEDS_MODEL)
-    trained_arrays = without(from_record(model), received.buffers)
-    layout = Layout.of(trained_arrays)
-    before = context.state.copy()  # the handler keeps its own there, such as momentum
-    reply, trained = train(received, model, layout, message, context, call_next)
-    if trained is None:
-        return reply  # nothing to compress; the server rejects it
-    update = trained - layout.flatten(trained_arrays)
-    memory = settled_memory(received, state, codec, layout)
-    is_new = memory is None
-    memory = memory or {name: np.zeros_like(update) for name in codec.feedback.memories}
-    to_send, memory = codec.feedback.to_send(update, memory)
-    # Another package's rule may compute in float64.
-    to_send = to_send.astype(np.float32, copy=False)
-    memory = {name: one.astype(np.float32, copy=False) for name, one in memory.items()}
+        return _without_update(ReplyStatus.NEEDS_MODEL, codec.digest, received), None
+    trained = train(model)
+    assert trained.model is not None
+    # Kept in float32, also where the model is float64.
+    update = (trained.model.vector - model.vector).astype(np.float32, copy=False)
+
+    def take(vectors: Vectors, pending: bytes) -> Vectors:
+        sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
+        return codec.feedback.accepted(vectors, sent)
+
+    vectors = memory.settled(head.settled, take) or zeros(codec.feedback.memories, update)
+    to_send, vectors = codec.feedback.to_send(update, vectors)
     try:
-        uplink = codec.uplink_in(received.server_round)
-        path = received.config.get("seed", 0), context.node_config.get("partition-id", 0)
-        seed, client = (int(str(number)) for number in path)
-        rng = random_stream(seed, UPLINK, client, received.server_round)
-        data, sent = compress(to_send, uplink, layout, rng)
+        uplink = codec.uplink_in(received.number)
+        # Another package's rule may compute in float64.
+        exact = to_send.astype(np.float32, copy=False)
+        data, sent = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
         check_range(sent)
     except OutOfRangeError:
-        context.state = before
-        return _reply_without_update(message, received, codec, ReplyStatus.DIVERGED)
-    is_first = is_new and codec.feedback.keeps_estimates
-    status = ReplyStatus.FIRST_UPDATE if is_first else ReplyStatus.UPDATE
-    payload = Payload(status, codec.digest, received.server_round, data)
-    pack_reply(reply.content, payload)
-    since = received.server_round if is_new else state.memory_since
-    copy = None if isinstance(codec.downlink, Float32) else model  # which is sent whole every time
-    kept = ClientState(copy, received.head.version, received.server_round, since, memory, data)
-    kept.write(context.state)
-    return reply
+        return _without_update(ReplyStatus.DIVERGED, codec.digest, received), None
+    payload = Payload(ReplyStatus.UPDATE, codec.digest, received.number, data).encode()
+    kept = ClientMemory(
+        received.number,
+        {name: one.astype(np.float32, copy=False) for name, one in vectors.items()},
+        data,
+        None if isinstance(codec.downlink, Float32) else model.record,  # sent whole every time
+        head.version,
+    )
+    return replace(trained, model=None, payload=payload), kept
 
 
-def train(
-    received: TrainMessage,
-    model: ArrayRecord,
-    layout: Layout,
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-) -> tuple[Message, Vector | None]:
-    """Return the handler's reply without its trained arrays, and these, float32 (n,).
-
-    They are None where the reply has no arrays.
-
-    Raises:
-        ValueError: Training returned arrays of other names or shapes than the model's.
-    """
-    # Records of its own: other clients in this process share the model.
-    message.content = RecordDict({ARRAYS: array_record(model), CONFIG: received.config})
-    reply = call_next(message, context)
-    answer = find_record(reply.content, ARRAYS, ArrayRecord)
-    if answer is None:
-        return reply, None
-    trained = {
-        name: from_array(array).astype(np.float32, copy=False)  # a mod may have made it float64
-        for name, array in without(answer, received.buffers).items()
-    }
-    if Layout.of(trained) != layout or len(answer) != len(model):
-        raise ValueError("training returned arrays of other names or shapes than the model's")
-    del reply.content[ARRAYS]
-    if received.buffers:
-        reply.content[BUFFERS] = array_record({name: answer[name] for name in received.buffers})
-    return reply, layout.flatten(trained)
-
-
-def settled_memory(
-    received: TrainMessage, state: ClientState, codec: Codec, layout: Layout
-) -> Memory | None:
-    """Return the client's memory now that the server says what it accepted; None for an empty one.
-
-    The update sent last is pending until the server names it as accepted. Otherwise its reply was
-    lost, late or rejected, and the memory still has what it carried. Where the server has accepted
-    a later one than this state knows of, the state is an old copy: what it holds may have been
-    counted, so it is dropped. So is an estimate that began with an update that was not accepted:
-    the server has an older one, or none. And so is the memory from which an update was made that
-    was too long: it would make every later one too long as well.
-    """
-    accepted = received.head.accepted
-    is_unknown = codec.feedback.keeps_estimates and accepted < state.memory_since
-    is_refused = state.memory_since <= received.refused
-    if state.memory is None or accepted > state.last_round or is_unknown or is_refused:
+def _synced(
+    codec: Codec, received: Received, memory: ClientMemory, version: Version, updates: bytes
+) -> Model | None:
+    """Return the global model; None if the updates sent do not lead to it from this client's."""
+    if memory.model is None or memory.version is None:
         return None
-    if state.last_round != accepted:
-        return state.memory
-    sent = codec.uplink_in(state.last_round).decode(state.pending, layout)
-    return codec.feedback.accepted(state.memory, sent)
+    model = _last_built.get(version)
+    if model is None or model.order != tuple(memory.model):
+        own = Model.read(memory.model, received.buffer_names)
+        # A process may have had clients of another run, whose models have other arrays.
+        starts = [one for one in _last_built.items() if one[1].layout == own.layout]
+        starts.append((memory.version, own))
+        starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
+        built = (_build(codec, have, one, version, updates) for have, one in starts)
+        model = next((one for one in built if one is not None), None)
+        if model is not None:
+            _last_built.clear()
+            _last_built[version] = model
+    if model is None or not received.buffers:
+        return model
+    return Model(model.layout, model.vector, received.buffers, model.order)
 
 
-def _reply_without_update(
-    message: Message, received: TrainMessage, codec: Codec, status: ReplyStatus
-) -> Message:
-    content = RecordDict()
-    pack_reply(content, Payload(status, codec.digest, received.server_round))
-    return Message(content, reply_to=message)
+def _build(
+    codec: Codec, have: Version, start: Model, version: Version, updates: bytes
+) -> Model | None:
+    """Return the model that the updates turn ``start`` into; None where it is another version."""
+    if have == version:
+        return start
+    layout, vector, number = start.layout, start.vector, have.number
+    for update in decode_updates(updates):
+        if update.number > number:
+            vector = layout.rounded(vector + codec.downlink.decode(update.data, layout).to_dense())
+            number = update.number
+    if Version.of(number, vector) != version:
+        return None
+    return Model(layout, vector, start.buffers, start.order)
+
+
+def _without_update(status: ReplyStatus, codec: int, received: Received) -> Update:
+    return Update(payload=Payload(status, codec, received.number).encode())

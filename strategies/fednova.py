@@ -4,53 +4,47 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
+from typing import ClassVar
+
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from strategies.aggregation import Arrays, WeightedMean, moved, without
-from strategies.fedavg import FedAvg
-from strategies.flower_arrays import from_record
+from strategies.base import FederatedStrategy
 from strategies.local_steps import local_steps
-from strategies.registry import Weights
-from strategies.reply_validation import ClientUpdate
+from strategies.messages import Reply
+from strategies.model import Vector, change_norm
+from strategies.rounds import Aggregate, Round, Terms
 
 
-class FedNova(FedAvg):
+@dataclass(kw_only=True, eq=False)
+class FedNova(FederatedStrategy):
     """FedNova: the model moves by sum_k p_k tau_k times the mean of the clients' steps.
 
     w <- w + tau sum_k p_k (w_k - w) / tau_k with tau = sum_k p_k tau_k: a client with more steps
     tau_k, since it has more examples, pulls the model no further than its share p_k. Where all
-    clients take equally many steps it is FedAvg. The clients are FedAvg's, without momentum.
+    clients take equally many steps it is FedAvg. The clients are FedAvg's, without momentum; tau_k
+    follows from "local-steps", or "local-epochs" and "batch-size", in what they are told.
 
     Args:
         weights: "samples": p_k is n_k / n; "uniform": all are equal.
+
+    The others are those of Flower's `FedAvg`.
     """
 
-    plain_sgd = True
+    plain_sgd: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("batch-size",)
 
-    def __init__(self, weights: Weights = "samples") -> None:
-        super().__init__(weights)
+    def read(self, now: Round, reply: Reply) -> Terms:
+        """Return (w_k - w) / tau_k, and tau_k."""
+        steps = local_steps(now.config, reply.report.num_examples)
+        update = np.subtract(reply.vector, now.model.vector, dtype=float) / steps
+        return update, np.array(float(steps))
 
-    def accumulate(self, update: ClientUpdate[Arrays]) -> None:
-        """Add p_k (w_k - w) / tau_k and p_k tau_k to their sums."""
-        examples = update.report.num_examples
-        weight = examples if self.weights == "samples" else 1.0
-        steps = local_steps(self.config, examples)
-        sent = from_record(self.model)
-        trained = without(update.content, self.settings.buffers)
-        self.mean.add(
-            {name: np.subtract(w, sent[name], dtype=float) / steps for name, w in trained.items()},
-            weight,
-        )
-        self.steps.add({"tau": np.array(float(steps))}, weight)
-        self.buffer_mean.add(update.content, weight)
+    def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
+        """Return the norm of w_k - w."""
+        return change_norm(reply.vector, now.model.vector)
 
-    def finalize(self, model: Arrays) -> Arrays:
+    def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return w + tau times the mean normalised update."""
-        tau = float(self.steps.result()["tau"])
-        changes = {name: tau * mean.astype(float) for name, mean in self.mean.result().items()}
-        return moved(model, changes)
-
-    def reset(self) -> None:
-        """Begin with empty sums."""
-        super().reset()
-        self.steps = WeightedMean()
+        mean, tau = aggregate.means
+        return now.model.vector + float(tau) * mean

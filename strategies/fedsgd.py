@@ -6,11 +6,10 @@ data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batc
 
 from typing import ClassVar
 
-from flwr.app import Message
-
-from strategies.aggregation import Arrays, moved
 from strategies.fedavg import FedAvg
-from strategies.reply_validation import ClientUpdate, validate_arrays
+from strategies.messages import Reply
+from strategies.model import Vector, change_norm
+from strategies.rounds import Aggregate, Round, Terms
 
 
 class FedSGD(FedAvg):
@@ -18,29 +17,31 @@ class FedSGD(FedAvg):
 
     g_k is the gradient of the mean loss over all local examples, so the config's local epochs,
     steps and batch size have no effect; eta is the round's "learning-rate". With momentum m clients
-    send v_k <- m v_k + g_k instead.
+    send v_k <- m v_k + g_k instead. In another app clients need a handler `@app.train("gradient")`.
 
     Args:
         weights: "samples" weights clients by n_k, "uniform" equally.
         server_optimizer: Turns the step into the change of the model: "none", "sgd", "adam" or
             "yogi", or a table with arguments (`strategies.server_optimizer`).
+
+    The others are those of Flower's `FedAvg`.
     """
 
     train_type: ClassVar[str] = "train.gradient"
     local_work: ClassVar[str] = "one gradient over all its examples"
+    needs: ClassVar[tuple[str, ...]] = ("learning-rate",)
 
-    def validate(self, reply: Message) -> ClientUpdate[Arrays]:
-        """Return the client's gradient g_k; it must have the arrays of the model."""
-        buffers = self.buffers(self.model)
-        return validate_arrays(reply, self.model, self.settings.bounds, origin=buffers)
+    def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
+        """Return the norm of the gradient."""
+        return change_norm(reply.vector)
 
-    def finalize(self, model: Arrays) -> Arrays:
+    def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return w - eta * sum_k (n_k / n) g_k.
 
         A server optimiser steps by -eta times the mean gradient instead.
         """
-        learning_rate = float(str(self.config["learning-rate"]))
-        updates = {name: -learning_rate * g.astype(float) for name, g in self.mean.result().items()}
-        if self.server_optimizer is not None:
-            updates = self.server_optimizer.step(updates)
-        return moved(model, updates)
+        dtype = now.model.layout.dtype
+        change = -float(now.config["learning-rate"]) * aggregate.mean.astype(dtype).astype(float)
+        if self.optimizer is not None:
+            change = self.optimizer.step(change)
+        return now.model.vector + change

@@ -5,8 +5,9 @@ Flower's strategies raise when one reply's records differ from the others' and a
 """
 
 import logging
+import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,21 +21,23 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import Arrays, cast_like, l2_norm, without
-from strategies.base import FederatedStrategy, StrategyError
-from strategies.flower_arrays import array_record, find_record, from_record, get_record
+from strategies.aggregation import BufferMean
+from strategies.flower_arrays import array_record, find_record, get_record, to_record
 from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
+from strategies.messages import Reply, read_report
 from strategies.metrics import accuracy_spread
+from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
 from strategies.privacy import accountant_of
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
     NUM_EXAMPLES,
     ClientReport,
-    ClientUpdate,
     ReplyError,
-    validate_arrays,
+    check_norm,
 )
+from strategies.rounds import Round, RunSettings
+from strategies.runner import Runner, StrategyError, Use, check_finite
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
@@ -58,8 +61,8 @@ COVERED = (
 )
 
 
-class FlowerAdapter(FederatedStrategy[Message]):
-    """A strategy written for Flower; it gets only replies with the model's arrays, all finite.
+class FlowerAdapter(Runner):
+    """Runs a strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
     Replies are reduced to the records and metrics that all of them share: one client with a metric
     of its own would make Flower's strategies drop the round. The means of other metrics
@@ -69,145 +72,56 @@ class FlowerAdapter(FederatedStrategy[Message]):
 
     Args:
         inner: The strategy.
+        settings: Of the run.
     """
 
-    def __init__(self, inner: Strategy) -> None:
-        super().__init__()
+    def __init__(self, inner: Strategy, settings: RunSettings | None = None) -> None:
+        super().__init__(settings)
         self.inner = inner
         self.plain_sgd = any(getattr(one, "plain_sgd", False) for one in wrapped(inner))
         self.clips_on_clients = isinstance(inner, CLIPPED_BY_CLIENTS)
         self.counts_privacy = accountant_of(inner) is not None
-        self._metrics: MetricRecord | None = None
-        self._evaluated: list[Message] = []
-        self.reset()
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the inner strategy's messages.
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        nodes: Sequence[int] | None = None,
+    ) -> list[Message]:
+        """Return the inner strategy's messages; it takes all nodes of the grid.
 
         Raises:
+            ValueError: As for `Runner.read_model`.
             StrategyError: The inner strategy failed.
         """
-        self.start_round(server_round, arrays, config)
-        trained = self.trained(arrays)
-        with self._calling_inner():
-            messages = list(self.inner.configure_train(server_round, trained, config, grid))
-        return self._with_buffers(messages, arrays)
+        model = self.read_model(arrays)
+        self._now = Round(server_round, model, config, self.settings)
+        trained = trained_record(model)
+        with self._calling_inner(server_round):
+            messages = self.inner.configure_train(server_round, trained, config, grid)
+            return with_buffers(list(messages), model)
 
-    def validate(self, reply: Message) -> ClientUpdate[Message]:
-        """Return the reply itself; it must hold the arrays of the model that was sent.
-
-        Raises:
-            ReplyError: It does not, or the inner strategy cannot handle it.
-        """
-        update = validate_arrays(reply, self.model, self.settings.bounds, origin=self.model)
-        check_keys(update.report, self.inner, trained=True)
-        if isinstance(self.inner, CLIPPED_BY_THE_SERVER):
-            trained = without(update.content, self.settings.buffers)
-            if l2_norm(trained, from_record(self.model)) < MIN_CLIPPED_NORM:
-                raise ReplyError("the update is zero, which cannot be clipped")
-        if isinstance(self.inner, DifferentialPrivacyClientSideFixedClipping):
-            trained = without(update.content, self.settings.buffers)
-            norm, most = l2_norm(trained, from_record(self.model)), self.inner.clipping_norm
-            if norm > most * CLIPPING_TOLERANCE:
-                raise ReplyError(
-                    f"the update's norm is {norm:.3g}, clipping-norm is {most:g}; "
-                    "client-mods needs fixedclipping_mod"
-                )
-        adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
-        if adapts and "norm_bit" not in update.report.metrics:
-            raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
-        return ClientUpdate(update.report, reply)
-
-    def accumulate(self, update: ClientUpdate[Message]) -> None:
-        """Keep the reply: Flower's strategies take all replies at once.
-
-        They take arrays by their place, so the reply's get the model's order.
-        """
-        reply = update.content
-        record = get_record(reply.content, ARRAYS, ArrayRecord)
-        arrays = array_record({name: record[name] for name in self.model})
-        if self.settings.buffers:
-            self.buffer_mean.add(from_record(arrays), update.report.num_examples)
-        reply.content = RecordDict({**reply.content, ARRAYS: self.trained(arrays)})
-        self._updates.append(update)
-
-    def finalize(self, model: Arrays) -> Arrays | None:
-        """Return the inner strategy's model, in the dtypes of ``model``.
-
-        FedAdam and others return float64.
-
-        Raises:
-            ReplyError: The model would not be finite: finite replies can overflow in what a
-                strategy computes of them.
-            StrategyError: The inner strategy failed.
-        """
-        replies = [update.content for update in self._updates]
-        reports, spelling = renamed([update.report for update in self._updates], self.inner)
-        keep_shared(replies, reports)
-        if self.counts_privacy:  # a client of many examples would move the mean by more than C / m
-            for reply in replies:
-                get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES] = 1
-        before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
-        with self._calling_inner():
-            arrays, metrics = self.inner.aggregate_train(self.server_round, replies)
-            self._metrics = with_partial(metrics, reports, self.inner, spelling)
-            if arrays is None:
-                return None
-            new = {
-                name: cast_like(arrays[name].numpy(), like.dtype) for name, like in model.items()
-            }
-        if not all(np.isfinite(array).all() for array in new.values()):
-            for one, attributes in before:  # Flower's replace what they keep, such as momentum
-                vars(one).update(attributes)
-            raise ReplyError(
-                f"the model that {type(self.inner).__name__} made of the replies is not finite"
-            )
-        return new
+    def configure_evaluate(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        nodes: Sequence[int] | None = None,
+    ) -> list[Message]:
+        """Return the inner strategy's messages."""
+        model = self.read_model(arrays)
+        trained = trained_record(model)
+        with self._calling_inner(server_round):
+            messages = self.inner.configure_evaluate(server_round, trained, config, grid)
+            return with_buffers(list(messages), model)
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""
         accountant = accountant_of(self.inner)
         return {} if accountant is None else accountant.spent()
-
-    def reset(self) -> None:
-        """Drop the replies."""
-        super().reset()
-        self._updates: list[ClientUpdate[Message]] = []
-
-    def train_metrics(self, reports: Sequence[ClientReport]) -> MetricRecord | None:
-        """Return the inner strategy's metrics."""
-        del reports
-        return self._metrics
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the inner strategy's messages."""
-        trained = self.trained(arrays)
-        with self._calling_inner():
-            messages = list(self.inner.configure_evaluate(server_round, trained, config, grid))
-        return self._with_buffers(messages, arrays)
-
-    def read_evaluation(self, reply: Message) -> ClientReport:
-        """Return the report, and keep the reply for the inner strategy."""
-        report = super().read_evaluation(reply)
-        check_keys(report, self.inner, trained=False)
-        self._evaluated.append(reply)
-        return report
-
-    def evaluation_metrics(
-        self, server_round: int, reports: Sequence[ClientReport]
-    ) -> MetricRecord:
-        """Return the inner strategy's metrics, and the spread of accuracies."""
-        replies, self._evaluated = self._evaluated, []
-        given, spelling = renamed(reports, self.inner)
-        keep_shared(replies, given)
-        with self._calling_inner():
-            metrics = self.inner.aggregate_evaluate(server_round, replies)
-        means = with_partial(metrics, given, self.inner, spelling)
-        return MetricRecord({**means, **accuracy_spread(reports)})
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""
@@ -221,27 +135,142 @@ class FlowerAdapter(FederatedStrategy[Message]):
         if self.counts_privacy:
             logger.info("%s", COVERED)
 
-    def _with_buffers(self, messages: list[Message], model: ArrayRecord) -> list[Message]:
-        """Return the messages with the model's buffers beside the arrays of each."""
-        complete: dict[int, ArrayRecord] = {}  # by the record that messages share
-        for message in messages if self.settings.buffers else ():
-            trained = find_record(message.content, ARRAYS, ArrayRecord)
-            if trained is not None:
-                if id(trained) not in complete:
-                    complete[id(trained)] = array_record({**model, **trained})
-                content = {**message.content, ARRAYS: complete[id(trained)]}
-                message.content = RecordDict(content)
-        return messages
+    def _begin(
+        self,
+    ) -> tuple[Use, Callable[[list[ClientReport]], tuple[Model | None, MetricRecord | None]]]:
+        """Keep the replies that the inner strategy can use, and give it all of them at once."""
+        model, buffers = self.now.model, BufferMean(self.now.model.buffers)
+        kept: list[Message] = []
+
+        def use(message: Message) -> ClientReport:
+            reply = Reply(message, model, self.settings.bounds)
+            report, vector, own = reply.report, reply.vector, reply.buffers
+            self._check(report, vector, own)
+            buffers.add(own, report.num_examples)
+            # Flower's strategies take arrays by their place.
+            record = to_record(model.layout.unflatten(vector))
+            message.content = RecordDict({**message.content, ARRAYS: record})
+            kept.append(message)
+            return report
+
+        def finish(reports: list[ClientReport]) -> tuple[Model | None, MetricRecord | None]:
+            own = buffers.result()
+            for name, array in own.items():
+                check_finite(name, array, model.buffers[name])
+            vector, metrics = self._aggregate(kept, reports)
+            if vector is None:
+                return None, metrics
+            return Model(model.layout, vector, own, model.order), metrics
+
+        return use, finish
+
+    def _begin_evaluation(
+        self, server_round: int
+    ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
+        """Give the inner strategy the metrics; add the spread of accuracies to what it returns."""
+        kept: list[Message] = []
+
+        def use(message: Message) -> ClientReport:
+            report = read_report(message, self.settings.bounds, NUM_EXAMPLES)
+            check_keys(report, self.inner, trained=False)
+            kept.append(message)
+            return report
+
+        def finish(reports: list[ClientReport]) -> MetricRecord:
+            given, spelling = renamed(reports, self.inner)
+            keep_shared(kept, given)
+            with self._calling_inner(server_round):
+                metrics = self.inner.aggregate_evaluate(server_round, kept)
+            means = with_partial(metrics, given, self.inner, spelling)
+            return MetricRecord({**means, **accuracy_spread(reports)})
+
+        return use, finish
+
+    def _check(self, report: ClientReport, vector: Vector, buffers: Arrays) -> None:
+        """Check that the inner strategy can handle a reply.
+
+        Raises:
+            ReplyError: It cannot.
+        """
+        model, bounds = self.now.model, self.settings.bounds
+        norm = 0.0
+        if bounds.max_update_norm < math.inf or isinstance(self.inner, PRIVATE):  # it costs a pass
+            norm = change_norm(vector, model.vector)
+            check_norm(math.hypot(norm, *buffer_norms(buffers, model.buffers)), bounds)
+        check_keys(report, self.inner, trained=True)
+        if isinstance(self.inner, CLIPPED_BY_THE_SERVER) and norm < MIN_CLIPPED_NORM:
+            raise ReplyError("the update is zero, which cannot be clipped")
+        if isinstance(self.inner, DifferentialPrivacyClientSideFixedClipping):
+            most = self.inner.clipping_norm
+            if norm > most * CLIPPING_TOLERANCE:
+                raise ReplyError(
+                    f"the update's norm is {norm:.3g}, clipping-norm is {most:g}; "
+                    "client-mods needs fixedclipping_mod"
+                )
+        adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
+        if adapts and "norm_bit" not in report.metrics:
+            raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
+
+    def _aggregate(
+        self, replies: list[Message], reports: Sequence[ClientReport]
+    ) -> tuple[Vector | None, MetricRecord | None]:
+        """Return the vector and the metrics that the inner strategy makes of the replies.
+
+        Raises:
+            ReplyError: The model would not be finite: finite replies can overflow in what a
+                strategy computes of them.
+            StrategyError: The inner strategy failed.
+        """
+        given, spelling = renamed(reports, self.inner)
+        keep_shared(replies, given)
+        if self.counts_privacy:  # a client of many examples would move the mean by more than C / m
+            for reply in replies:
+                get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES] = 1
+        before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
+        layout = self.now.model.layout
+        with self._calling_inner(self.now.number):
+            arrays, metrics = self.inner.aggregate_train(self.now.number, replies)
+            found = with_partial(metrics, given, self.inner, spelling)
+            if arrays is None:
+                return None, found
+            # FedAdam and others return float64.
+            new = layout.rounded(layout.flatten({n: arrays[n].numpy() for n in layout.names}))
+        if not np.isfinite(new).all():
+            for one, attributes in before:  # Flower's replace what they keep, such as momentum
+                vars(one).update(attributes)
+            raise ReplyError(
+                f"the model that {type(self.inner).__name__} made of the replies is not finite"
+            )
+        return new, found
 
     @contextmanager
-    def _calling_inner(self) -> Iterator[None]:
+    def _calling_inner(self, server_round: int) -> Iterator[None]:
         """Log what the inner strategy logs as debug messages; name it in the error it raises."""
         with as_debug_messages():
             try:
                 yield
             except Exception as error:
                 name = type(self.inner).__name__
-                raise StrategyError(f"{name} failed in round {self.server_round}") from error
+                raise StrategyError(f"{name} failed in round {server_round}") from error
+
+
+def trained_record(model: Model) -> ArrayRecord:
+    """Return the model's trained arrays."""
+    if not model.buffers:
+        return model.record
+    return array_record({name: model.record[name] for name in model.layout.names})
+
+
+def with_buffers(messages: list[Message], model: Model) -> list[Message]:
+    """Return the messages with the model's buffers beside the arrays of each."""
+    complete: dict[int, ArrayRecord] = {}  # by the record that messages share
+    for message in messages if model.buffers else ():
+        trained = find_record(message.content, ARRAYS, ArrayRecord)
+        if trained is not None:
+            if id(trained) not in complete:
+                complete[id(trained)] = array_record({**model.record, **trained})
+            message.content = RecordDict({**message.content, ARRAYS: complete[id(trained)]})
+    return messages
 
 
 @contextmanager

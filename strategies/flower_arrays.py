@@ -31,7 +31,7 @@ def to_array(array: NDArray[np.generic]) -> Array:
     return Array(array.dtype.name, array.shape, NUMPY, data)
 
 
-def from_array(array: Array, like: Array | None = None) -> NDArray[np.generic]:
+def from_array(array: Array, like: NDArray[np.generic] | None = None) -> NDArray[np.generic]:
     """Return a read-only view of the values; nothing is allocated for what a header claims.
 
     Raises:
@@ -44,7 +44,7 @@ def from_array(array: Array, like: Array | None = None) -> NDArray[np.generic]:
     data = array.data
     end = _START + int.from_bytes(data[_START - 2 : _START], "little")
     shape, fortran_order, dtype = _parse_header(data[:end])
-    if like is not None and (dtype, shape) != (np.dtype(like.dtype), tuple(like.shape)):
+    if like is not None and (dtype, shape) != (like.dtype, like.shape):
         raise ValueError(f"is {dtype}{list(shape)}, expected {like.dtype}{list(like.shape)}")
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError(f"is of dtype {dtype}, which is not numeric")

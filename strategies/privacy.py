@@ -12,7 +12,6 @@ A client that is left out of the cohort would change what the mean divides by, w
 to 2 C / m, too.
 """
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,6 +28,8 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     Strategy,
 )
+
+from strategies.registry import parameters_of
 
 # Arguments of ours, which become Flower's argument "accountant".
 DELTA, MAX_EPSILON, ACCOUNTANT = "target_delta", "max_epsilon", "accountant"
@@ -85,7 +86,7 @@ def with_accountant(
     Raises:
         ValueError: They cannot be used, or the package dp-accounting is missing.
     """
-    takes_one = ACCOUNTANT in inspect.signature(cls).parameters
+    takes_one = ACCOUNTANT in parameters_of(cls)
     if not arguments.keys() & {DELTA, MAX_EPSILON} or not (takes_one or issubclass(cls, ADAPTIVE)):
         return arguments
     if not takes_one:

@@ -7,7 +7,7 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
@@ -102,6 +102,24 @@ def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, 
     return name, {argument.replace("-", "_"): value for argument, value in table.items()}
 
 
+def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor.
+
+    `inspect.signature` of a class whose base is a dataclass of pydantic's are those of the base,
+    whatever constructor the class itself has.
+    """
+    owner = _owner(cls)
+    if "__init__" in vars(owner) and "__signature__" not in vars(owner):
+        parameters = inspect.signature(vars(owner)["__init__"]).parameters
+        return dict(list(parameters.items())[1:])
+    return inspect.signature(owner).parameters
+
+
+def _owner(cls: type) -> type:
+    """Return the class itself, or the base whose constructor it has."""
+    return next((one for one in cls.__mro__ if vars(one).keys() & {"__init__"}), cls)
+
+
 def make(
     cls: type[Kind], arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> Kind:
@@ -117,7 +135,7 @@ def make(
         ValueError: One is unknown, missing, of another type or out of its bounds, or the class
             refuses one. The line names arguments with hyphens, as configs do.
     """
-    fixed, parameters = fixed or {}, inspect.signature(cls).parameters
+    fixed, parameters = fixed or {}, parameters_of(cls)
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     names = [
         name
@@ -129,7 +147,8 @@ def make(
         takes = _kebab(*names) or "no arguments"
         raise ValueError(f"{cls.__name__} does not take {_kebab(*unknown)}; it takes: {takes}")
     try:
-        source = cls if is_dataclass(cls) else cls.__init__
+        owner = _owner(cls)
+        source = owner if "__dataclass_fields__" in vars(owner) else vars(owner)["__init__"]
         hints = get_type_hints(source, include_extras=True)
     except Exception:  # a hint of another package's that names what is imported for types only
         hints = {}

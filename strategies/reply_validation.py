@@ -9,14 +9,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
-from numpy.typing import NDArray
-
-from strategies.aggregation import Arrays, finite_or_sent, l2_norm
-from strategies.flower_arrays import find_record, from_array, from_record
+from flwr.app import Error
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -37,8 +31,6 @@ PLACED = re.compile(
     r"(?:ClientFailedError(?:: |'>:<')|Exception ClientAppException occurred\. Message: )"
     r"(.+) \(([^()]+), line (\d+)\)(?:'>)?$"
 )
-
-Content = TypeVar("Content")
 
 
 class ReplyError(ValueError):
@@ -93,42 +85,34 @@ class ClientReport:
     unusable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ClientUpdate(Generic[Content]):
-    """A valid reply: its client's report, and what the strategy aggregates."""
+def report_of(
+    node_id: int,
+    entries: Mapping[str, object],
+    bounds: ReplyBounds,
+    weighted_by: str = NUM_EXAMPLES,
+) -> ClientReport:
+    """Return the numbers among the metrics of a node's reply.
 
-    report: ClientReport
-    content: Content
-
-
-def read_report(reply: Message, bounds: ReplyBounds) -> ClientReport:
-    """Return the numbers in the reply's record "metrics".
+    Args:
+        node_id: The node.
+        entries: Its metrics.
+        bounds: What they must keep to.
+        weighted_by: The name of the one that is n_k.
 
     Raises:
-        ReplyError: There is no such record, or "num-examples" is missing, not a number, below 1 or
-            above ``bounds.max_examples``.
+        ReplyError: n_k is missing, not a number, below 1 or above ``bounds.max_examples``.
     """
-    record = find_record(reply.content, METRICS, MetricRecord)
-    if record is None:
-        raise ReplyError(f"no MetricRecord {METRICS!r}")
-    return report_of(reply.metadata.src_node_id, record, bounds)
-
-
-def report_of(node_id: int, entries: Mapping[str, object], bounds: ReplyBounds) -> ClientReport:
-    """Return the numbers among the entries of a node's reply; ReplyError as for `read_report`."""
-    examples = entries.get(NUM_EXAMPLES)
+    examples = entries.get(weighted_by)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
-        raise ReplyError(f"{NUM_EXAMPLES} is a {type(examples).__name__}, not a number")
+        raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
     if not examples >= 1:  # NaN too
-        raise ReplyError(f"{NUM_EXAMPLES} is {examples}, must be at least 1")
+        raise ReplyError(f"{weighted_by} is {examples}, must be at least 1")
     if examples > bounds.max_examples:
-        raise ReplyError(
-            f"{NUM_EXAMPLES} is {examples:.15g}, max-examples is {bounds.max_examples}"
-        )
+        raise ReplyError(f"{weighted_by} is {examples:.15g}, max-examples is {bounds.max_examples}")
     scalars = {
         key: value
         for key, value in entries.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key != NUM_EXAMPLES
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != weighted_by
     }
     metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
     unusable = tuple(key for key in scalars if key not in metrics)
@@ -143,49 +127,6 @@ def is_usable(name: str, value: float) -> bool:
     if name == ACCURACY:
         return 0 <= value <= 1
     return -MAX_METRIC <= value <= MAX_METRIC  # NaN is not
-
-
-def read_arrays(reply: Message, expected: ArrayRecord, name: str = ARRAYS) -> Arrays:
-    """Return a reply's record of arrays as NumPy arrays, in the order of ``expected``.
-
-    Args:
-        reply: The client's reply.
-        expected: The names, shapes and dtypes that the arrays must have.
-        name: The record's name.
-
-    Raises:
-        ReplyError: The record is missing, or has other names, shapes or dtypes than ``expected``.
-        DivergedReplyError: An array has NaN or infinite values.
-    """
-    record = find_record(reply.content, name, ArrayRecord)
-    if record is None:
-        raise ReplyError(f"no ArrayRecord {name!r}")
-    if set(record) != set(expected):
-        difference = sorted(set(record) ^ set(expected))
-        raise ReplyError(f"array names differ from the model's: {shorten(', '.join(difference))}")
-    return {name: _read_array(name, record[name], like) for name, like in expected.items()}
-
-
-def validate_arrays(
-    reply: Message, expected: ArrayRecord, bounds: ReplyBounds, origin: ArrayRecord | None
-) -> ClientUpdate[Arrays]:
-    """Return the report and the arrays of a reply that is not compressed.
-
-    Args:
-        reply: The client's reply.
-        expected: The names, shapes and dtypes that its arrays must have.
-        bounds: What its numbers must keep to.
-        origin: The arrays from which the client's update is measured. An array that is missing here
-            is the update itself, such as a gradient; with None, all arrays are.
-
-    Raises:
-        ReplyError: As for `read_report`, `read_arrays` and `check_norm`.
-    """
-    report = read_report(reply, bounds)
-    arrays = read_arrays(reply, expected)
-    if bounds.max_update_norm < math.inf:  # a norm costs a pass over the update
-        check_norm(l2_norm(arrays, None if origin is None else from_record(origin)), bounds)
-    return ClientUpdate(report, arrays)
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
@@ -234,14 +175,3 @@ def printable(text: str) -> str:
 def shorten(text: str, length: int = MAX_REASON) -> str:
     """Return the text, cut to ``length`` characters."""
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def _read_array(name: str, array: Array, like: Array) -> NDArray[np.generic]:
-    """Return one array, whose dtype and shape are those of ``like``."""
-    try:
-        values = from_array(array, like)
-    except ValueError as error:
-        raise ReplyError(f"array {name!r} {error}") from error
-    if not finite_or_sent(values, from_array(like)):
-        raise DivergedReplyError(f"array {name!r} has NaN or infinite values")
-    return values

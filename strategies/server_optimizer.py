@@ -17,7 +17,6 @@ from pydantic.dataclasses import dataclass
 from strategies.registry import Decay, Positive, Registry, read_part
 
 Array = NDArray[np.float64]
-Updates = dict[str, Array]  # by the name of the model's array
 
 NONE = "none"
 
@@ -29,8 +28,8 @@ class ServerOptimizer(ABC):
     """
 
     @abstractmethod
-    def step(self, update: Updates) -> Updates:
-        """Return the change of the model; the update has the same names and shapes every time."""
+    def step(self, update: Array) -> Array:
+        """Return the change of the model; the update has the same shape (n,) every time."""
 
 
 @dataclass
@@ -46,13 +45,12 @@ class SGD(ServerOptimizer):
     momentum: Decay = 0.9
 
     def __post_init__(self) -> None:
-        self._momenta: Updates = {}
+        self._momentum: Array | float = 0.0
 
-    def step(self, update: Updates) -> Updates:
+    def step(self, update: Array) -> Array:
         """Return learning_rate m."""
-        for name, delta in update.items():
-            self._momenta[name] = self.momentum * self._momenta.get(name, 0.0) + delta
-        return {name: self.learning_rate * self._momenta[name] for name in update}
+        self._momentum = self.momentum * self._momentum + update
+        return self.learning_rate * self._momentum
 
 
 @dataclass
@@ -76,7 +74,7 @@ class Adam(ServerOptimizer):
     tau: Positive = 1e-3
 
     def __post_init__(self) -> None:
-        self._steps, self._first, self._second = 0, dict[str, Array](), dict[str, Array]()
+        self._steps, self._first, self._second = 0, np.zeros(()), np.zeros(())
 
     def second_moment(self, v: Array, square: Array) -> Array:
         """Return the next v from the square of Delta."""
@@ -87,18 +85,12 @@ class Adam(ServerOptimizer):
         power = self._steps + 1
         return self.learning_rate * math.sqrt(1 - self.beta_2**power) / (1 - self.beta_1**power)
 
-    def step(self, update: Updates) -> Updates:
+    def step(self, update: Array) -> Array:
         """Return learning_rate m / (sqrt(v) + tau)."""
         self._steps += 1
-        for name, delta in update.items():
-            self._first[name] = self.beta_1 * self._first.get(name, 0.0) + (1 - self.beta_1) * delta
-            v = self._second.get(name, np.zeros_like(delta))
-            self._second[name] = self.second_moment(v, delta**2)
-        rate = self.rate()
-        return {
-            name: rate * self._first[name] / (np.sqrt(self._second[name]) + self.tau)
-            for name in update
-        }
+        self._first = self.beta_1 * self._first + (1 - self.beta_1) * update
+        self._second = self.second_moment(self._second, update**2)
+        return self.rate() * self._first / (np.sqrt(self._second) + self.tau)
 
 
 @dataclass

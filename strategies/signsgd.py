@@ -5,20 +5,22 @@ Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et a
 """
 
 import math
-from dataclasses import field, replace
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
+from strategies.aggregation import Term
 from strategies.codec import Codec
-from strategies.compressed_messages import CompressedReply
 from strategies.compressed_server import CompressedStrategy
-from strategies.compression.decoded_update import DenseUpdate, Vector
+from strategies.compression.decoded_update import DenseUpdate, Update, Vector
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, Step
+from strategies.compression.vector_layout import Layout
+from strategies.messages import Reply
 from strategies.registry import Weights
-from strategies.reply_validation import ClientUpdate
+from strategies.rounds import Round
 from strategies.server_optimizer import NONE
 
 
@@ -42,17 +44,16 @@ class SignSGD(CompressedStrategy):
         """Return what both ends compress with."""
         return Codec(Sign(), Sign(self.step_size), NoFeedback())
 
-    def accumulate(self, update: ClientUpdate[CompressedReply]) -> None:
-        """Add the client's votes: signs, whatever the step size that it sent."""
-        signs: Vector = np.sign(update.content.update.to_dense())
-        votes = replace(update.content, update=DenseUpdate(signs))
-        super().accumulate(ClientUpdate(update.report, votes))
+    def read(self, now: Round, reply: Reply) -> tuple[Term]:
+        """Return the client's votes: signs, whatever the step size that it sent."""
+        (update,) = super().read(now, reply)
+        assert isinstance(update, Update)
+        return (DenseUpdate(np.sign(update.to_dense())),)
 
-    def combine(self, total: NDArray[np.float64], weight: float) -> Vector:
+    def combine(self, mean: NDArray[np.float64]) -> Vector:
         """Return the direction that most clients voted for, entry by entry."""
-        del weight
-        return np.sign(total).astype(np.float32)
+        return np.sign(mean).astype(np.float32)
 
-    def missed_updates_bits(self, count: int) -> float:
+    def missed_updates_bits(self, count: int, layout: Layout) -> float:
         """Return log2(2s + 1) bits an entry: a sum of s signs has that many values."""
-        return self.codec.uplink.expected_bits(self._layout) * math.log2(2 * count + 1)
+        return self.codec.uplink.expected_bits(layout) * math.log2(2 * count + 1)

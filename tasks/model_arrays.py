@@ -176,15 +176,15 @@ def _unwrapped(name: str, wrappers: Sequence[str]) -> str:
 
 
 def read_arrays(model: nn.Module, names: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
-    """Return copies of a model's arrays, in C order.
+    """Return copies of a model's arrays, in C order; those of bfloat16 as float32.
 
     Raises:
-        ValueError: An array has a dtype that NumPy lacks, such as bfloat16.
+        ValueError: An array has another dtype that NumPy lacks, such as float8.
     """
     state = state_of(model)
     for name in names:
         try:
-            torch.empty(0, dtype=state[name].dtype).numpy()
+            to_arrays([torch.empty(0, dtype=state[name].dtype)])
         except TypeError:
             dtype = str(state[name].dtype).removeprefix("torch.")
             fix = "which NumPy lacks; convert the model to float32"

@@ -24,7 +24,7 @@ from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import RoundMetrics, read_history
 from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE
-from strategies.base import FederatedStrategy
+from strategies.runner import Runner
 from tasks.data.atomic_file import flush, replacing
 
 CHECKPOINT_FILE = "checkpoint"
@@ -57,7 +57,7 @@ class RunState:
             may be others when it goes on.
     """
 
-    strategy: FederatedStrategy[Any]
+    strategy: Runner
     model: ArrayRecord
     history: list[RoundMetrics]
     data: str

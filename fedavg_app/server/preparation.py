@@ -6,7 +6,7 @@ What can be wrong with the settings is found here, before any client is asked.
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import MessageType
 
@@ -23,8 +23,9 @@ from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import TrainingPlan, make_plan
-from strategies.base import FederatedStrategy, RunSettings
 from strategies.reply_validation import ReplyBounds
+from strategies.rounds import RunSettings
+from strategies.runner import Runner
 from tasks.data.dataset import DataOptions
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -49,7 +50,7 @@ class PreparedRun:
 
     config: RunConfig
     task: "Task"
-    strategy: FederatedStrategy[Any]
+    strategy: Runner
     plan: TrainingPlan
     data: "Dataset"
     model: GlobalModel
@@ -101,7 +102,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
 
 
-def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[Any]]":
+def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
@@ -116,6 +117,10 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, FederatedStrategy[An
     strategy = _build_strategy(config, model)
     load_mods(config.client_mods)
     _check_local_arrays(config, model, strategy)
+    try:
+        strategy.read_model(model.sent)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
     return task, model, strategy
 
 
@@ -130,7 +135,7 @@ def check_names(config: RunConfig) -> None:
     make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
 
 
-def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
+def _build_strategy(config: RunConfig, model: GlobalModel) -> Runner:
     arguments = parse_arguments("strategy-args", config.strategy_args)
     settings = _run_settings(config, model)
     try:
@@ -151,10 +156,6 @@ def _build_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[
         fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
         fix += "and noise; name them here, too, or give a network without such arrays"
         raise ConfigError("local-arrays", config.local_arrays, fix)
-    try:
-        strategy.check_model(model.sent)
-    except ValueError as error:
-        raise ConfigError("task", config.task, str(error)) from error
     return strategy
 
 
@@ -223,12 +224,12 @@ def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     # Clients send local arrays back unchanged; a rotation would spread other changes over them.
     uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
     buffers = tuple(name for name in model.sent if name in uncompressed)
-    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
+    return RunSettings(
+        config.num_clients, config.seed, config.min_replies, bounds, buffers, names_codec=False
+    )
 
 
-def _check_local_arrays(
-    config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
-) -> None:
+def _check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) -> None:
     """Check that the arrays that stay on the clients are some of those that travel otherwise."""
     given = config.local_arrays
     if not given:

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -17,8 +16,10 @@ from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
-from strategies.base import FederatedStrategy, RoundOutcome
+from strategies.base import nodes_of
 from strategies.reply_validation import DivergedReplyError, ReplyError
+from strategies.rounds import RoundOutcome
+from strategies.runner import Runner
 
 logger = logging.getLogger("fedavg_app.training_loop")
 
@@ -45,7 +46,7 @@ class TrainingLoop:
     """
 
     grid: Grid
-    strategy: FederatedStrategy[Any]
+    strategy: Runner
     model: ArrayRecord
     nodes: NodeRegistry
     config: RunConfig
@@ -106,10 +107,8 @@ class TrainingLoop:
         config = ConfigRecord({**self.client_config, "learning-rate": learning_rate})
 
         cohort = self._messenger.cohort(server_round, "train")
-        for node in self.nodes.take_replaced():
-            self.strategy.forget_client(node)
-        messages = list(self.strategy.configure_train(server_round, self.model, config, cohort))
-        formula_bits_down = self.strategy.round_bits(messages)
+        messages = self.strategy.configure_train(server_round, self.model, config, cohort)
+        formula_bits_down = self.strategy.round_bits(nodes_of(messages))
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
         self._train_errors = outcome.rejected
@@ -160,7 +159,7 @@ class TrainingLoop:
         """Return what the clients' evaluations amount to, and the reasons for replies without."""
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
-        sent = self._messenger.send(cohort, list(messages), server_round, "evaluate")
+        sent = self._messenger.send(cohort, messages, server_round, "evaluate")
         outcome = self.strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
         return outcome, sent.unanswered | reasons(outcome)
 

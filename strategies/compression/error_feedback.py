@@ -36,12 +36,9 @@ class ErrorFeedback(ABC):
 
     Attributes:
         memories: The names of the vectors that a client keeps; empty for none.
-        keeps_estimates: Whether what is sent changes an estimate of the client's update that the
-            server keeps (`update_sum`); else it is the update itself.
     """
 
     memories: ClassVar[tuple[str, ...]] = ()
-    keeps_estimates: ClassVar[bool] = False
 
     def check_compressor(self, compressor: Compressor) -> None:
         """Check that the rule works with the compressor; ValueError if it is no contraction."""
@@ -97,27 +94,6 @@ class Residual(ErrorFeedback):
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return A + dW minus what was sent."""
         return {"residual": memory["residual"] - sent.to_dense()}
-
-
-@dataclass(frozen=True)
-class EF21(ErrorFeedback):
-    """Sends c = compress(update - g) for an estimate g of the update; both ends add c to their g.
-
-    Richtarik et al. 2021, arXiv 2106.05203, Algorithm 2. With few clients a round it is EF21-PP
-    (arXiv 2110.03294): the server steps by the mean of all estimates, those of clients that are
-    absent included. For compressors that are contractions, such as `sparse`; others are refused.
-    """
-
-    memories: ClassVar[tuple[str, ...]] = ("estimate",)
-    keeps_estimates: ClassVar[bool] = True
-
-    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return the update less the estimate, and the estimate."""
-        return add(update, -memory["estimate"]), memory
-
-    def accepted(self, memory: Memory, sent: Update) -> Memory:
-        """Return the estimate with what was sent."""
-        return {"estimate": np.asarray(memory["estimate"] + sent.to_dense())}
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Quantized(Compressor):
         if len(data) < start + HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the norms and the head take {start + HEAD.size}")
         norms = read_floats(data[:start])
-        if (norms < 0).any():
+        if np.signbit(norms).any():
             raise DecodeError("a norm is negative")
         b, count = HEAD.unpack_from(data, start)
         if count > size or (b == ALL_ENTRIES and count != size):

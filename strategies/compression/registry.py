@@ -24,7 +24,6 @@ FEEDBACK = Registry[ErrorFeedback](
     ErrorFeedback,  # type: ignore[type-abstract]
     "error feedback",
     {
-        "ef21": "strategies.compression.error_feedback:EF21",
         "momentum": "strategies.compression.error_feedback:MomentumCorrection",
         "none": "strategies.compression.error_feedback:NoFeedback",
         "residual": "strategies.compression.error_feedback:Residual",

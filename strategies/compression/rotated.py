@@ -85,7 +85,7 @@ class Rotated(Compressor):
         if len(data) < start:
             raise DecodeError(f"{len(data)} bytes, the scales end at {start}")
         scales = read_floats(data[SEED_BYTES:start])
-        if (scales < 0).any():
+        if np.signbit(scales).any():
             raise DecodeError("a scale is negative")
         numbers = unpack(data[start:], sum(blocks), self.bits)
         rotation = Rotation(int.from_bytes(data[:SEED_BYTES], "little"), layout.size)

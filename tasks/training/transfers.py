@@ -23,8 +23,14 @@ def staged(array: NDArray[np.generic], device: torch.device) -> Tensor:
 
 
 def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
-    """Return copies of the tensors, on whatever device they are, as arrays in C order."""
-    detached = [tensor.detach() for tensor in tensors]
+    """Return copies of the tensors, on whatever device they are, as arrays in C order.
+
+    Those of bfloat16, which NumPy lacks, become float32, which holds all their values.
+    """
+    detached = [
+        tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+        for tensor in tensors
+    ]
     streams = {torch.cuda.current_stream(one.device) for one in detached if one.is_cuda}
     copies = [_read(one) if one.is_cuda else one.numpy().copy(order="C") for one in detached]
     for stream in streams:

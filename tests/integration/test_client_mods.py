@@ -1,12 +1,15 @@
 """Runs with the mods of "client-mods" on their clients."""
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 
 from fedavg_app.client.mods import with_mods
 from fedavg_app.errors import NoRepliesError
+from strategies.client_memory import ClientMemory
 from strategies.fedavg import FedAvg
 from tests.support import client_mods
 from tests.support.client_mods import HERE, calls
@@ -19,26 +22,20 @@ def _no_calls():
 
 
 class PackingFedAvg(FedAvg):
-    """FedAvg that sends the model in a record that the handler does not know."""
+    """FedAvg whose clients send the model as bytes."""
 
-    def configure_train(self, server_round, arrays, config, grid):
-        messages = super().configure_train(server_round, arrays, config, grid)
-        for message in messages:
-            message.content["packed"] = message.content.pop("arrays")
-        return messages
-
-    def client_mod(self, message, context, call_next):
+    def client(self, received, memory, train):
         calls.append("strategy")
-        if "packed" in message.content:
-            content = dict(message.content)
-            message.content = RecordDict({"arrays": content["packed"], "config": content["config"]})
-        reply = call_next(message, context)
-        context.state["done"] = ConfigRecord({"records": list(reply.content)})
-        return reply
+        update = train(received.model)
+        payload = update.model.vector.tobytes()
+        return dataclasses.replace(update, model=None, payload=payload), ClientMemory(1)
+
+    def read(self, now, reply):
+        return (np.frombuffer(reply.payload, np.float32),)
 
 
 def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
-    """Whatever the strategy does to the records, for training and for evaluation."""
+    """Whatever the strategy sends; an evaluation does not pass through its end."""
     train(
         strategy=f"{__name__}:PackingFedAvg",
         client_mods=f"{HERE}:outer,{HERE}:inner",
@@ -49,7 +46,7 @@ def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
     )
     assert calls == [
         *("strategy", "outer", ("train", "arrays", "config"), ("metrics", "arrays")),
-        *("strategy", "outer", ("evaluate", "arrays", "config"), ("metrics",)),
+        *("outer", ("evaluate", "arrays", "config"), ("metrics",)),
     ]
 
 

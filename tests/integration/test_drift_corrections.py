@@ -123,15 +123,15 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
 def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
     """Its variate is in the server's, though another node was its client in between."""
     identify_server(1)
-    strategy = strategies.load("scaffold")()
+    strategy = strategies.build("scaffold", {})
     arrays = record({"w": np.ones(3, np.float32)})
-    config = ConfigRecord({"learning-rate": 0.1, "local-epochs": 0, "local-steps": 2})
+    config = ConfigRecord({"learning-rate": 0.1, "batch-size": 5, "local-steps": 2})
     strategy.configure_train(1, arrays, config, cohort(7))
     answer = reply(7, arrays)
     answer.content["control-variate"] = arrays
     assert strategy.finish_round(1, [answer]).model is not None
-    strategy.forget_client(7)
-    (message,) = strategy.configure_train(2, arrays, config, cohort(7))
+    strategy.configure_train(2, arrays, config, cohort(8))
+    (message,) = strategy.configure_train(3, arrays, config, cohort(7))
     assert message.content["config"]["accepted-round"] == 1
 
 

@@ -1,4 +1,4 @@
-"""Damaged and forged payloads through the real ends: the server's `validate` and the client's mod.
+"""Damaged and forged payloads through the real ends: the server's `read` and the client's mod.
 
 tests/unit/strategies/compression/test_hostile_bytes.py and the compressors' contract do the same
 with the decoders alone.
@@ -14,7 +14,8 @@ from flwr.app import ConfigRecord, RecordDict
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from strategies.compression.testing import check_update, mutants
-from strategies.reply_validation import ReplyError
+from strategies.messages import Reply
+from strategies.reply_validation import ReplyBounds, ReplyError
 from tests.support.compressed_network import SIZE, Network, flatten, payload, state_bytes
 from tests.support.replies import reply_with
 
@@ -43,12 +44,12 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     network = network_after_rounds(name)
     messages = network.configure(0, 1)
     valid = [network.train(message, network.random_change()) for message in messages]
-    before = pickle.dumps(network.strategy)
+    before, now = pickle.dumps(network.strategy), network.runner.now
     accepted = 0
     for data in mutants([payload(reply) for reply in valid], SERVER_REPLIES):
-        content = RecordDict({"update": ConfigRecord({"payload": data, "num-examples": 1})})
+        content = RecordDict({"update": ConfigRecord({"payload": data})})
         try:
-            network.strategy.validate(reply_with(12, content))
+            network.strategy.read(now, Reply(reply_with(12, content), now.model, ReplyBounds()))
         except ReplyError:
             continue
         except Exception as error:
@@ -109,7 +110,7 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
             continue
         outcomes["trained"] += 1
         check_update(network.strategy.codec.uplink.decode(answer.update, network.layout), SIZE)
-        model = network.contexts[0].state["synced-model"]
+        model = network.contexts[0].state["strategy-model"]
         assert all(np.isfinite(array.numpy()).all() for array in model.values())
     assert min(outcomes.values()) > CLIENT_MESSAGES // 100, outcomes
 
@@ -117,8 +118,8 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
 def fitting_head(network, context, updates):
     """Return the head of a server that would have sent these updates; None where none would."""
     codec = network.strategy.codec
-    number = context.state["synced-version"]["number"]
-    vector = flatten(context.state["synced-model"])
+    number = context.state["strategy-memory"]["number"]
+    vector = flatten(context.state["strategy-model"])
     try:
         for update in decode_updates(updates):
             if update.number > number:

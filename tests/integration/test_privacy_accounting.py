@@ -13,7 +13,7 @@ import strategies
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import resolve
-from strategies.base import RunSettings
+from strategies.rounds import RunSettings
 from tests.support.in_process import make_config, run_here
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history, read_summary

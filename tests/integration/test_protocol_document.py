@@ -4,6 +4,7 @@ Nothing here imports `strategies.compression`: the numbers and names are those o
 the bytes are read one bit at a time by `tests.support.compression_reference`.
 """
 
+import json
 import struct
 import zlib
 
@@ -33,10 +34,23 @@ FORMS = {
 }  # fmt: skip
 # What the digest is of, for a share of 0.1 up and 0.05 down.
 CODECS = {
-    "stc": "Ternary(sparsity=0.1, scope='{0}') Ternary(sparsity=0.05, scope='{0}') Residual() 0",
-    "topk": "Sparse(sparsity=0.1, scope='{0}') Sparse(sparsity=0.05, scope='{0}') Residual() 0",
-    "signsgd": "Sign(step=1.0) Sign(step=0.0002) NoFeedback() 0",
+    "stc": {"name": "ternary", "scope": "SCOPE"},
+    "topk": {"name": "sparse", "scope": "SCOPE"},
+    "signsgd": {"name": "sign"},
 }
+
+
+def codec_of(name, scope):
+    """Return the digest of a strategy's codec, from the document's text."""
+    one, signs = CODECS[name], name == "signsgd"
+    table = {
+        "downlink": {**one, **({"step": 0.0002} if signs else {"sparsity": 0.05})},
+        "feedback": {"name": "none" if signs else "residual"},
+        "uplink": {**one, **({"step": 1.0} if signs else {"sparsity": 0.1})},
+        "warmup-rounds": 0,
+    }
+    text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace("SCOPE", scope)
+    return zlib.crc32(text.encode())
 
 
 def vector_of(record):
@@ -53,7 +67,7 @@ class DocumentedClient:
     def read(self, content):
         head = struct.unpack("<BIIII", content["config"]["head"])
         protocol, codec, accepted, number, fingerprint = head
-        assert (protocol, codec) == (5, self.codec)
+        assert (protocol, codec) == (6, self.codec)
         if "arrays" in content:
             assert set(content) == {"config", "arrays"}
             assert "updates" not in content["config"]
@@ -105,7 +119,7 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
         {key: Array(rng.normal(size=shape).astype(np.float32)) for key, shape in SHAPES.items()}
     )
     contexts = [Context(1, node, {}, RecordDict(), {}) for node in (10, 11, 12)]
-    codec = zlib.crc32(CODECS[name].format(scope).encode())
+    codec = codec_of(name, scope)
     readers = [DocumentedClient(FORMS[name], codec, scope) for _ in contexts]
     accepted_in = [0, 0, 0]
     chains = 0
@@ -122,16 +136,16 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             change = rng.normal(size=SIZE).astype(np.float32)
             change[rng.integers(SIZE, size=9)] = 0
             reply = mod(message, contexts[i], training(change))
-            assert set(reply.content) == {"update"}
+            assert set(reply.content) == {"update", "metrics"}
+            assert reply.content["metrics"] == MetricRecord({"num-examples": 5})
             record = reply.content["update"]
-            assert set(record) == {"payload", "num-examples"}
-            assert (type(record), record["num-examples"]) == (ConfigRecord, 5)
+            assert (type(record), set(record)) == (ConfigRecord, {"payload"})
             payload = record["payload"]
-            assert struct.unpack_from("<BBII", payload) == (5, 0, codec, server_round)
+            assert struct.unpack_from("<BBII", payload) == (6, 0, codec, server_round)
             updates.append(FORMS[name](payload[10:], scope))
             replies.append(reply)
             accepted_in[i] = server_round
-        model, _ = strategy.aggregate_train(server_round, replies)
+        model = strategy.finish_round(server_round, replies).model
         if name == "signsgd":
             expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])
             np.testing.assert_array_equal(vector_of(model), expected)

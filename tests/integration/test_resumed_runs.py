@@ -91,7 +91,7 @@ STC = {"strategy": "stc", **COMPRESSED}
         (5, {"strategy": "scaffold"}),
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),
         (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
-        (6, {"strategy": "ef21", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),
+        (6, {"strategy": "topk", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),
         pytest.param(6, {"strategy": "dgc", "local-steps": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda value: value.get("strategy", "fedavg") if isinstance(value, dict) else str(value),
@@ -175,7 +175,7 @@ def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
     assert records[7]["bytes_down"] > 5 * 7850 * 4 > records[6]["bytes_down"]
 
 
-@pytest.mark.parametrize("changes", [{"strategy": "ef21", **COMPRESSED}, {"strategy": "scaffold"}])
+@pytest.mark.parametrize("changes", [{"strategy": "topk", **COMPRESSED}, {"strategy": "scaffold"}])
 def test_run_of_flwr_run_goes_on_in_a_simulation_as_under_flwr_run(tmp_path, changes):
     """The simulation's clients are new: the server forgets what it knows of the others."""
     runs = tmp_path / "a", tmp_path / "b"

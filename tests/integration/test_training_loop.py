@@ -3,19 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Context, MetricRecord, RecordDict
+from flwr.app import Array, MetricRecord
 
 import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
-from fedavg_app.server.preparation import resolve
 from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
-from tests.support.in_process import make_config, model_arrays, run_loop, same_model, train
-from tests.support.local_grid import LocalGrid
+from tests.support.in_process import make_config, model_arrays, same_model, train
 from tests.support.rounding import assert_same_change
 
 
@@ -345,38 +343,3 @@ def test_over_selection_takes_the_first_replies_that_are_enough():
     assert dense < result.history[1].bytes_up < dense * 1.1
     # The next round fetches what came too late, and drops it.
     assert len(grid._replies) == 3
-
-
-class ReplacedNodeGrid(LocalGrid):
-    """From round 3 on the node of client 0 has gone, and a new one has its partition."""
-
-    FIRST, SECOND = 1133, 2000
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        first = self.contexts[self.FIRST]
-        self.contexts[self.SECOND] = Context(
-            1, self.SECOND, first.node_config, RecordDict(), first.run_config
-        )
-        self.gone = self.SECOND
-
-    def get_node_ids(self):
-        return [node for node in self.contexts if node != self.gone]
-
-    def push_messages(self, messages):
-        messages = list(messages)
-        if any(m.content["config"].get("server-round") == 2 for m in messages if m.content):
-            self.gone = self.FIRST
-        return super().push_messages(messages)
-
-
-def test_strategy_forgets_the_node_that_a_client_was_before():
-    config = make_config(strategy="ef21", fraction_train=1.0)
-    grid = ReplacedNodeGrid(config.model_dump(by_alias=True), config.num_clients)
-    assert grid.partition(grid.FIRST) == grid.partition(grid.SECOND) == 0
-    components = resolve(config)
-    result = run_loop(grid, config, components)
-    assert [metrics.participants for metrics in result.history[1:]] == [20, 20, 20, 20]
-    estimates = components[2].update_sum
-    assert grid.SECOND in estimates
-    assert grid.FIRST not in estimates

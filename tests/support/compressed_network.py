@@ -4,6 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 import strategies
+from strategies.client_memory import ClientMemory
 from strategies.compression.sync_protocol import Payload
 from strategies.compression.vector_layout import Layout
 from tests.support.compression_reference import decode_ternary
@@ -57,6 +58,7 @@ class Network:
     """Clients 0 .. K - 1 on nodes 10, 11, ...
 
     Attributes:
+        runner: Of the server's end.
         strategy: The server's end.
         model: The global model, an ArrayRecord.
         contexts: The clients' contexts.
@@ -68,7 +70,8 @@ class Network:
 
     def __init__(self, name, clients=4, seed=0, settings=None, **arguments):
         self.rng = np.random.default_rng(seed)
-        self.strategy = strategies.build(name, arguments, settings)
+        self.runner = strategies.build(name, arguments, settings)
+        self.strategy = self.runner.strategy
         self.client_mod = strategies.client_mod(name, arguments)
         self.model = model_record(self.rng.normal(size=SIZE))
         self.contexts = [self.new_context(client) for client in range(clients)]
@@ -83,8 +86,8 @@ class Network:
         self.round += 1
         grid = cohort(*(FIRST_NODE + client for client in clients))
         config = ConfigRecord(config)
-        messages = list(self.strategy.configure_train(self.round, self.model, config, grid))
-        self.bits_down = self.strategy.round_bits(messages)
+        messages = self.runner.configure_train(self.round, self.model, config, grid)
+        self.bits_down = self.runner.round_bits(grid.get_node_ids())
         return messages
 
     @property
@@ -110,7 +113,7 @@ class Network:
         return self.client_mod(message, self.contexts[client], fit)
 
     def aggregate(self, replies):
-        self.outcome = self.strategy.finish_round(self.round, replies)
+        self.outcome = self.runner.finish_round(self.round, replies)
         self.model = self.outcome.model or self.model
 
     def run_round(self, changes, num_examples=None, spoil=lambda replies: None):
@@ -130,13 +133,9 @@ class Network:
 
     def memory(self, client):
         """Return the client's memory as if the update sent last had been accepted."""
-        stored = dict(self.contexts[client].state["error-feedback"])
-        pending = stored.pop("pending").data
-        memory = {name: np.frombuffer(array.data, np.float32) for name, array in stored.items()}
-        codec = self.strategy.codec
-        last_round = self.contexts[client].state["synced-version"]["round"]
-        sent = codec.uplink_in(last_round).decode(pending, self.layout)
-        return codec.feedback.accepted(memory, sent)
+        memory, codec = ClientMemory.read(self.contexts[client].state), self.strategy.codec
+        sent = codec.uplink_in(memory.last_round).decode(memory.pending, self.layout)
+        return codec.feedback.accepted(memory.vectors, sent)
 
     def residual(self, client):
         return self.memory(client)["residual"]

@@ -101,8 +101,8 @@ def text_as_payload(reply):
     replace_payload(reply, "an update")
 
 
-def bytes_as_examples(reply):
-    reply.content["update"]["num-examples"] = bytes(2**17)
+def no_metrics(reply):
+    del reply.content["metrics"]
 
 
 # The attacks of clients 1 and 2 in round 1, in round 2, and so on, and a part of the reason with
@@ -124,7 +124,7 @@ ON_UPDATES = [
     (replayed, "the reply is to round 1, not 2"),
     (too_many_entries, "k = 4294967295, the sparsity allows "),
     (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
-    (bytes_as_examples, "num-examples is a bytes, not a number"),
+    (no_metrics, "no MetricRecord 'metrics'"),
 ]
 
 

@@ -5,19 +5,16 @@ import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from strategies.base import RunSettings
-from strategies.fedavg import FedAvg
-from strategies.fedsgd import FedSGD
 from strategies.reply_validation import ReplyBounds
+from strategies.rounds import RunSettings
 from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 def configured(arrays, **settings):
-    """Return a strategy that has configured round 4."""
-    strategy = FedAvg()
-    strategy.settings = RunSettings(**settings)
+    """Return the runner of a strategy that has configured round 4."""
+    strategy = strategies.build("fedavg", {}, RunSettings(**settings))
     config = ConfigRecord({"learning-rate": 0.1})
     strategy.configure_train(4, record(arrays), config, cohort())
     return strategy
@@ -40,9 +37,9 @@ def test_weights_by_hand(name, weights, expected):
         reply(1, {"w": np.array([1.0])}, 1, **{"train-loss": 2.0}, own=3.0),
         reply(2, {"w": np.array([5.0])}, 3, **{"train-loss": 6.0}),
     ]
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays["w"].numpy().tolist() == [expected]
-    assert dict(metrics) == {"train-loss": 5.0}  # by examples, and of all clients
+    outcome = strategy.finish_round(1, replies)
+    assert outcome.model["w"].numpy().tolist() == [expected]
+    assert dict(outcome.metrics) == {"train-loss": 5.0}  # by examples, and of all clients
 
 
 def test_update_norm_is_measured_from_the_model_that_was_sent():
@@ -68,7 +65,7 @@ RATE = 0.37
 
 
 def with_gradients(model=MODEL, rate=RATE):
-    strategy = FedSGD()
+    strategy = strategies.build("fedsgd", {})
     config = ConfigRecord({"learning-rate": rate})
     strategy.configure_train(2, record(model), config, cohort(10, 20, 30))
     return strategy
@@ -86,13 +83,11 @@ def test_norm_bound_is_that_of_the_gradient_itself():
     np.testing.assert_allclose(as_numpy(outcome.model)["weight"], far["weight"] - RATE)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_step_of_0d_arrays_keeps_dtype_and_shape(dtype):
     model = {"scale": np.ones(2, np.float32), "number": np.array(5, dtype)}
     zero = {"scale": np.ones(2, np.float32), "number": np.array(0, dtype)}
-    arrays, _ = with_gradients(model, rate=1.0).aggregate_train(
-        2, [reply(10, zero, 2), reply(20, zero)]
-    )
-    found = as_numpy(arrays)
+    replies = [reply(10, zero, 2), reply(20, zero)]
+    found = as_numpy(with_gradients(model, rate=1.0).finish_round(2, replies).model)
     assert found["scale"].tolist() == [0.0, 0.0]
     assert (found["number"].dtype, found["number"].shape, found["number"].item()) == (dtype, (), 5)

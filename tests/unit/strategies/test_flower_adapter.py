@@ -8,9 +8,10 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base import RunSettings, StrategyError
 from strategies.flower_adapter import FlowerAdapter
 from strategies.reply_validation import ReplyBounds
+from strategies.rounds import RunSettings
+from strategies.runner import StrategyError
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -90,7 +91,7 @@ def test_means_of_integers_are_rounded_not_truncated(count):
         nodes = range(1, clients + 1)
         adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
         adapter.configure_train(1, record(arrays), ConfigRecord(), cohort(*nodes))
-        mean, _ = adapter.aggregate_train(1, [reply(node, arrays) for node in nodes])
+        mean = adapter.finish_round(1, [reply(node, arrays) for node in nodes]).model
         found = mean["num_batches_tracked"].numpy()
         assert (found.dtype, found.shape, found.item()) == (np.int64, (), count)
 

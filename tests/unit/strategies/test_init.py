@@ -1,5 +1,6 @@
 """Strategies by short name, by path and by entry point, built from arguments."""
 
+import dataclasses
 import math
 from importlib.metadata import EntryPoint
 
@@ -8,8 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies import registry
-from strategies.base import RunSettings
-from strategies.compression.error_feedback import EF21, MomentumCorrection, NoFeedback, Residual
+from strategies.compression.error_feedback import MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.quantized import Quantized
 from strategies.compression.rotated import Rotated
@@ -19,6 +19,7 @@ from strategies.compression.ternary import Ternary
 from strategies.fedavg import FedAvg
 from strategies.flower_adapter import FlowerAdapter
 from strategies.reply_validation import ReplyBounds
+from strategies.rounds import RunSettings
 from strategies.server_optimizer import Adam
 from strategies.stc import STC
 
@@ -53,7 +54,7 @@ def installed(monkeypatch):
 
 
 NAMES = [
-    "broken", "compressed", "dgc", "eden", "ef21", "fedavg", "fednova", "fedsgd", "other", "qsgd",
+    "broken", "compressed", "dgc", "eden", "fedavg", "fednova", "fedsgd", "other", "qsgd",
     "scaffold", "signsgd", "stc", "topk",
 ]  # fmt: skip
 
@@ -95,13 +96,12 @@ SETTINGS = {"noise_multiplier": 1.0, "clipping_norm": 0.5, "num_sampled_clients"
         ("signsgd", Sign(1.0), Sign(0.0002), NoFeedback(), 0),
         ("qsgd", Quantized(4, 512, "l2"), Float32(), NoFeedback(), 0),
         ("eden", Rotated(1), Float32(), NoFeedback(), 0),
-        ("ef21", Sparse(0.01), Float32(), EF21(), 0),
         ("dgc", Sparse(0.001), Float32(), MomentumCorrection(0.9, math.inf), 4),
         ("compressed", Sparse(), Float32(), Residual(), 0),
     ],
 )
 def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warmup_rounds):
-    strategy = strategies.build(name, {})
+    strategy = strategies.build(name, {}).strategy
     codec = strategy.codec
     assert (codec.uplink, codec.downlink, codec.feedback) == (uplink, downlink, feedback)
     assert (codec.warmup_rounds, strategy.weights) == (warmup_rounds, "uniform")
@@ -136,6 +136,7 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
         ("qsgd", {"norm": "l3"}, "norm = 'l3': should be 'l2' or 'max'"),
         ("eden", {"bits": True}, "bits = True: should be a valid integer"),
         ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, sparsity-up"),
+        ("stc", {"fraction_train": 0.5}, "STC does not take fraction-train"),
         ("signsgd", {"step_size": -1.0}, r"step-size = -1\.0"),
         ("signsgd", {"step_size": 1e60}, r"step-size = 1e\+60"),
         ("signsgd", {"step_size": 1e-60}, "step-size = 1e-60"),
@@ -180,7 +181,8 @@ def test_wrapper_takes_the_name_of_a_strategy_and_that_ones_arguments():
     assert adapter.inner.clipping_norm == 0.5
     inner = adapter.inner.strategy
     assert (type(inner), inner.weights) == (FedAvg, "uniform")
-    assert adapter.settings == inner.settings == settings
+    assert adapter.settings == settings
+    assert inner.runner.settings == dataclasses.replace(settings, buffers=())
 
 
 @pytest.mark.parametrize(

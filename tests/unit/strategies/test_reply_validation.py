@@ -14,19 +14,19 @@ from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.fedavg import FedAvg
+from strategies.messages import Reply, read_report
+from strategies.model import Model, change_norm
 from strategies.reply_validation import (
     MAX_REASON,
     ClientReport,
     DivergedReplyError,
     ReplyBounds,
     ReplyError,
+    check_norm,
     error_reason,
     printable,
-    read_arrays,
-    read_report,
-    validate_arrays,
 )
+from strategies.screening import Screening
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -37,6 +37,7 @@ MODEL = {
     "count": np.array(4, dtype=np.int64),
 }
 EXPECTED = record(MODEL)
+GLOBAL = Model.read(EXPECTED, ("count",))
 WIDE = ReplyBounds(max_examples=2**53)
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
 
@@ -56,21 +57,28 @@ def good_payload(array=MODEL["weight"]):
     return stream.getvalue()
 
 
-def check(reply):
-    return validate_arrays(reply, EXPECTED, WIDE, EXPECTED).report
+def read_arrays(message):
+    found = Reply(message, GLOBAL, WIDE)
+    arrays = GLOBAL.layout.unflatten(found.vector) | found.buffers
+    return {name: arrays[name] for name in GLOBAL.order}
 
 
-def check_report(reply):
-    return read_report(reply, WIDE)
+def check(message):
+    read_arrays(message)
+    return Reply(message, GLOBAL, WIDE).report
+
+
+def check_report(message):
+    return read_report(message, WIDE, "num-examples")
 
 
 def assert_rejected(bad, reason, check=check):
     """Between two valid replies, the invalid one is rejected with one short line that says why."""
-    strategy = FedAvg()
-    reports, rejected = strategy.screen([reply(1, MODEL), bad, reply(3, MODEL)], check)
-    assert [report.node_id for report in reports] == [1, 3]
-    assert list(rejected) == [bad.metadata.src_node_id]
-    text = str(rejected[bad.metadata.src_node_id])
+    screening = Screening()
+    screening.run([reply(1, MODEL), bad, reply(3, MODEL)], check, None)
+    assert [report.node_id for report in screening.reports] == [1, 3]
+    assert list(screening.rejected) == [bad.metadata.src_node_id]
+    text = str(screening.rejected[bad.metadata.src_node_id])
     assert re.search(reason, text), text
     assert len(text.splitlines()) == 1, text
     assert len(text) <= 200, f"{len(text)} characters"
@@ -78,14 +86,14 @@ def assert_rejected(bad, reason, check=check):
 
 def test_arrays_are_in_the_order_of_the_model():
     shuffled = {name: MODEL[name] for name in ("count", "weight", "bias")}
-    assert list(read_arrays(reply(1, shuffled), EXPECTED)) == ["weight", "bias", "count"]
+    assert list(read_arrays(reply(1, shuffled))) == ["weight", "bias", "count"]
 
 
 @pytest.mark.parametrize("array", [MODEL["weight"], np.ones((2, 3), np.float32)])
 def test_fortran_ordered_array_is_read(array):
     payload = good_payload(np.asfortranarray(array))
     assert b"'fortran_order': True" in payload
-    read = read_arrays(reply(1, with_payload(payload)), EXPECTED)
+    read = read_arrays(reply(1, with_payload(payload)))
     np.testing.assert_array_equal(read["weight"], array, strict=True)
 
 
@@ -168,10 +176,9 @@ def test_bool_or_none_as_number_of_examples_is_rejected():
 @pytest.mark.filterwarnings("error")
 def test_norm_that_overflows_is_above_every_bound():
     for value in (1e308, 1.7e308):  # its square, and its difference to the model's value
-        low = record({"w": np.array([-value, 1.0])})
-        far = reply(2, {"w": np.array([value, 1.0])})
+        norm = change_norm(np.array([value, 1.0]), np.array([-value, 1.0]))
         with pytest.raises(ReplyError, match="the update's norm is inf"):
-            validate_arrays(far, low, ReplyBounds(max_update_norm=1e300), low)
+            check_norm(norm, ReplyBounds(max_update_norm=1e300))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,7 @@ def test_mutated_bytes_give_a_valid_array_or_a_reply_error(mutations):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's about headers written by Python 2
         try:
-            array = read_arrays(reply(2, with_payload(data)), EXPECTED)["weight"]
+            array = read_arrays(reply(2, with_payload(data)))["weight"]
         except ReplyError as error:
             rejection = str(error)
         else:
@@ -286,7 +293,7 @@ def test_mutated_bytes_give_a_valid_array_or_a_reply_error(mutations):
 
 def test_metrics_are_the_finite_numbers_but_the_number_of_examples():
     metrics = {"loss": 3, "curve": [1.0, 2.0], "odd": math.nan, "far": -math.inf, "accuracy": 0.5}
-    report = read_report(reply(4, MODEL, num_examples=600, **metrics), WIDE)
+    report = check_report(reply(4, MODEL, num_examples=600, **metrics))
     assert report == ClientReport(4, 600.0, {"loss": 3.0, "accuracy": 0.5}, ("odd", "far"))
     assert isinstance(report.metrics["loss"], float)
     assert isinstance(report.num_examples, float)

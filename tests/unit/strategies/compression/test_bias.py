@@ -136,13 +136,12 @@ def test_float16_keeps_eleven_bits_of_small_and_large_updates(scale):
         ("uplink", "{name = 'zstd', of = 'quantized'}"),
     ],
 )
-@pytest.mark.parametrize("feedback", ["residual", "ef21"])
-def test_error_feedback_without_a_contraction_is_refused(place, part, feedback):
+def test_error_feedback_without_a_contraction_is_refused(place, part):
     import tomllib
 
     import strategies
 
-    arguments = tomllib.loads(f"{place} = {part}") | {"feedback": feedback}
+    arguments = tomllib.loads(f"{place} = {part}") | {"feedback": "residual"}
     with pytest.raises(ValueError, match="error feedback keeps would grow") as refused:
         strategies.build("compressed", arguments)
     assert str(refused.value).startswith(f"{place} = ")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
-    ClientVersions,
     ModelUpdate,
     Version,
     decode_updates,

@@ -1,0 +1,107 @@
+"""What a client's end of a strategy keeps from round to round: one value in `Context.state`.
+
+It may be lost at any time, and the server may never see the reply that it was written with. So what
+the client keeps of a reply is pending until the server names that reply's round as settled.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from strategies.compression.sync_protocol import Version
+from strategies.flower_arrays import (
+    array_record,
+    find_record,
+    from_record,
+    raw_array,
+    to_record,
+)
+from strategies.model import Vector
+
+Vectors = Mapping[str, Vector]
+
+# Records of the state.
+MEMORY, VECTORS, PENDING, MODEL = (
+    f"strategy-{name}" for name in ("memory", "vectors", "pending", "model")
+)
+
+
+@dataclass(frozen=True)
+class ClientMemory:
+    """What a client knows of its earlier rounds; the defaults are those of a new client.
+
+    Attributes:
+        last_round: The round that it last answered with an update, 0 for none.
+        vectors: By name, such as a residual, as they are if that answer did not count.
+        pending: What that answer changes in them once the server has settled it.
+        model: Its copy of the global model; None for none, and where it is always sent all of it.
+        version: That model's version.
+        codec: The text of what it compresses with, where the server has sent it.
+    """
+
+    last_round: int = 0
+    vectors: Vectors = field(default_factory=dict)
+    pending: bytes = b""
+    model: ArrayRecord | None = None
+    version: Version | None = None
+    codec: str = ""
+
+    @classmethod
+    def read(cls, state: RecordDict) -> "ClientMemory":
+        """Return what the records of a client's state hold."""
+        entries = find_record(state, MEMORY, ConfigRecord)
+        if entries is None:
+            return cls()
+        last_round, number, fingerprint = (
+            int(str(entries[key])) for key in ("round", "number", "fingerprint")
+        )
+        pending = find_record(state, PENDING, ArrayRecord)
+        return cls(
+            last_round,
+            from_record(find_record(state, VECTORS, ArrayRecord) or ArrayRecord()),
+            pending[PENDING].data if pending else b"",
+            find_record(state, MODEL, ArrayRecord),
+            Version(number, fingerprint) if number >= 0 else None,
+            str(entries.get("codec", "")),
+        )
+
+    def write(self, state: RecordDict) -> None:
+        """Put this into the records of a client's state."""
+        version = self.version or Version(-1, 0)
+        state[MEMORY] = ConfigRecord(
+            {
+                "round": self.last_round,
+                "number": version.number,
+                "fingerprint": version.fingerprint,
+                **({"codec": self.codec} if self.codec else {}),
+            }
+        )
+        if self.vectors:
+            state[VECTORS] = to_record(self.vectors)
+            state[PENDING] = array_record({PENDING: raw_array(self.pending)})
+        if self.model is not None:
+            state[MODEL] = self.model
+
+    def settled(self, settled_round: int, take: Callable[[Vectors, bytes], Vectors]) -> Vectors:
+        """Return the vectors now that the server says which reply of the client it settled last.
+
+        The one sent last counts if its round is named; otherwise it was lost, late or rejected, and
+        the vectors are as before it. Where the server has settled a later one than this memory
+        knows of, the memory is an old copy: what it holds may have been counted, so it is dropped.
+
+        Args:
+            settled_round: The last round of the client that the server settled, 0 for none.
+            take: Returns the vectors after the pending answer, from those before and its bytes.
+        """
+        if settled_round > self.last_round or not self.vectors:
+            return {}
+        return (
+            take(self.vectors, self.pending) if settled_round == self.last_round else self.vectors
+        )
+
+
+def zeros(names: tuple[str, ...], like: Vector) -> Vectors:
+    """Return vectors of zeros of these names."""
+    return {name: np.zeros_like(like) for name in names}

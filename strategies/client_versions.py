@@ -1,0 +1,70 @@
+"""Which version of the global model each client has, and the updates since then."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.compression.sync_protocol import ModelUpdate, Version
+
+
+class ClientVersions:
+    """The server's side of the protocol that updates clients' models (docs/protocol.md).
+
+    It keeps the last updates, as many as together are smaller than the full model in float32.
+
+    Attributes:
+        current: The current version.
+        confirmed: By node, the number of the version that it has, and how many updates there were
+            by then.
+        settled: By node, the round of its last accepted update, or one after that of an update
+            that was refused for good. Kept for nodes that lost their model, too: they may still
+            hold the update that this settles.
+    """
+
+    def __init__(self) -> None:
+        self.confirmed: dict[int, tuple[int, int]] = {}
+        self.settled: dict[int, int] = {}
+        self.start_from(0, np.empty(0, np.float32))
+
+    def start_from(self, number: int, vector: NDArray[Any]) -> None:
+        """Begin with a model, (n,), that no client has yet."""
+        self.current, self._count = Version.of(number, vector), 0
+        self._oldest = number  # the version that the first update kept leads on from
+        self._max_bytes = 4 * vector.size  # in float32, as updates are
+        self._updates: deque[ModelUpdate] = deque()
+        self._joined: dict[int, bytes] = {}  # the updates since a version, for clients alike
+        self.confirmed.clear()
+
+    def confirm(self, nodes: Iterable[int], server_round: int) -> None:
+        """Record that these clients trained from the current version, and that it was accepted."""
+        for node in nodes:
+            self.confirmed[node] = self.current.number, self._count
+            self.settled[node] = server_round
+
+    def append(self, server_round: int, data: bytes, vector: NDArray[Any]) -> None:
+        """Add the update of a round, which led to the model ``vector``."""
+        self.current = Version.of(server_round, vector)
+        self._joined.clear()
+        self._count += 1
+        self._updates.append(ModelUpdate(server_round, data))
+        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
+            self._oldest = self._updates.popleft().number
+
+    def following(self, node: int) -> int | None:
+        """Return the version from which the client can follow; None if it needs the full model."""
+        number, _ = self.confirmed.get(node, (-1, 0))
+        return number if number >= self._oldest else None
+
+    def num_missed(self, node: int) -> int | None:
+        """Return how many updates the client missed; None where it has no model."""
+        return self._count - self.confirmed[node][1] if node in self.confirmed else None
+
+    def updates_since(self, number: int) -> bytes:
+        """Return the encoded updates since the version of that number."""
+        if number not in self._joined:
+            later = (update for update in self._updates if update.number > number)
+            self._joined[number] = b"".join(update.encode() for update in later)
+        return self._joined[number]

@@ -1,0 +1,118 @@
+"""A model as strategies see it: the trained arrays as one vector, and buffers beside it.
+
+It is made where messages are read, and turned into records where they are written. In between there
+is arithmetic on vectors only.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+from strategies.compression.vector_layout import Layout
+from strategies.flower_arrays import from_record, to_record
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+# Of float32, or of float64 where the model has arrays of float64.
+Vector = NDArray[Any]
+
+# Arrays of batch normalisation in PyTorch, which no gradient changes.
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The arrays of a model that travel.
+
+    Attributes:
+        layout: Names, shapes and dtypes of the trained arrays.
+        vector: Their values, (n,), in ``layout.dtype``.
+        buffers: The arrays that are sent as they are, by name.
+        order: The names of all arrays, in the model's order.
+    """
+
+    layout: Layout
+    vector: Vector
+    buffers: Arrays
+    order: tuple[str, ...]
+
+    @classmethod
+    def read(cls, record: ArrayRecord, buffers: Collection[str] = ()) -> "Model":
+        """Return the model that the record holds.
+
+        Args:
+            record: All arrays.
+            buffers: The names of those that are buffers.
+
+        Raises:
+            ValueError: A trained array is not of real floating-point numbers, or there is none; or
+                as for `from_array`.
+        """
+        arrays = from_record(record)
+        trained = {name: array for name, array in arrays.items() if name not in buffers}
+        if not trained:
+            raise ValueError("the model has no arrays of real floating-point numbers to train")
+        layout = Layout.of(trained)
+        own = {name: array for name, array in arrays.items() if name in buffers}
+        model = cls(layout, layout.flatten(trained), own, tuple(arrays))
+        vars(model)["record"] = record
+        return model
+
+    @cached_property
+    def record(self) -> ArrayRecord:
+        """All arrays, in the model's order."""
+        arrays = {**self.layout.unflatten(self.vector), **self.buffers}
+        return to_record({name: arrays[name] for name in self.order})
+
+    @property
+    def size(self) -> int:
+        """Number of entries of all arrays."""
+        return self.layout.size + self.buffer_size
+
+    @property
+    def buffer_size(self) -> int:
+        """Number of entries of the buffers."""
+        return sum(array.size for array in self.buffers.values())
+
+
+def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:
+    """Return the names of arrays that are no weights by their dtype, or PyTorch's name for them."""
+    return tuple(
+        name
+        for name, array in record.items()
+        if np.dtype(array.dtype).kind != "f" or name.rpartition(".")[2] in STATISTICS
+    )
+
+
+def name_at(layout: Layout, entry: int) -> str:
+    """Return the name of the array that has an entry of the vector."""
+    ends = np.cumsum(layout.sizes)
+    return layout.names[int(np.searchsorted(ends, entry, side="right"))]
+
+
+def change_norm(values: Array, origin: Array | None = None) -> float:
+    """Return the L2 norm of the values, or of their difference from ``origin``.
+
+    Computed in float64; infinity on overflow. Equal entries differ by 0, infinite ones included.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = values.astype(np.result_type(values, np.float64))
+        if origin is not None:
+            change -= origin
+            if not np.isfinite(change).all():
+                change[(values == origin) | ((values != values) & (origin != origin))] = 0
+        return float(np.linalg.norm(change))
+
+
+def buffer_norms(buffers: Mapping[str, Array], sent: Mapping[str, Array]) -> list[float]:
+    """Return the L2 norms of the buffers' changes; those of whole numbers do not count."""
+    return [
+        change_norm(array, sent[name])
+        for name, array in buffers.items()
+        if array.dtype.kind in "fc"
+    ]

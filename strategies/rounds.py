@@ -1,0 +1,107 @@
+"""The values of a round: its settings, what a strategy sees of it, and what it amounts to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from numpy.typing import NDArray
+
+from strategies.aggregation import Term
+from strategies.model import Model
+from strategies.reply_validation import ReplyBounds, ReplyError, ResyncError
+
+# What a strategy reads from one reply: each is averaged over the clients.
+Terms = tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What the runner must know of a run.
+
+    Attributes:
+        num_clients: K; 0 for the number of nodes.
+        seed: The run's seed, for random numbers of the server's end.
+        min_replies: The valid replies that a round needs.
+        bounds: Bounds on the numbers of a reply.
+        buffers: The names of the model's arrays that are sent as they are: those that gradients do
+            not train, such as batch normalisation's running statistics and counters, and those that
+            stay on the clients. The next model has the clients' mean of them, whatever the
+            strategy. Arrays that are fixed, and further names of one array, do not travel. None for
+            `usual_buffers`.
+        names_codec: Whether messages with the model name what compresses the updates, for clients
+            that cannot know it from a config.
+    """
+
+    num_clients: int = 0
+    seed: int = 0
+    min_replies: int = 1
+    bounds: ReplyBounds = field(default_factory=ReplyBounds)
+    buffers: tuple[str, ...] | None = None
+    names_codec: bool = True
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of training, as the strategy sees it.
+
+    Attributes:
+        number: From 1.
+        model: The global model that clients are sent.
+        config: What all clients are told.
+        settings: Of the run.
+    """
+
+    number: int
+    model: Model
+    config: Mapping[str, Any]
+    settings: RunSettings = field(default_factory=RunSettings)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What the valid replies of a round amount to.
+
+    Attributes:
+        nodes: The nodes that sent them.
+        means: The weighted mean of each of the terms that the strategy reads, float64.
+    """
+
+    nodes: Sequence[int]
+    means: Sequence[NDArray[np.float64]]
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """The mean of a strategy that reads one term."""
+        (mean,) = self.means
+        return mean
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What the replies of one round, or of one evaluation, amount to.
+
+    Attributes:
+        model: The next global model; None where the round leaves it as it is.
+        metrics: The clients' metrics, aggregated; None without a usable reply.
+        partial: For metrics that not all clients have a usable value of: "3 of 4 clients".
+        rejected: The reason, by node id, for every reply that was rejected.
+        formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
+        privacy: The "epsilon" and "epsilon-replace-one" at a "delta" that the run has spent so far;
+            empty if not counted.
+        accuracies: Of an evaluation, each client's accuracy by node, in [0, 1].
+    """
+
+    model: ArrayRecord | None = None
+    metrics: MetricRecord | None = None
+    partial: Mapping[str, str] = field(default_factory=dict)
+    rejected: Mapping[int, ReplyError] = field(default_factory=dict)
+    formula_bits_up: float = 0.0
+    privacy: Mapping[str, float] = field(default_factory=dict)
+    accuracies: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def num_resyncing(self) -> int:
+        """How many clients lost their state, which is no sign of a failing run."""
+        return sum(isinstance(error, ResyncError) for error in self.rejected.values())

@@ -1,0 +1,207 @@
+"""The runner of a `FederatedStrategy`: it calls the strategy's functions, and does all the rest."""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+
+from strategies.aggregation import BufferMean, WeightedMean
+from strategies.messages import (
+    ARRAYS_KEY,
+    BUFFERS,
+    SERVER_ROUND,
+    ContentWriter,
+    Reply,
+    read_report,
+)
+from strategies.metrics import accuracy_spread, mean_metrics
+from strategies.model import Model, buffer_norms
+from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
+from strategies.rounds import Aggregate, Round, RunSettings
+from strategies.runner import Runner, StrategyError, Use, check_finite
+
+if TYPE_CHECKING:
+    from strategies.base import FederatedStrategy
+
+logger = logging.getLogger("fedavg_app.strategies")
+
+
+class StrategyRunner(Runner):
+    """Runs the rounds of a strategy.
+
+    Attributes:
+        strategy: The strategy.
+    """
+
+    def __init__(self, strategy: "FederatedStrategy", settings: RunSettings | None = None) -> None:
+        super().__init__(settings)
+        self.strategy = strategy
+        self.train_type, self.local_work = strategy.train_type, strategy.local_work
+        self.plain_sgd = strategy.plain_sgd
+
+    def configure_train(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        nodes: Sequence[int] | None = None,
+    ) -> list[Message]:
+        """Return one training message for each of the nodes, by default for all of the grid.
+
+        Raises:
+            ValueError: As for `read_model`, or the config lacks a key that the strategy needs.
+        """
+        strategy, model = self.strategy, self.read_model(arrays)
+        if missing := [key for key in strategy.needs if key not in config]:
+            name = type(strategy).__name__
+            raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
+        config[SERVER_ROUND] = server_round
+        clients = self.settings.num_clients or len(list(grid.get_node_ids()))
+        settings = replace(self.settings, num_clients=clients)
+        self._now = Round(server_round, model, config, settings)
+        told = config
+        if strategy.has_client_end:
+            told = config.copy()
+            if model.buffers:
+                told[BUFFERS] = list(model.buffers)
+            if strategy.arrayrecord_key != ARRAYS:
+                told[ARRAYS_KEY] = strategy.arrayrecord_key
+        writer = ContentWriter(model, told, (strategy.arrayrecord_key, strategy.configrecord_key))
+        return [
+            Message(
+                writer.content(strategy.broadcast(self.now, node)),
+                dst_node_id=node,
+                message_type=strategy.train_type,
+            )
+            for node in (grid.get_node_ids() if nodes is None else nodes)
+        ]
+
+    def configure_evaluate(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        nodes: Sequence[int] | None = None,
+    ) -> list[Message]:
+        """Return one evaluation message for each of the nodes, with the whole model."""
+        config[SERVER_ROUND] = server_round
+        names = self.strategy.arrayrecord_key, self.strategy.configrecord_key
+        content = RecordDict({names[0]: arrays, names[1]: config})
+        kind = MessageType.EVALUATE
+        return [
+            Message(RecordDict(dict(content)), dst_node_id=node, message_type=kind)
+            for node in (grid.get_node_ids() if nodes is None else nodes)
+        ]
+
+    def round_bits(self, nodes: Sequence[int]) -> float:
+        """Return what the round's messages cost by the papers' formulas, in bits."""
+        return sum(self.strategy.bits_down(self.now, node) for node in nodes)
+
+    def reply_bits(self) -> float:
+        """Return what one training reply costs by the papers' formulas, in bits."""
+        return self.strategy.bits_up(self.now)
+
+    def forget_clients(self) -> None:
+        """Let the strategy know that all clients have lost their memories."""
+        self.strategy.forget_clients()
+
+    def summary(self) -> None:
+        """Log the first line of the strategy's docstring."""
+        doc = type(self.strategy).__doc__ or type(self.strategy).__name__
+        logger.info("%s", doc.split("\n")[0])
+
+    def _begin(
+        self,
+    ) -> tuple[Use, Callable[[list[ClientReport]], tuple[Model | None, MetricRecord | None]]]:
+        """Average what the strategy reads of the replies, and let it step."""
+        now, strategy = self.now, self.strategy
+        means: list[WeightedMean] = []
+        buffers = BufferMean(now.model.buffers)
+        metrics: list[RecordDict] = []
+
+        def use(message: Message) -> ClientReport:
+            reply = Reply(message, now.model, self.settings.bounds, strategy.weighted_by_key)
+            try:
+                terms = strategy.read(now, reply)
+                report, own = reply.report, reply.buffers
+                if self.settings.bounds.max_update_norm < math.inf:  # it costs a pass
+                    norms = buffer_norms(own, now.model.buffers)
+                    norm = strategy.update_norm(now, terms, reply)
+                    check_norm(math.hypot(norm, *norms), self.settings.bounds)
+            except ReplyError as error:
+                strategy.on_rejected(now, reply.node, error)
+                raise
+            weight = report.num_examples if strategy.weights == "samples" else 1.0
+            means.extend(WeightedMean() for _ in terms[len(means) :])
+            for mean, term in zip(means, terms, strict=True):
+                mean.add(term, weight)
+            buffers.add(own, weight)
+            metrics.append(RecordDict(dict(message.content.metric_records)))
+            return report
+
+        def finish(reports: list[ClientReport]) -> tuple[Model | None, MetricRecord | None]:
+            nodes = [report.node_id for report in reports]
+            model = self._step(Aggregate(nodes, [mean.result() for mean in means]), buffers)
+            if strategy.train_metrics_aggr_fn is not None:
+                return model, strategy.train_metrics_aggr_fn(metrics, strategy.weighted_by_key)
+            return model, mean_metrics(reports)
+
+        return use, finish
+
+    def _begin_evaluation(
+        self, server_round: int
+    ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
+        """Average the clients' metrics by n_k, with the spread of their accuracies."""
+        strategy = self.strategy
+        metrics: list[RecordDict] = []
+
+        def use(message: Message) -> ClientReport:
+            metrics.append(RecordDict(dict(message.content.metric_records)))
+            return read_report(message, self.settings.bounds, strategy.weighted_by_key)
+
+        def finish(reports: list[ClientReport]) -> MetricRecord:
+            if strategy.evaluate_metrics_aggr_fn is not None:
+                return strategy.evaluate_metrics_aggr_fn(metrics, strategy.weighted_by_key)
+            return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
+
+        return use, finish
+
+    def _step(self, aggregate: Aggregate, buffers: BufferMean) -> Model | None:
+        """Return the next model.
+
+        Raises:
+            ReplyError: It would not be finite.
+            StrategyError: The strategy returned a vector of another size.
+        """
+        before = self.now.model
+        layout = before.layout
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = buffers.result()  # first: the step changes what the strategy keeps
+            for name, array in own.items():
+                check_finite(name, array, before.buffers[name])
+            vector = self.strategy.step(self.now, aggregate)
+            if vector is None:
+                return None
+            if np.shape(vector) != before.vector.shape:
+                shape = list(np.shape(vector))
+                raise StrategyError(f"step returned {shape}, not {list(before.vector.shape)}")
+            vector = layout.rounded(vector)
+        if not np.isfinite(vector).all():
+            sent = layout.unflatten(before.vector)
+            for name, array in layout.unflatten(vector).items():
+                check_finite(name, array, sent[name])
+        return Model(layout, vector, own, before.order)

@@ -1,0 +1,1 @@
+"""jaxexample: A Flower / JAX app."""

@@ -1,0 +1,59 @@
+"""pytorchexample: A Flower / PyTorch app."""
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from pytorchexample.task import Net, load_data
+from pytorchexample.task import test as test_fn
+from pytorchexample.task import train as train_fn
+
+torch.set_num_threads(1)
+app = ClientApp()
+
+
+@app.train()
+def train(msg: Message, context: Context) -> Message:
+    """Train the model on local data."""
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    partition_id = context.node_config["partition-id"]
+    num_partitions = context.node_config["num-partitions"]
+    trainloader, _ = load_data(partition_id, num_partitions, context.run_config["batch-size"])
+
+    # Other batches in each round and on each client, but the same in each run
+    server_round = msg.content["config"]["server-round"]
+    torch.manual_seed(context.run_config["seed"] * 10_000 + server_round * 100 + partition_id)
+    train_loss = train_fn(
+        model, trainloader, context.run_config["local-epochs"], msg.content["config"]["lr"]
+    )
+
+    metrics = {
+        "train_loss": train_loss,
+        "num-examples": len(trainloader.dataset),
+        "partition-id": partition_id,
+    }
+    content = RecordDict(
+        {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
+    )
+    return Message(content=content, reply_to=msg)
+
+
+@app.evaluate()
+def evaluate(msg: Message, context: Context) -> Message:
+    """Evaluate the model on local data."""
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    partition_id = context.node_config["partition-id"]
+    num_partitions = context.node_config["num-partitions"]
+    _, testloader = load_data(partition_id, num_partitions, context.run_config["batch-size"])
+    eval_loss, eval_acc = test_fn(model, testloader)
+
+    metrics = {
+        "eval_loss": eval_loss,
+        "eval_acc": eval_acc,
+        "num-examples": len(testloader.dataset),
+        "partition-id": partition_id,
+    }
+    content = RecordDict({"metrics": MetricRecord(metrics)})
+    return Message(content=content, reply_to=msg)

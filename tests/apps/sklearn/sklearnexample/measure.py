@@ -1,0 +1,74 @@
+"""What a run sends and leaves: for tests, which compare runs with each other."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+
+class MeasuredGrid:
+    """A grid that counts the bytes of the records that it sends and receives.
+
+    It sorts the replies by client: sums of floats depend on their order.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.bytes_down = self.bytes_up = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Push messages, counted."""
+        return self._grid.push_messages(self._sent(messages))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pull replies, counted."""
+        return self._received(self._grid.pull_messages(message_ids))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and wait for the replies, both counted."""
+        replies = self._grid.send_and_receive(self._sent(messages), timeout=timeout)
+        return self._received(replies)
+
+    def _sent(self, messages: Iterable[Message]) -> list[Message]:
+        messages = list(messages)
+        self.bytes_down += sum(map(_size, messages))
+        return messages
+
+    def _received(self, replies: Iterable[Message]) -> list[Message]:
+        replies = sorted(replies, key=_client)
+        self.bytes_up += sum(map(_size, replies))
+        return replies
+
+
+def save(path: str, arrays: ArrayRecord, accuracy: float, grid: MeasuredGrid) -> None:
+    """Write the final arrays (as "array:NAME"), the accuracy and the bytes; nothing without a path.
+
+    Args:
+        path: a file that ends in ".npz".
+        arrays: the final model.
+        accuracy: its accuracy on the server's test data.
+        grid: what the run sent its messages with.
+    """
+    if path:
+        named = {f"array:{name}": array.numpy() for name, array in arrays.items()}
+        sizes = {"bytes_up": grid.bytes_up, "bytes_down": grid.bytes_down}
+        np.savez(path, accuracy=accuracy, **sizes, **named)
+
+
+def _size(message: Message) -> int:
+    if message.has_error():
+        return 0
+    return sum(record.count_bytes() for record in message.content.values())
+
+
+def _client(message: Message) -> float:
+    if message.has_error():
+        return -1
+    return max(float(m.get("partition-id", -1)) for m in message.content.metric_records.values())

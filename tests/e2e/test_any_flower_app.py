@@ -1,0 +1,162 @@
+"""The strategies in apps of others: those of tests/apps, which know Flower and nothing of ours.
+
+Each run is a `flwr run` in processes of its own, of a copy of the app with the changed lines.
+"""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import strategies
+from tests.support.documents import ROOT
+from tests.support.flwr_run import flwr, local_superlink
+
+pytestmark = pytest.mark.slow
+
+APPS = ROOT / "tests" / "apps"
+IMPORT = "from flwr.serverapp.strategy import FedAvg\n"
+MODS = "from flwr.clientapp import ClientApp\n"
+
+
+class Change(NamedTuple):
+    """What a line of a file becomes."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Outcome(NamedTuple):
+    """What a run leaves."""
+
+    arrays: dict[str, np.ndarray]
+    accuracy: float
+    bytes_up: int
+    bytes_down: int
+
+
+OUR_FEDAVG = (Change("server_app.py", IMPORT, "from strategies.fedavg import FedAvg\n"),)
+
+
+def stc(sparsity):
+    settings = f"sparsity_up={sparsity}, sparsity_down={sparsity}"
+    return (
+        Change("server_app.py", IMPORT, "from strategies.stc import STC\n"),
+        Change("server_app.py", "strategy = FedAvg(\n", f"strategy = STC({settings},\n"),
+        Change("client_app.py", MODS, MODS + "from strategies import compression_mod\n"),
+        Change("client_app.py", "app = ClientApp()", "app = ClientApp(mods=[compression_mod])"),
+    )
+
+
+# Two clients with as many examples each: whoever takes the mean of two float32 rounds it once.
+# Four, of which half train: each misses updates.
+FLOWER, OURS, COMPRESSED, SAMPLED = "flower", "ours", "stc", "stc-sampled"
+SPARSITY = {"pytorch": 0.02, "sklearn": 0.05, "jax": 0.02}
+HAVE = hasattr(strategies, "compression_mod")
+needs_ours = pytest.mark.skipif(not HAVE, reason="the strategies do not take Flower's apps yet")
+
+
+def runs_of(name):
+    """Return the changes, the number of SuperNodes and the settings of each run of an app."""
+    runs = {FLOWER: ((), 2, "")}
+    if HAVE:
+        runs[OURS] = (OUR_FEDAVG, 2, "")
+        runs[COMPRESSED] = (stc(SPARSITY[name]), 2, "")
+        if name == "pytorch":
+            runs[SAMPLED] = (stc(SPARSITY[name]), 4, "fraction-train=0.5")
+    return runs
+
+
+def changed(name, changes, folder):
+    """Copy an app and change lines of it."""
+    shutil.copytree(APPS / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, old, new in changes:
+        path = folder / f"{name}example" / file
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+    return folder
+
+
+def outcome(environment, app, supernodes, keys, file):
+    """Run an app to its end."""
+    done = flwr(
+        environment, "run", str(app), "--stream",
+        "--federation-config", f"num-supernodes={supernodes} client-resources-num-cpus=1",
+        "-c", f"result='{file}' {keys}",
+    )  # fmt: skip
+    # `flwr run` exits with 0 even when the run fails; the file is the last thing that a run makes.
+    assert file.is_file(), done.stdout + done.stderr
+    with np.load(file) as saved:
+        arrays = {key: saved[key] for key in saved.files if key.startswith("array:")}
+        numbers = (saved[key].item() for key in ("accuracy", "bytes_up", "bytes_down"))
+        return Outcome(arrays, *numbers)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
+        environment |= {"PYTHONPATH": str(ROOT)}
+        flwr(environment, "ls")  # starts the SuperLink, once
+        yield environment
+
+
+@pytest.fixture(scope="module", params=SPARSITY)
+def runs(request, environment, tmp_path_factory):
+    """Return what returns the outcome of a run of the app; two at a time, since they wait a lot."""
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    with ThreadPoolExecutor(2) as pool:
+        futures = {}
+        for kind, (changes, supernodes, keys) in runs_of(name).items():
+            app = changed(name, changes, folder / kind / name)
+            file = folder / f"{kind}.npz"
+            futures[kind] = pool.submit(outcome, environment, app, supernodes, keys, file)
+        yield lambda kind: futures[kind].result()
+        pool.shutdown(cancel_futures=True)
+
+
+def size(arrays):
+    return sum(array.nbytes for array in arrays.values())
+
+
+def test_app_trains_with_flowers_fedavg(runs):
+    flower = runs(FLOWER)
+    assert flower.accuracy > 0.93
+    # 20 rounds: two clients train in each, and two evaluate (half of them, but at least two).
+    assert flower.bytes_up > 40 * size(flower.arrays)
+    assert flower.bytes_down > 80 * size(flower.arrays)
+
+
+@needs_ours
+def test_our_fedavg_gives_the_same_model(runs):
+    flower, ours = runs(FLOWER), runs(OURS)
+    assert ours.arrays.keys() == flower.arrays.keys()
+    for key, array in ours.arrays.items():
+        # Flower's mean of integers is a float, and clients round it down.
+        if flower.arrays[key].dtype == array.dtype:
+            np.testing.assert_array_equal(array, flower.arrays[key], err_msg=key)
+        else:
+            assert key.endswith("num_batches_tracked")
+            assert array == flower.arrays[key]
+    assert ours.accuracy == flower.accuracy
+    assert ours.bytes_down == flower.bytes_down
+
+
+@needs_ours
+def test_stc_saves_upload_and_keeps_accuracy(runs):
+    flower, compressed = runs(FLOWER), runs(COMPRESSED)
+    assert compressed.accuracy > flower.accuracy - 0.03
+    assert compressed.bytes_up < flower.bytes_up / 20
+    assert compressed.arrays.keys() == flower.arrays.keys()
+    for key, array in compressed.arrays.items():
+        assert array.shape == flower.arrays[key].shape
+        assert np.isfinite(array).all()
+
+
+@needs_ours
+@pytest.mark.parametrize("runs", ["pytorch"], indirect=True)
+def test_stc_works_for_clients_that_miss_rounds(runs):
+    assert runs(SAMPLED).accuracy > runs(FLOWER).accuracy - 0.05

@@ -1,0 +1,233 @@
+"""A client in JavaScript, written from docs/protocol.md alone, agrees with ours to the last bit."""
+
+import base64
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from strategies.compressed_messages import read_payload, read_update
+from strategies.reply_validation import DivergedReplyError, ReplyError, ResyncError
+from tests.support.compressed_network import (
+    BLOCKS,
+    REPLY_HEAD_BYTES,
+    SIZE,
+    Network,
+    flatten,
+    model_record,
+    payload,
+)
+from tests.support.documents import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed"),
+    pytest.mark.usefixtures("server_identity"),
+]
+
+SCRIPT = ROOT / "tests" / "other_language" / "decode.mjs"
+SIZES = {"tensor": BLOCKS, "model": (SIZE,)}
+UP, DOWN = 0.1, 0.05
+
+
+def node(*calls):
+    """Return what the script answers to each call, which is a name and an argument."""
+    done = subprocess.run(
+        ["node", str(SCRIPT)], input=json.dumps(calls), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def value(answer):
+    assert "value" in answer, answer
+    return answer["value"]
+
+
+def as_text(data):
+    return base64.b64encode(data).decode()
+
+
+def vector_text(vector):
+    return as_text(np.asarray(vector, "<f4").tobytes())
+
+
+def as_vector(text):
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def told(message):
+    """Return what a training message says to a client, for the script."""
+    config = message.content["config"]
+    found = {"round": config["server-round"], "head": as_text(config["head"])}
+    if "arrays" in message.content:
+        found["model"] = vector_text(flatten(message.content["arrays"]))
+    if "updates" in config:
+        found["updates"] = as_text(config["updates"])
+    return found
+
+
+def random_change(rng):
+    """Return a change with ties and zeros, and at times nothing but zeros in two blocks."""
+    change = rng.normal(size=SIZE).astype(np.float32)
+    change[rng.integers(SIZE, size=40)] = rng.choice([0.0, -1.5, 1.5], size=40)
+    if rng.random() < 0.3:
+        change[BLOCKS[0] :] = 0
+    return change
+
+
+@pytest.mark.parametrize("scope", SIZES)
+def test_client_follows_a_run_of_stc(scope):
+    """Four clients, of which two take part; replies are lost, one loses its state, one diverges."""
+    rng = np.random.default_rng(3)
+    network = Network("stc", scope=scope, sparsity_up=UP, sparsity_down=DOWN)
+    vector = flatten(network.model)
+    vector[:5] = -0.0
+    network.model = model_record(vector)
+    messages, models, payloads = [], [], []
+    for server_round in range(1, 31):
+        chosen = sorted(rng.choice(4, size=2, replace=False).tolist())
+        restarted = server_round in (12, 20)
+        if restarted:
+            network.contexts[chosen[0]] = network.new_context(chosen[0])
+        replies = []
+        for client, message in zip(chosen, network.configure(*chosen), strict=True):
+            said = {**told(message), "client": client, "restarted": restarted}
+            network.trained_from.pop(client, None)
+            change = random_change(rng)
+            if server_round in (17, 25):
+                change[3] = np.nan if server_round == 17 else 2.0**70  # the latter is averaged
+            if server_round == 23:
+                change[:] = 2.0**63
+            reply = network.train(message, change)
+            model = network.trained_from.get(client)
+            if model is not None:
+                said["trained"] = vector_text(model + change)
+            messages.append(said)
+            models.append(model)
+            payloads.append(payload(reply))
+            replies.append(reply)
+            restarted = False
+        network.aggregate(replies[: rng.integers(3)])  # the others are lost
+    forms = {"up": {"sizes": SIZES[scope], "p": UP}, "down": {"sizes": SIZES[scope], "p": DOWN}}
+    codec = str(network.strategy.codec)
+    (answer,) = node(("clients", {"codec": codec, "messages": messages, **forms}))
+    for found, model, data in zip(value(answer), models, payloads, strict=True):
+        assert base64.b64decode(found["payload"]) == data
+        assert (found["model"] is None) == (model is None)
+        assert model is None or as_vector(found["model"]).tobytes() == model.tobytes()
+    statuses = [data[1] for data in payloads]
+    assert {0, 1, 2} == set(statuses)
+    assert sum("updates" in message for message in messages) > 20
+
+
+QUANTIZED = [
+    {"bits": bits, "bucket": bucket, "norm": norm}
+    for bits in (2, 4, 8)
+    for bucket in (7, 64, 512)
+    for norm in ("l2", "max")
+]
+
+
+def quantized_payload(zeros, form):
+    """Return a strategy and what a client of QSGD replies to its first message."""
+    network = Network("qsgd", clients=1, **form)
+    change = network.random_change()
+    change[:zeros] = 0
+    (message,) = network.configure(0)
+    return network, payload(network.train(message, change))
+
+
+def test_replies_of_qsgd_are_read_and_written():
+    forms = [form for form in QUANTIZED for _ in range(3)]
+    made = [
+        quantized_payload(zeros, form)
+        for zeros, form in zip([0, 80, SIZE] * len(QUANTIZED), forms, strict=True)
+    ]
+    common = [
+        {"codec": str(network.strategy.codec), "round": 1, "form": {"sizes": BLOCKS, **form}}
+        for form, (network, _) in zip(forms, made, strict=True)
+    ]
+    payloads = [as_text(data) for _, data in made]
+    reads = zip(common, payloads, strict=True)
+    answers = node(*(("readReply", {**said, "payload": one}) for said, one in reads))
+    writes, kinds = [], set()
+    for said, (network, data), answer in zip(common, made, answers, strict=True):
+        assert value(answer)["status"] == 0
+        found = as_vector(value(answer)["update"])
+        expected = network.strategy.codec.uplink.decode(data[REPLY_HEAD_BYTES:], network.layout)
+        assert found.tobytes() == expected.to_dense().tobytes()
+        norms, levels, b = parts(found, data, said["form"])
+        writes.append(("quantizedReply", {**said, "levels": levels, "norms": vector_text(norms)}))
+        kinds.add(b == 255)
+    assert kinds == {True, False}
+    for answer, one in zip(node(*writes), payloads, strict=True):
+        assert value(answer) == one
+
+
+def parts(update, data, form):
+    """Return the norms, the levels and b of a quantized update."""
+    buckets, bucket = -(-SIZE // form["bucket"]), form["bucket"]
+    norms = np.frombuffer(data, "<f4", buckets, REPLY_HEAD_BYTES)
+    unit = np.repeat(np.where(norms > 0, norms, 1), bucket)[:SIZE]
+    levels = np.rint(update / unit * (2 ** (form["bits"] - 1) - 1)).astype(int).tolist()
+    return norms, levels, data[REPLY_HEAD_BYTES + 4 * buckets]
+
+
+def spoilt(rng, data):
+    """Yield a payload as it is, and with faults."""
+    yield data
+    yield data + b"\0"
+    for length in range(REPLY_HEAD_BYTES, len(data)):
+        yield data[:length]
+    for _ in range(400):
+        changed = bytearray(data)
+        place = rng.integers(1, len(data))
+        changed[place] ^= 1 << rng.integers(8)
+        yield bytes(changed)
+    for special in (np.nan, np.inf, -0.0, 0.0, -1.0, 2.0**64, 2.0**65):
+        for place in range(REPLY_HEAD_BYTES, min(len(data) - 3, REPLY_HEAD_BYTES + 24)):
+            yield data[:place] + np.float32(special).tobytes() + data[place + 4 :]
+
+
+def read_by_us(network, message, data):
+    """Return what our server reads in a reply to the first round, None if it uses none of it."""
+    content = RecordDict({"update": ConfigRecord({"payload": data, "num-examples": 1})})
+    codec = network.strategy.codec
+    try:
+        found, _ = read_payload(Message(content, reply_to=message), codec, 1)
+        return read_update(found, codec, network.layout).to_dense()
+    except (ReplyError, ResyncError, DivergedReplyError):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "form"),
+    [
+        ("stc", {"sparsity_up": UP}, {"p": UP}),
+        ("stc", {"sparsity_up": 0.4, "scope": "model"}, {"p": 0.4}),
+        ("qsgd", {"bits": 2}, {"bits": 2, "bucket": 512}),
+        ("qsgd", {"bits": 4, "bucket": 64}, {"bits": 4, "bucket": 64}),
+    ],
+)
+def test_both_reject_the_same_replies(name, arguments, form):
+    network = Network(name, clients=1, **arguments)
+    (message,) = network.configure(0)
+    data = payload(network.train(message, network.random_change()))
+    payloads = [*spoilt(np.random.default_rng(1), data)]
+    common = {
+        "codec": str(network.strategy.codec), "round": 1,
+        "form": {"sizes": SIZES[arguments.get("scope", "tensor")], **form},
+    }  # fmt: skip
+    answers = node(*(("readReply", {**common, "payload": as_text(one)}) for one in payloads))
+    accepted = 0
+    for one, answer in zip(payloads, answers, strict=True):
+        update = answer.get("value", {}).get("update")
+        expected = read_by_us(network, message, one)
+        assert (update is None) == (expected is None), (one.hex(), answer)
+        if update is not None:
+            accepted += 1
+            np.testing.assert_array_equal(as_vector(update), expected)  # -0 is 0
+    assert 1 <= accepted < len(payloads)

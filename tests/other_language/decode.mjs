@@ -37,9 +37,8 @@ function uint32s(...numbers) {
   return buffer;
 }
 
-// Reads bytes, and bits from the most significant down; ends with `end`.
 class Reader {
-  constructor(buffer) { this.buffer = buffer; this.at = 0; this.bit = 0; }
+  constructor(buffer) { this.buffer = buffer; this.at = 0; }
   take(length) {
     if (this.at + length > this.buffer.length) throw new Error("the bytes end early");
     this.at += length;
@@ -48,62 +47,52 @@ class Reader {
   byte() { return this.take(1)[0]; }
   uint32() { return this.take(4).readUInt32LE(); }
   float() { return this.take(4).readFloatLE(); }
-  nextBit() {
-    if (this.bit === 0) this.last = this.byte();
-    const value = (this.last >> (7 - this.bit)) & 1;
-    this.bit = (this.bit + 1) % 8;
-    return value;
-  }
-  bits(count) {
-    let value = 0;
-    for (let i = 0; i < count; i++) value = value * 2 + this.nextBit();
-    return value;
-  }
-  pad() { // the rest of a byte of bits
-    while (this.bit) if (this.nextBit()) throw new Error("bits after the last one needed");
-  }
-  end() {
-    this.pad();
-    if (this.at < this.buffer.length) throw new Error("bytes after the last one needed");
-  }
+  rest() { return this.take(this.buffer.length - this.at); }
+  end() { if (this.at < this.buffer.length) throw new Error("bytes after the last one needed"); }
 }
 
-class BitWriter {
-  constructor() { this.bytes = []; this.count = 0; }
-  bit(value) {
-    if (this.count % 8 === 0) this.bytes.push(0);
-    if (value) this.bytes[this.bytes.length - 1] |= 128 >> this.count % 8;
-    this.count++;
+// Bits as a text of "0" and "1".
+const bitsOf = (value, width) => (width ? value.toString(2).padStart(width, "0") : "");
+const packed = (bits) =>
+  Buffer.from((bits.match(/.{1,8}/g) ?? []).map((byte) => parseInt(byte.padEnd(8, "0"), 2)));
+
+class BitReader {
+  constructor(buffer) {
+    this.bits = [...buffer].map((byte) => bitsOf(byte, 8)).join("");
+    this.at = 0;
   }
-  bits(value, count) {
-    for (let i = count - 1; i >= 0; i--) this.bit(Math.floor(value / 2 ** i) % 2);
+  number(width) {
+    this.at += width;
+    if (this.at > this.bits.length) throw new Error("the bits end early");
+    return width ? parseInt(this.bits.slice(this.at - width, this.at), 2) : 0;
+  }
+  ones() { // and the zero after them
+    const start = this.at, zero = this.bits.indexOf("0", start);
+    if (zero < 0) throw new Error("the bits end early");
+    this.at = zero + 1;
+    return zero - start;
+  }
+  end() {
+    const rest = this.bits.slice(this.at);
+    if (rest.length > 7 || rest.includes("1")) throw new Error("bits after the last one needed");
   }
 }
 
 // Golomb's code of rising positions.
 function readPositions(reader, k, n, b) {
-  const unary = [], positions = [];
-  for (let i = 0; i < k; i++) {
-    let ones = 0;
-    while (reader.nextBit()) ones++;
-    unary.push(ones);
-  }
+  const unary = Array.from({ length: k }, () => reader.ones());
   let last = -1;
-  for (const ones of unary) {
-    last += ones * 2 ** b + reader.bits(b) + 1;
+  return unary.map((ones) => {
+    last += ones * 2 ** b + reader.number(b) + 1;
     if (last >= n) throw new Error("a position is n or above");
-    positions.push(last);
-  }
-  return positions;
+    return last;
+  });
 }
 
-function writePositions(writer, positions, b) {
+function positionsCode(positions, b) {
   const gaps = positions.map((position, i) => position - (i ? positions[i - 1] : -1) - 1);
-  for (const gap of gaps) {
-    for (let i = 0; i < Math.floor(gap / 2 ** b); i++) writer.bit(1);
-    writer.bit(0);
-  }
-  for (const gap of gaps) writer.bits(gap % 2 ** b, b);
+  const unary = gaps.map((gap) => "1".repeat(Math.floor(gap / 2 ** b)) + "0");
+  return unary.join("") + gaps.map((gap) => bitsOf(gap % 2 ** b, b)).join("");
 }
 
 function golombParameter(k, n) {
@@ -128,15 +117,15 @@ function decodeTernary(buffer, { sizes, p }) {
   const b = reader.byte(), k = reader.uint32();
   if (b > 31 || k > n || k > most) throw new Error("b or k is too large");
   const magnitudes = sizes.map(() => reader.float());
-  const positions = readPositions(reader, k, n, b);
+  const bits = new BitReader(reader.rest()), positions = readPositions(bits, k, n, b);
   const update = new Float32Array(n), ends = starts(sizes).slice(1), used = sizes.map(() => false);
   let block = 0;
   for (const position of positions) {
     while (position >= ends[block]) block++;
     used[block] = true;
-    update[position] = reader.nextBit() ? -magnitudes[block] : magnitudes[block];
+    update[position] = bits.number(1) ? -magnitudes[block] : magnitudes[block];
   }
-  reader.end();
+  bits.end();
   magnitudes.forEach((mu, i) => {
     const valid = used[i] ? Number.isFinite(mu) && mu > 0 : Object.is(mu, 0);
     if (!valid) throw new Error("a magnitude is not valid");
@@ -156,11 +145,10 @@ function encodeTernary(values, { sizes, p }) {
     magnitudes.push(chosen.length ? f32(total / chosen.length) : 0);
     positions.push(...chosen);
   });
-  const b = golombParameter(positions.length, values.length), writer = new BitWriter();
-  writePositions(writer, positions, b);
-  positions.forEach((i) => writer.bit(values[i] < 0));
+  const b = golombParameter(positions.length, values.length);
+  const signs = positions.map((i) => (values[i] < 0 ? "1" : "0")).join("");
   const head = [Buffer.of(b), uint32s(positions.length), floats(magnitudes)];
-  return Buffer.concat([...head, Buffer.from(writer.bytes)]);
+  return Buffer.concat([...head, packed(positionsCode(positions, b) + signs)]);
 }
 
 function decodeQuantized(buffer, { sizes, bits, bucket }) {
@@ -169,15 +157,17 @@ function decodeQuantized(buffer, { sizes, bits, bucket }) {
   if (norms.some((norm) => norm < 0)) throw new Error("a norm is negative");
   const b = reader.byte(), z = reader.uint32();
   if ((b > 31 && b !== 255) || z > n || (b === 255 && z !== n)) throw new Error("b or z is wrong");
-  const levels = Array.from({ length: z }, () => reader.bits(bits) - s);
+  const entries = new BitReader(reader.take(Math.ceil((z * bits) / 8)));
+  const levels = Array.from({ length: z }, () => entries.number(bits) - s);
   if (levels.some((level) => level > s)) throw new Error("l is beyond s");
-  reader.pad();
-  const positions = b === 255 ? levels.keys() : readPositions(reader, z, n, b);
+  const code = new BitReader(reader.rest());
+  const positions = b === 255 ? [...levels.keys()] : readPositions(code, z, n, b);
+  [entries, code].forEach((each) => each.end());
+  if (b === 255 && code.bits) throw new Error("bytes after the last one needed");
   const update = new Float32Array(n);
-  [...positions].forEach((at, i) => {
+  positions.forEach((at, i) => {
     update[at] = f32(levels[i] / s) * norms[Math.floor(at / bucket)];
   });
-  reader.end();
   return update;
 }
 
@@ -188,11 +178,9 @@ function encodeQuantized(levels, norms, { bits }) {
   const positionBits = b + 1 / (1 - (1 - z / n) ** 2 ** b);
   if (z && z * (positionBits + bits) >= n * bits) b = 255;
   const sent = b === 255 ? levels : positions.map((i) => levels[i]);
-  const entries = new BitWriter(), code = new BitWriter();
-  sent.forEach((level) => entries.bits(level + s, bits));
-  if (b !== 255) writePositions(code, positions, b);
-  const head = [floats(norms), Buffer.of(b), uint32s(sent.length)];
-  return Buffer.concat([...head, Buffer.from(entries.bytes), Buffer.from(code.bytes)]);
+  const entries = packed(sent.map((level) => bitsOf(level + s, bits)).join(""));
+  const code = b === 255 ? Buffer.alloc(0) : packed(positionsCode(positions, b));
+  return Buffer.concat([floats(norms), Buffer.of(b), uint32s(sent.length), entries, code]);
 }
 
 function head(buffer, codec) {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from strategies.compressed_messages import read_payload, read_update
-from strategies.reply_validation import DivergedReplyError, ReplyError, ResyncError
+from strategies.messages import Reply
+from strategies.reply_validation import ReplyBounds, ReplyError
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,
@@ -194,13 +194,14 @@ def spoilt(rng, data):
 
 def read_by_us(network, message, data):
     """Return what our server reads in a reply to the first round, None if it uses none of it."""
-    content = RecordDict({"update": ConfigRecord({"payload": data, "num-examples": 1})})
-    codec = network.strategy.codec
+    content = RecordDict({"update": ConfigRecord({"payload": data})})
+    now = network.runner.now
     try:
-        found, _ = read_payload(Message(content, reply_to=message), codec, 1)
-        return read_update(found, codec, network.layout).to_dense()
-    except (ReplyError, ResyncError, DivergedReplyError):
+        reply = Reply(Message(content, reply_to=message), now.model, ReplyBounds())
+        (update,) = network.strategy.read(now, reply)
+    except ReplyError:
         return None
+    return update.to_dense()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 // alone. Reads [[name, argument], ...] on stdin, writes a list of {"value"} or {"error"}.
 // Bytes are base64; vectors are bytes of float32.
 
-const PROTOCOL = 5;
+const PROTOCOL = 6;
 const WITH_UPDATE = 0, NEEDS_MODEL = 1, DIVERGED = 2;
 
 const bytes = (text) => Buffer.from(text, "base64");
@@ -154,7 +154,7 @@ function encodeTernary(values, { sizes, p }) {
 function decodeQuantized(buffer, { sizes, bits, bucket }) {
   const reader = new Reader(buffer), n = sum(sizes), s = 2 ** (bits - 1) - 1;
   const norms = Array.from({ length: Math.ceil(n / bucket) }, () => reader.float());
-  if (norms.some((norm) => norm < 0)) throw new Error("a norm is negative");
+  if (norms.some((norm) => norm < 0 || Object.is(norm, -0))) throw new Error("a negative norm");
   const b = reader.byte(), z = reader.uint32();
   if ((b > 31 && b !== 255) || z > n || (b === 255 && z !== n)) throw new Error("b or z is wrong");
   const entries = new BitReader(reader.take(Math.ceil((z * bits) / 8)));
@@ -187,9 +187,9 @@ function head(buffer, codec) {
   const reader = new Reader(buffer);
   if (reader.byte() !== PROTOCOL) throw new Error("another protocol");
   if (reader.uint32() !== digest(codec)) throw new Error("another codec");
-  const [accepted, round, fingerprint] = [reader.uint32(), reader.uint32(), reader.uint32()];
+  const [settled, round, fingerprint] = [reader.uint32(), reader.uint32(), reader.uint32()];
   reader.end();
-  return { accepted, round, fingerprint };
+  return { settled, round, fingerprint };
 }
 
 function reply(codec, round, status, update = Buffer.alloc(0)) {
@@ -205,7 +205,7 @@ class Client {
     if (round <= this.pending) throw new Error("a message of an earlier round");
     const to = head(bytes(bytesOfHead), this.codec), values = this.receive(to, model, updates);
     if (!values) return { model: null, payload: text(reply(this.codec, round, NEEDS_MODEL)) };
-    const residual = this.residualAfter(to.accepted, values.length);
+    const residual = this.residualAfter(to.settled, values.length);
     const change = vector(bytes(trained)).map((value, i) => value - values[i]);
     const sent = change.map((value, i) => value + residual[i]);
     const encoded = sent.every(Number.isFinite) && encodeTernary(sent, this.up);
@@ -221,9 +221,8 @@ class Client {
 
   // The model that a message leads to; null if the client needs it.
   receive(to, model, updates) {
-    if (model == null && updates == null) throw new Error("neither updates nor arrays");
     if (model != null) return vector(bytes(model));
-    const values = this.model?.slice(), reader = new Reader(bytes(updates));
+    const values = this.model?.slice(), reader = new Reader(bytes(updates ?? ""));
     let last = this.version, before = -1;
     while (reader.at < reader.buffer.length) {
       const number = reader.uint32(), update = reader.take(reader.uint32());
@@ -237,9 +236,9 @@ class Client {
     return same ? values : null;
   }
 
-  residualAfter(accepted, n) {
-    if (!this.residual || accepted > this.pending) return new Float32Array(n);
-    if (accepted < this.pending) return this.residual;
+  residualAfter(settled, n) {
+    if (!this.residual || settled > this.pending) return new Float32Array(n);
+    if (settled < this.pending) return this.residual;
     return this.residual.map((value, i) => value - this.update[i]);
   }
 }

@@ -30,7 +30,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.client_end import Train, around_training
+from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory
 from strategies.messages import Broadcast, Received, Reply, Update
 from strategies.model import Vector, change_norm
@@ -62,6 +62,8 @@ class FederatedStrategy(Strategy):
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
+        updates_evaluation: Whether clients that evaluate are sent what `broadcast` says, too; else
+            the model.
         weights: How clients count: "samples", by n_k, or "uniform".
     """
 
@@ -69,6 +71,7 @@ class FederatedStrategy(Strategy):
     local_work: ClassVar[str] = ""
     plain_sgd: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
+    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
@@ -145,6 +148,9 @@ class FederatedStrategy(Strategy):
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
         """Called when a training reply was rejected; by default it does nothing."""
 
+    def on_evaluated(self, node: int) -> None:
+        """Called when a client has evaluated what it was broadcast; by default it does nothing."""
+
     def forget_clients(self) -> None:
         """Called when all clients have lost their memories; by default it does nothing."""
 
@@ -176,9 +182,10 @@ class FederatedStrategy(Strategy):
         self, message: Message, context: Context, call_next: ClientAppCallable
     ) -> Message:
         """Handle a message on the client: the mod of the strategy's ClientApp."""
-        if not self.has_client_end:
+        trains = message.metadata.message_type.startswith("train")
+        if not self.has_client_end or not (trains or self.updates_evaluation):
             return call_next(message, context)
-        return around_training(self.client, message, context, call_next)
+        return around_handler(self.client, message, context, call_next)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -1,4 +1,4 @@
-"""The client's end of a strategy, around a ClientApp's training handler."""
+"""The client's end of a strategy, around a ClientApp's handlers."""
 
 from collections.abc import Callable, Mapping
 
@@ -23,21 +23,17 @@ Train = Callable[..., Update]
 ClientEnd = Callable[[Received, ClientMemory, Train], tuple[Update, ClientMemory | None]]
 
 
-def around_training(
+def around_handler(
     end: ClientEnd, message: Message, context: Context, call_next: ClientAppCallable
 ) -> Message:
-    """Handle a training message by a strategy's end on the client; others pass through.
-
-    The client's state is changed last.
+    """Handle a message by a strategy's end on the client. The client's state is changed last.
 
     Raises:
-        ValueError: The message cannot be read, or is not of a later round than the one answered
-            last; or what the strategy's end raises.
+        ValueError: The message cannot be read, or is not of a later round than the training
+            answered last; or what the strategy's end raises.
     """
-    if not message.metadata.message_type.startswith("train"):
-        return call_next(message, context)
     received, memory = read_received(message, context), ClientMemory.read(context.state)
-    if received.number <= memory.last_round:
+    if received.trains and received.number <= memory.last_round:
         last = memory.last_round
         raise ValueError(f"a message of round {received.number}, after one of round {last}")
     before = context.state.copy()  # the handler keeps its own there, such as momentum

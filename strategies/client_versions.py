@@ -41,8 +41,12 @@ class ClientVersions:
     def confirm(self, nodes: Iterable[int], server_round: int) -> None:
         """Record that these clients trained from the current version, and that it was accepted."""
         for node in nodes:
-            self.confirmed[node] = self.current.number, self._count
+            self.confirm_model(node)
             self.settled[node] = server_round
+
+    def confirm_model(self, node: int) -> None:
+        """Record that a client has the current version."""
+        self.confirmed[node] = self.current.number, self._count
 
     def append(self, server_round: int, data: bytes, vector: NDArray[Any]) -> None:
         """Add the update of a round, which led to the model ``vector``."""

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_end import Train, around_training
+from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory, Vectors, zeros
 from strategies.codec import Codec
 from strategies.compression.error_feedback import OutOfRangeError, check_range, compress
@@ -55,13 +55,15 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
         update, kept = train_compressed(Codec.parse(text), received, memory, train)
         return update, None if kept is None else replace(kept, codec=text)
 
-    return around_training(end, message, context, call_next)
+    return around_handler(end, message, context, call_next)
 
 
 def train_compressed(
     codec: Codec, received: Received, memory: ClientMemory, train: Train
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
+
+    A client that evaluates sends none, but keeps the model that it was brought up to.
 
     Training that diverges is reported to the server, and the client's state stays as it was: an
     update that is sent and rejected would be added to the next one again.
@@ -86,7 +88,10 @@ def train_compressed(
     model = received.model or _synced(codec, received, memory, head.version, updates)
     if model is None:
         return _without_update(ReplyStatus.NEEDS_MODEL, codec.digest, received), None
+    copy = None if isinstance(codec.downlink, Float32) else model.record  # sent whole every time
     trained = train(model)
+    if not received.trains:
+        return Update(), replace(memory, model=copy, version=head.version)
     assert trained.model is not None
     # Kept in float32, also where the model is float64.
     update = (trained.model.vector - model.vector).astype(np.float32, copy=False)
@@ -110,7 +115,7 @@ def train_compressed(
         received.number,
         {name: one.astype(np.float32, copy=False) for name, one in vectors.items()},
         data,
-        None if isinstance(codec.downlink, Float32) else model.record,  # sent whole every time
+        copy,
         head.version,
     )
     return replace(trained, model=None, payload=payload), kept

@@ -8,7 +8,7 @@ bit; or the full model where that is smaller, or where the client is new or has 
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from strategies.compression.error_feedback import (
     check_range,
     compress,
 )
+from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
 from strategies.messages import Broadcast, Received, Reply, Update
@@ -63,6 +64,8 @@ class CompressedStrategy(FederatedStrategy):
         residual: The server's: what it has not sent yet, float32 (n,). None before the first round
             and without error feedback.
     """
+
+    updates_evaluation: ClassVar[bool] = True
 
     weights: Weights = "uniform"
     server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
@@ -183,6 +186,11 @@ class CompressedStrategy(FederatedStrategy):
             self._versions.confirmed.pop(node, None)
         if isinstance(error, NormError):
             self._versions.settled[node] = now.number + 1
+
+    def on_evaluated(self, node: int) -> None:
+        """Note that the client has the current version, if it keeps one."""
+        if not isinstance(self.codec.downlink, Float32):
+            self._versions.confirm_model(node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""

@@ -67,6 +67,7 @@ class Received:
 
     Attributes:
         number: The number of the round, from 1.
+        trains: Whether the client is to train; else to evaluate.
         settings: The settings of the local work, and the server's `Broadcast.entries`.
         model: The model; None where only its buffers were sent.
         buffers: The buffers, by name, if they were sent without the model.
@@ -77,6 +78,7 @@ class Received:
     """
 
     number: int
+    trains: bool
     settings: ConfigRecord
     model: Model | None
     buffers: Arrays
@@ -243,10 +245,9 @@ class ContentWriter:
         if broadcast.entries:
             settings = settings.copy()
             settings.update(broadcast.entries)
-        content = RecordDict({config: settings})
-        if broadcast.full:
-            content[arrays] = model.record
-        elif self._buffers is not None:
+        content = RecordDict({arrays: model.record} if broadcast.full else {})
+        content[config] = settings
+        if self._buffers is not None and not broadcast.full:
             content[BUFFERS] = self._buffers
         for name, vector in broadcast.vectors.items():
             if id(vector) not in self._vectors:
@@ -270,6 +271,7 @@ def read_received(message: Message, context: Context) -> Received:
     client = context.node_config.get("partition-id", context.node_id)
     return Received(
         number=int(str(settings[SERVER_ROUND])),
+        trains=message.metadata.message_type.startswith("train"),
         settings=settings,
         model=None if complete is None else Model.read(complete, buffers),
         buffers=from_record(beside),
@@ -289,6 +291,8 @@ def train_from(
     vectors: Mapping[str, Vector],
 ) -> tuple[Message, Update]:
     """Return the handler's reply to a message with this model, and the update in it.
+
+    The update of an evaluation is empty.
 
     Args:
         message: The server's message; its content is replaced.
@@ -310,6 +314,8 @@ def train_from(
         content[own] = to_record(model.layout.unflatten(vector))
     message.content = content
     reply = call_next(message, context)
+    if reply.has_content() and not received.trains:
+        return reply, Update()
     if not reply.has_content() or not reply.content.array_records:
         raise NoUpdateError(reply)
     record = _arrays(reply.content)
@@ -348,7 +354,7 @@ def write_update(content: RecordDict, update: Update) -> None:
 
 
 class NoUpdateError(Exception):
-    """The handler's reply has no arrays; it goes to the server as it is."""
+    """The handler's reply has no arrays, or is an error; it goes to the server as it is."""
 
     def __init__(self, reply: Message) -> None:
         super().__init__("training returned no arrays")

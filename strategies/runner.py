@@ -90,7 +90,7 @@ class Runner(ABC):
         grid: Grid,
         nodes: Sequence[int] | None = None,
     ) -> list[Message]:
-        """Return one evaluation message for each of the nodes, with the whole model."""
+        """Return one evaluation message for each of the nodes, by default for all of the grid."""
 
     def finish_round(
         self, server_round: int, replies: Iterable[Message], on_rejected: OnRejected | None = None

@@ -22,6 +22,8 @@ from strategies.messages import (
     ARRAYS_KEY,
     BUFFERS,
     SERVER_ROUND,
+    UPDATE,
+    Broadcast,
     ContentWriter,
     Reply,
     read_report,
@@ -68,26 +70,11 @@ class StrategyRunner(Runner):
         if missing := [key for key in strategy.needs if key not in config]:
             name = type(strategy).__name__
             raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
-        config[SERVER_ROUND] = server_round
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
         self._now = Round(server_round, model, config, settings)
-        told = config
-        if strategy.has_client_end:
-            told = config.copy()
-            if model.buffers:
-                told[BUFFERS] = list(model.buffers)
-            if strategy.arrayrecord_key != ARRAYS:
-                told[ARRAYS_KEY] = strategy.arrayrecord_key
-        writer = ContentWriter(model, told, (strategy.arrayrecord_key, strategy.configrecord_key))
-        return [
-            Message(
-                writer.content(strategy.broadcast(self.now, node)),
-                dst_node_id=node,
-                message_type=strategy.train_type,
-            )
-            for node in (grid.get_node_ids() if nodes is None else nodes)
-        ]
+        nodes = list(grid.get_node_ids()) if nodes is None else nodes
+        return self._messages(self._now, config, nodes, strategy.train_type)
 
     def configure_evaluate(
         self,
@@ -97,15 +84,10 @@ class StrategyRunner(Runner):
         grid: Grid,
         nodes: Sequence[int] | None = None,
     ) -> list[Message]:
-        """Return one evaluation message for each of the nodes, with the whole model."""
-        config[SERVER_ROUND] = server_round
-        names = self.strategy.arrayrecord_key, self.strategy.configrecord_key
-        content = RecordDict({names[0]: arrays, names[1]: config})
-        kind = MessageType.EVALUATE
-        return [
-            Message(RecordDict(dict(content)), dst_node_id=node, message_type=kind)
-            for node in (grid.get_node_ids() if nodes is None else nodes)
-        ]
+        """Return one evaluation message for each of the nodes."""
+        now = Round(server_round, self.read_model(arrays), config, self.settings)
+        nodes = list(grid.get_node_ids()) if nodes is None else nodes
+        return self._messages(now, config, nodes, MessageType.EVALUATE)
 
     def round_bits(self, nodes: Sequence[int]) -> float:
         """Return what the round's messages cost by the papers' formulas, in bits."""
@@ -170,8 +152,17 @@ class StrategyRunner(Runner):
         metrics: list[RecordDict] = []
 
         def use(message: Message) -> ClientReport:
+            node = message.metadata.src_node_id
+            if UPDATE in message.content:  # it could not follow
+                try:
+                    strategy.read(self.now, Reply(message, self.now.model, self.settings.bounds))
+                except ReplyError as error:
+                    strategy.on_rejected(self.now, node, error)
+                    raise
+            report = read_report(message, self.settings.bounds, strategy.weighted_by_key)
+            strategy.on_evaluated(node)
             metrics.append(RecordDict(dict(message.content.metric_records)))
-            return read_report(message, self.settings.bounds, strategy.weighted_by_key)
+            return report
 
         def finish(reports: list[ClientReport]) -> MetricRecord:
             if strategy.evaluate_metrics_aggr_fn is not None:
@@ -179,6 +170,30 @@ class StrategyRunner(Runner):
             return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
 
         return use, finish
+
+    def _messages(
+        self, now: Round, config: ConfigRecord, nodes: Sequence[int], message_type: str
+    ) -> list[Message]:
+        """Return one message for each of the nodes."""
+        strategy, model = self.strategy, now.model
+        config[SERVER_ROUND] = now.number
+        has_end = message_type == strategy.train_type or strategy.updates_evaluation
+        if strategy.has_client_end and has_end:
+            config = config.copy()
+            if model.buffers:
+                config[BUFFERS] = list(model.buffers)
+            if strategy.arrayrecord_key != ARRAYS:
+                config[ARRAYS_KEY] = strategy.arrayrecord_key
+        writer = ContentWriter(model, config, (strategy.arrayrecord_key, strategy.configrecord_key))
+        plain = Broadcast()
+        return [
+            Message(
+                writer.content(strategy.broadcast(now, node) if has_end else plain),
+                dst_node_id=node,
+                message_type=message_type,
+            )
+            for node in nodes
+        ]
 
     def _step(self, aggregate: Aggregate, buffers: BufferMean) -> Model | None:
         """Return the next model.

@@ -112,6 +112,26 @@ class Network:
 
         return self.client_mod(message, self.contexts[client], fit)
 
+    def evaluate(self, *clients):
+        """Let clients evaluate the model.
+
+        Return whether each was sent the whole model, what each evaluated, and the outcome.
+        """
+        grid = cohort(*(FIRST_NODE + client for client in clients))
+        messages = self.runner.configure_evaluate(self.round, self.model, ConfigRecord(), grid)
+        whole, found = ["arrays" in message.content for message in messages], []
+
+        def score(message, _):
+            found.append(flatten(message.content["arrays"]))
+            return Message(
+                RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message
+            )
+
+        replies = []
+        for client, message in zip(clients, messages, strict=True):
+            replies.append(self.client_mod(message, self.contexts[client], score))
+        return whole, found, self.runner.finish_evaluation(self.round, replies)
+
     def aggregate(self, replies):
         self.outcome = self.runner.finish_round(self.round, replies)
         self.model = self.outcome.model or self.model

@@ -132,6 +132,53 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
     np.testing.assert_allclose(network.residual(0), twin.residual(0), atol=1e-6)
 
 
+# Evaluation.
+
+
+@pytest.mark.parametrize("name", ["stc", "topk", "signsgd", "qsgd"])
+def test_clients_evaluate_the_servers_model_and_are_sent_what_they_miss(name):
+    """With the downlink of qsgd that is the whole model, every time."""
+    network = Network(name, clients=3, **ARGUMENTS.get(name, {}))
+    for _ in range(3):
+        network.run_round({0: network.random_change(), 1: network.random_change()})
+        whole, found, outcome = network.evaluate(0, 1, 2)
+        assert not outcome.rejected
+        for vector in found:
+            np.testing.assert_array_equal(vector, flatten(network.model))
+    assert whole == [name == "qsgd"] * 3
+    (message,) = network.configure(2)  # it has not trained yet
+    assert "arrays" in message.content or "updates" not in message.content["config"]
+    change = network.random_change()
+    network.aggregate([network.train(message, change)])
+    assert not network.outcome.rejected
+
+
+def test_client_that_cannot_follow_does_not_evaluate_and_is_sent_the_model_next():
+    network = stc(clients=1)
+    network.run_round({0: network.random_change()})
+    network.contexts[0] = network.new_context(0)
+    _, found, outcome = network.evaluate(0)
+    assert found == []
+    assert isinstance(outcome.rejected[10], ResyncError)
+    whole, found, outcome = network.evaluate(0)
+    assert whole == [True]
+    np.testing.assert_array_equal(found[0], flatten(network.model))
+    assert not outcome.rejected
+
+
+def test_evaluation_settles_nothing():
+    """What the client sent in a lost reply is still in its residual."""
+    network = stc()
+    change = network.random_change()
+    (message,) = network.configure(0)
+    lost = sent(network.train(message, change))
+    network.evaluate(0)
+    (message,) = network.configure(0)
+    second = sent(network.train(message, zeros))
+    np.testing.assert_allclose(second, lost)
+    np.testing.assert_allclose(second + network.residual(0), change, atol=1e-6)
+
+
 # Replies that are rejected.
 
 

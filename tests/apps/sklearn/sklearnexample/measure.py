@@ -71,4 +71,5 @@ def _size(message: Message) -> int:
 def _client(message: Message) -> float:
     if message.has_error():
         return -1
-    return max(float(m.get("partition-id", -1)) for m in message.content.metric_records.values())
+    metrics = message.content.metric_records.values()
+    return max((float(record.get("partition-id", -1)) for record in metrics), default=-1)

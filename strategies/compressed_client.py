@@ -38,16 +38,17 @@ _last_built: dict[Version, Model] = {}
 def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Handle a message of any compressed strategy: the mod of a ClientApp of another app.
 
-    The server's first message names what compresses the updates, and the client keeps it.
+    The server's first message names what compresses the updates, and the client keeps it. Messages
+    of a strategy that does not compress pass through.
 
         app = ClientApp(mods=[compression_mod])
     """
+    if not any(HEAD in record for record in message.content.config_records.values()):
+        return call_next(message, context)
 
     def end(
         received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory | None]:
-        if HEAD not in received.settings:
-            raise ValueError("the server's strategy does not compress; leave out compression_mod")
         text = str(received.settings.pop(CODEC, memory.codec))
         if not text:
             head = Head.decode(received.take(HEAD))

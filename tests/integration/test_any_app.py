@@ -1,0 +1,270 @@
+"""The strategies under Flower's `Strategy.start` with ClientApps that know nothing of ours.
+
+tests/e2e/test_any_flower_app.py does the same with `flwr run`; here all is in one process.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import arrays_size_mod, fixedclipping_mod
+from flwr.serverapp import strategy as flower
+
+import strategies
+from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
+from strategies import compression_mod
+from strategies.compressed import Compressed
+from strategies.dgc import DGC
+from strategies.eden import EDEN
+from strategies.fedavg import FedAvg
+from strategies.fednova import FedNova
+from strategies.qsgd import QSGD
+from strategies.scaffold import SCAFFOLD
+from strategies.signsgd import SignSGD
+from strategies.stc import STC
+from strategies.topk import TopK
+
+NODES = 4
+# Float64, as scikit-learn's; a counter and statistics, as batch normalisation's.
+START = {
+    "w": np.zeros((20, 30)), "b": np.zeros(30, np.float32),
+    "norm.running_mean": np.ones(30, np.float32), "norm.num_batches_tracked": np.array(0),
+}  # fmt: skip
+
+
+def target(node):
+    """Return what a node's training moves its weights to."""
+    return np.random.default_rng(node).normal(size=(20, 30))
+
+
+def client_app(*mods, arrays="arrays", config="config", examples="num-examples"):
+    """Return a ClientApp as users write them."""
+    app = ClientApp(mods=list(mods))
+
+    @app.train()
+    def train(message, context):
+        assert set(message.content) == {arrays, config}
+        model = {name: one.numpy().copy() for name, one in message.content[arrays].items()}
+        assert list(model) == list(START)
+        model["w"] += 0.1 * (target(context.node_id) - model["w"])
+        model["b"] += np.float32(0.1)
+        model["norm.num_batches_tracked"] += 7
+        metrics = {examples: 10 * context.node_id, "train_loss": float(context.node_id)}
+        record = ArrayRecord({name: flower_array(one) for name, one in model.items()})
+        content = RecordDict({arrays: record, "metrics": MetricRecord(metrics)})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        w = message.content[arrays]["w"].numpy()
+        loss = float(np.square(w - target(context.node_id)).mean())
+        metrics = MetricRecord({examples: 10 * context.node_id, "eval_loss": loss})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def flower_array(values):
+    from flwr.app import Array
+
+    return Array(np.asarray(values))
+
+
+class AppGrid(BaseGrid):
+    """Runs a ClientApp for nodes 1 to `NODES` in this process.
+
+    Attributes:
+        bytes_down: Of the messages so far, by Flower's own count.
+        bytes_up: Of the replies.
+    """
+
+    def __init__(self, app):
+        identify_server(1)
+        self.app = app
+        self.contexts = {n: Context(1, n, {}, RecordDict(), {}) for n in range(1, NODES + 1)}
+        self.bytes_down = self.bytes_up = 0
+        self.replies, self.errors = {}, []
+
+    def get_node_ids(self):
+        return list(self.contexts)
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            ids.append(assign_message_id(message))
+            self.bytes_down += size(message)
+            try:
+                # A copy, as over a connection.
+                node = message.metadata.dst_node_id
+                reply = self.app(copy.copy(message), self.contexts[node])
+                self.bytes_up += size(reply)
+            except Exception as error:
+                self.errors.append(str(error))
+                reply = error_reply(message, str(error))
+            self.replies[ids[-1]] = reply
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [self.replies.pop(one) for one in message_ids if one in self.replies]
+
+
+def size(message):
+    if message.has_error():
+        return 0
+    return sum(record.count_bytes() for record in message.content.values())
+
+
+def run(strategy, app, rounds=12, grid=None, **options):
+    grid = grid or AppGrid(app)
+    start = ArrayRecord({name: flower_array(one) for name, one in START.items()})
+    return strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, **options), grid
+
+
+def optimum():
+    weights = np.arange(1, NODES + 1)
+    return np.average([target(node) for node in weights], axis=0, weights=weights)
+
+
+def test_fedavg_gives_what_flowers_gives():
+    ours, our_grid = run(FedAvg(), client_app(), rounds=3)
+    theirs, their_grid = run(flower.FedAvg(), client_app(), rounds=3)
+    for name, array in ours.arrays.items():
+        expected = theirs.arrays[name].numpy()
+        np.testing.assert_allclose(array.numpy(), expected, rtol=1e-6, atol=1e-12)
+        assert array.numpy().dtype == START[name].dtype
+    for kind in ("train", "evaluate"):
+        mine, others = (getattr(one, f"{kind}_metrics_clientapp") for one in (ours, theirs))
+        for server_round, metrics in others.items():
+            assert dict(mine[server_round]) == pytest.approx(dict(metrics))
+    assert our_grid.bytes_up == their_grid.bytes_up
+    assert our_grid.bytes_down == their_grid.bytes_down
+
+
+P = {"sparsity_up": 0.1, "sparsity_down": 0.1}
+CHEAP = {
+    "stc": STC(**P, weights="samples"), "topk": TopK(**P, weights="samples"),
+    "qsgd": QSGD(weights="samples"), "eden": EDEN(bits=4, weights="samples"),
+    "signsgd": SignSGD(step_size=0.05), "dgc": DGC(sparsity_up=0.1, momentum=0.0),
+    "low rank": Compressed(uplink="low-rank", downlink="float16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_compressed_strategy_trains_an_app_with_the_mod_alone(name):
+    result, grid = run(CHEAP[name], client_app(compression_mod), rounds=50)
+    assert grid.errors == []
+    _, plain = run(flower.FedAvg(), client_app(), rounds=50)
+    before, after = (np.abs(w - optimum()).mean() for w in (0, result.arrays["w"].numpy()))
+    assert after < 0.7 * before
+    assert {name: one.numpy().dtype for name, one in result.arrays.items()} == {
+        name: one.dtype for name, one in START.items()
+    }
+    assert result.arrays["norm.num_batches_tracked"].numpy() == 7 * 50
+    assert grid.bytes_up < plain.bytes_up / 3
+
+
+def test_every_second_client_misses_updates_and_follows():
+    strategy = STC(**P, weights="samples", fraction_train=0.5, fraction_evaluate=0.0)
+    result, grid = run(strategy, client_app(compression_mod), rounds=80)
+    assert grid.errors == []
+    assert np.abs(result.arrays["w"].numpy() - optimum()).mean() < 0.25
+
+
+def test_clients_that_are_restarted_ask_for_the_model_and_its_codec():
+    """In rounds 3 and 6 all have lost their states: nothing is trained in those."""
+    app = client_app(compression_mod)
+    grid = AppGrid(app)
+
+    def restart(server_round, arrays):
+        if server_round in (2, 5):
+            for context in grid.contexts.values():
+                context.state = RecordDict()
+
+    result, _ = run(STC(**P), app, rounds=8, grid=grid, evaluate_fn=restart)
+    assert set(result.train_metrics_clientapp) == {1, 2, 4, 5, 7, 8}
+    assert grid.errors == []
+
+
+def test_records_and_metrics_have_the_names_that_the_app_gives_them():
+    names = {"arrays": "model", "config": "settings", "examples": "size"}
+    keys = {"arrayrecord_key": "model", "configrecord_key": "settings", "weighted_by_key": "size"}
+
+    def largest(contents, key):
+        assert key == "size"
+        sizes = [content["metrics"][key] for content in contents]
+        return MetricRecord({"largest": max(sizes)})
+
+    for strategy, mods in ((FedAvg, ()), (STC, (compression_mod,))):
+        result, grid = run(
+            strategy(**keys, train_metrics_aggr_fn=largest, evaluate_metrics_aggr_fn=largest),
+            client_app(*mods, **names), rounds=3, train_config=ConfigRecord({"lr": 0.1}),
+        )  # fmt: skip
+        assert grid.errors == []
+        assert result.train_metrics_clientapp[3] == MetricRecord({"largest": 40})
+        assert result.evaluate_metrics_clientapp[3] == MetricRecord({"largest": 40})
+
+
+def test_flowers_mods_run_inside_and_see_the_plain_model():
+    strategy = STC(**P, fraction_evaluate=0.0)
+    config = ConfigRecord({"clipping_norm": 1.0})
+    app = client_app(compression_mod, fixedclipping_mod, arrays_size_mod)
+    result, grid = run(strategy, app, rounds=1, train_config=config)
+    assert grid.errors == []
+    # Each of the four moves by at most 1, of which STC keeps the largest entries.
+    assert 0 < np.linalg.norm(result.arrays["w"].numpy()) <= 1
+
+
+def test_nan_of_a_client_is_rejected_and_its_node_named(caplog):
+    app = ClientApp(mods=[compression_mod])
+    honest = client_app()
+
+    @app.train()
+    def train(message, context):
+        reply = honest(message, context)
+        if context.node_id == 2:
+            name = next(iter(reply.content["arrays"]))
+            reply.content["arrays"][name] = flower_array(START["w"] + np.nan)
+        return reply
+
+    result, _ = run(STC(**P, fraction_evaluate=0.0), app, rounds=2)
+    assert np.isfinite(result.arrays["w"].numpy()).all()
+    assert "round 1: reply of node 2 rejected: the client's training diverged" in caplog.text
+
+
+def test_model_of_trees_is_refused_in_one_line():
+    trees = ArrayRecord([np.frombuffer(b"xgboost", np.uint8)])
+    with pytest.raises(
+        ValueError, match=r"^the model has no arrays of real floating-point numbers"
+    ):
+        STC().start(grid=AppGrid(client_app()), initial_arrays=trees, num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "missing"),
+    [(SCAFFOLD(), "learning-rate, batch-size"), (FedNova(), "batch-size")],
+)
+def test_strategy_that_needs_settings_says_so(strategy, missing):
+    with pytest.raises(ValueError, match=f"give {missing} in train_config"):
+        run(strategy, client_app())
+
+
+def test_mod_lets_a_strategy_through_that_does_not_compress():
+    with_mod, grid = run(FedAvg(), client_app(compression_mod), rounds=2)
+    assert grid.errors == []
+    without, _ = run(FedAvg(), client_app(), rounds=2)
+    for name, array in without.arrays.items():
+        np.testing.assert_allclose(with_mod.arrays[name].numpy(), array.numpy(), rtol=1e-6)
+
+
+def test_codec_without_a_name_is_said_and_works_with_the_strategys_own_mod():
+    own = Compressed(uplink=f"{__name__}:Mine")
+    _, grid = run(own, client_app(compression_mod), rounds=1)
+    assert "is not built in): give the ClientApp the server's strategy itself" in grid.errors[0]
+    _, grid = run(own, client_app(Compressed(uplink=f"{__name__}:Mine").client_mod), rounds=2)
+    assert grid.errors == []
+
+
+class Mine(strategies.load("stc")().codec.uplink.__class__):
+    """A compressor of a user's own."""

@@ -20,8 +20,9 @@ from fedavg_app.results.checkpoint import (
 )
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
-from fedavg_app.server.network_grid import NetworkGrid, is_network_grid
-from fedavg_app.server.node_registry import DataCheck, NodeRegistry, count_nodes
+from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
+from fedavg_app.server.node_query import NodeQuery
+from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.training_loop import TrainingLoop
 from strategies.runner import StrategyError
@@ -79,7 +80,7 @@ def run(
     model = initial.sent
     completed: list[RoundMetrics] = []
     settings = client_config(config, data, initial.fingerprint, with_number=tell_clients_number)
-    nodes = NodeRegistry(grid, config.num_clients, _data_check(grid, prepared, settings))
+    nodes = NodeRegistry(grid, config.num_clients, _node_query(grid, prepared, settings))
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     if state is not None:
         strategy, completed = state.strategy, state.history
@@ -145,8 +146,8 @@ def run(
     return training.result
 
 
-def _data_check(grid: Grid, prepared: PreparedRun, settings: ConfigRecord) -> DataCheck | None:
-    """Return how nodes' data are compared with the server's, if that is for their queries to do.
+def _node_query(grid: Grid, prepared: PreparedRun, settings: ConfigRecord) -> NodeQuery:
+    """Return the query, which compares nodes' data with the server's where that is its to do.
 
     `RayGrid` compares each of its workers' itself. A device loads the data for its query only where
     the user's own code makes or splits them.
@@ -154,8 +155,8 @@ def _data_check(grid: Grid, prepared: PreparedRun, settings: ConfigRecord) -> Da
     config = prepared.config
     is_own_code = ":" in config.task or ":" in config.partition
     if isinstance(grid, ClientStateGrid) or (is_network_grid(grid) and not is_own_code):
-        return None
-    return DataCheck(settings, prepared.check_digests)
+        return NodeQuery()
+    return NodeQuery(settings, prepared.check_digests)
 
 
 def _log_own_data(own_data: Mapping[int, tuple[str, int]], num_clients: int) -> None:

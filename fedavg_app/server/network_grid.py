@@ -14,8 +14,10 @@ from typing import TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, error_reply
 from fedavg_app.packed_content import pack_all, unpack
+from fedavg_app.server.polling import MAX_PAUSE, wait
 
 logger = logging.getLogger("fedavg_app.network_grid")
 T = TypeVar("T")
@@ -33,6 +35,25 @@ SILENCE = 10.0
 def is_network_grid(grid: Grid) -> bool:
     """Return whether this is Flower's grid over the network, for which it has no public name."""
     return isinstance(grid, NetworkGrid) or type(grid).__name__ == "HttpGrid"
+
+
+def count_nodes(grid: Grid, quiet_seconds: float) -> int:
+    """Return how many nodes are connected, once no other has come for ``quiet_seconds``.
+
+    A simulation's nodes are all there from its start.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    nodes, last_change = len(list(grid.get_node_ids())), time.monotonic()
+    while is_network_grid(grid) and time.monotonic() < last_change + quiet_seconds:
+        wait(grid, min(MAX_PAUSE, quiet_seconds))
+        found = len(list(grid.get_node_ids()))
+        if found != nodes:
+            nodes, last_change = found, time.monotonic()
+    if not nodes:
+        raise ConfigError("num-clients", 0, "no SuperNode is connected; start some first")
+    return nodes
 
 
 class NetworkGrid(BaseGrid):

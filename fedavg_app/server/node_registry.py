@@ -8,24 +8,16 @@ for as long as that is connected.
 
 import logging
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import (
-    DATA_DIGEST,
-    OWN_DATA,
-    OWN_EXAMPLES,
-    PARTITION_DIGEST,
-    PARTITION_ID,
-)
-from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
+from fedavg_app.server.node_query import NodeQuery
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
-from strategies.reply_validation import CONFIG, error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
 
@@ -33,38 +25,28 @@ logger = logging.getLogger("fedavg_app.nodes")
 QUIET_SECONDS = 3.0
 QUERY_TIMEOUT = 600.0
 POLL_SECONDS = 0.05
+QUERY = NodeQuery()
 
 
-def count_nodes(grid: Grid, quiet_seconds: float) -> int:
-    """Return how many nodes are connected, once no other has come for ``quiet_seconds``.
-
-    A simulation's nodes are all there from its start.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    nodes, last_change = len(list(grid.get_node_ids())), time.monotonic()
-    while is_network_grid(grid) and time.monotonic() < last_change + quiet_seconds:
-        wait(grid, min(MAX_PAUSE, quiet_seconds))
-        found = len(list(grid.get_node_ids()))
-        if found != nodes:
-            nodes, last_change = found, time.monotonic()
-    if not nodes:
-        raise ConfigError("num-clients", 0, "no SuperNode is connected; start some first")
-    return nodes
-
-
-@dataclass(frozen=True)
-class DataCheck:
-    """How the nodes' data are compared with the server's.
+@dataclass
+class Node:
+    """A connected node.
 
     Attributes:
-        settings: What messages tell clients, with which they load the shared data set.
-        compare: Raises a `ConfigError` where a node's digests are not the server's.
+        number: Its id.
+        asked: When it was sent its query; None where it is to be sent one.
+        query: The id of its query, until that is answered.
+        client: The number in its answer, and -1 before; another node may be that client.
+        reason: Why it takes no part, if so.
+        own_data: If it has data of its own, their fingerprint and the number of training examples.
     """
 
-    settings: ConfigRecord
-    compare: Callable[[DataDigests], None]
+    number: int
+    asked: float | None = None
+    query: str = ""
+    client: int = -1
+    reason: str = ""
+    own_data: tuple[str, int] | None = None
 
 
 class NodeRegistry:
@@ -73,8 +55,7 @@ class NodeRegistry:
     Args:
         grid: Reaches the nodes.
         num_clients: K; nodes with a partition beyond are not used.
-        check: Compares the data of nodes that have none of their own with the server's; None leaves
-            it out, and the nodes need not load them to answer.
+        query: What nodes are asked.
 
     Attributes:
         by_client: The node id of every client that is connected.
@@ -82,21 +63,12 @@ class NodeRegistry:
             training examples.
     """
 
-    def __init__(self, grid: Grid, num_clients: int, check: DataCheck | None = None) -> None:
-        self._check = check
+    def __init__(self, grid: Grid, num_clients: int, query: NodeQuery = QUERY) -> None:
+        self._grid, self.num_clients, self._query = grid, num_clients, query
         self.by_client: dict[int, int] = {}
         self.own_data: dict[int, tuple[str, int]] = {}
-        self._grid, self.num_clients = grid, num_clients
-        self._connected: list[int] = []
-        self._asked: dict[int, float] = {}  # of these, when they were sent their query
-        self._reasons: dict[int, str] = {}  # why connected nodes take no part
-        self._queried: dict[str, int] = {}  # node by the id of its unanswered query
-        self._query_errors: list[str] = []
-        self._waiting: dict[int, int] = {}  # by node, the client that another node is
+        self._nodes: dict[int, Node] = {}  # the connected ones by id, rising
         self._refusals: dict[int, str] = {}
-        self._last_node: dict[int, int] = {}  # by client, connected or not
-        self._own_data: dict[int, tuple[str, int]] = {}  # by node
-        self._replaced: list[int] = []
 
     @property
     def clients(self) -> list[int]:
@@ -116,52 +88,37 @@ class NodeRegistry:
         """
         required = min_nodes or self.num_clients
         if not self._wait_for_clients(required, quiet_seconds, QUERY_TIMEOUT):
-            if len(self._connected) >= required:
+            if len(self._nodes) >= required:
                 raise RunError(self._missing_partition())
+            found = f"there are only {len(self._nodes)} SuperNodes"
+            flag = f"num-supernodes={self.num_clients} client-resources-num-cpus=1"
+            fix = f'for a simulation add --federation-config "{flag}", '
+            fix += "otherwise start more SuperNodes or give fewer clients"
             key = "min-nodes" if min_nodes else "num-clients"
-            raise ConfigError(
-                key,
-                required,
-                f"there are only {len(self._connected)} SuperNodes; for a simulation add "
-                f'--federation-config "num-supernodes={self.num_clients} '
-                'client-resources-num-cpus=1", '
-                "otherwise start more SuperNodes or give fewer clients",
-            )
+            raise ConfigError(key, required, f"{found}; {fix}")
         # The others that are there already are waited for as well, but not for long.
-        self._wait_for_clients(len(self._connected), 0.0, quiet_seconds)
-        if len(self._connected) > self.num_clients:
-            logger.warning(
-                "%d of %d nodes take no part: num-clients is %d",
-                len(self._connected) - self.num_clients,
-                len(self._connected),
-                self.num_clients,
-            )
+        self._wait_for_clients(len(self._nodes), 0.0, quiet_seconds)
+        if (beyond := len(self._nodes) - self.num_clients) > 0:
+            text = "%d of %d nodes take no part: num-clients is %d"
+            logger.warning(text, beyond, len(self._nodes), self.num_clients)
 
     def update(self) -> None:
         """Update the nodes that connected or disconnected, without waiting.
 
         New nodes are queried; their clients count as connected once they have answered.
         """
-        found = sorted(self._grid.get_node_ids())
-        gone, self._connected = set(self._connected) - set(found), found
-        for node in gone:
-            self._reasons.pop(node, None)
-        self._forget_queries(gone)
-        self._query(set(found) - self._asked.keys())
-        self._remove(gone)
-        while replies := list(self._grid.pull_messages(self._queried.keys())):
+        known, ids = self._nodes, sorted(self._grid.get_node_ids())
+        self._nodes = {number: known.get(number) or Node(number) for number in ids}
+        self._hand_over()
+        self._ask()
+        while replies := list(self._grid.pull_messages((queries := self._queries()).keys())):
             for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-                self._register(reply)
+                self._register(queries[reply.metadata.reply_to_message_id], reply)
 
     def take_refusals(self) -> dict[int, str]:
         """Return why nodes were refused since the last call, by node."""
         refusals, self._refusals = self._refusals, {}
         return refusals
-
-    def take_replaced(self) -> list[int]:
-        """Return the nodes whose clients have become other nodes since the last call."""
-        replaced, self._replaced = self._replaced, []
-        return replaced
 
     def wait_for_any(self, seconds: float) -> None:
         """Update until at least one client is connected.
@@ -173,9 +130,10 @@ class NodeRegistry:
             RunError: There is none after ``seconds``.
         """
         late = time.monotonic() - QUERY_TIMEOUT
-        unanswered = set(self._queried.values())
-        overdue = {node for node in unanswered if self._asked[node] < late}
-        self._forget_queries(overdue | (self._reasons.keys() - unanswered))
+        for node in self._nodes.values():
+            is_overdue = node.query and node.asked is not None and node.asked < late
+            if is_overdue or (node.reason and not node.query):
+                node.asked, node.query = None, ""
         if not self._wait_for_clients(1, seconds, seconds):
             fix = "start SuperNodes, or give a longer node-timeout"
             raise RunError(f"no SuperNode was connected for {seconds:g} s; {fix}")
@@ -193,10 +151,10 @@ class NodeRegistry:
             self.update()
             if len(self.by_client) >= required:
                 return True
-            seen = len(self._connected), len(self._queried)
+            seen = len(self._nodes), len(self._queries())
             if seen != before:
                 before, last_change, pause = seen, time.monotonic(), POLL_SECONDS
-            can_be_enough = self._queried and len(self._connected) >= required
+            can_be_enough = self._queries() and len(self._nodes) >= required
             patience = unanswered if can_be_enough else quiet
             left = last_change + patience - time.monotonic()
             if left <= 0:
@@ -204,116 +162,78 @@ class NodeRegistry:
             wait(self._grid, min(pause, left))
             pause = min(pause * PAUSE_GROWTH, MAX_PAUSE)
 
-    def _remove(self, gone: set[int]) -> None:
-        """Forget nodes that have disconnected; their clients go to the nodes that wait for them."""
-        for node in gone & self._waiting.keys():
-            del self._waiting[node]
-        for client, node in list(self.by_client.items()):
-            if node in gone:
-                logger.warning("node %d, client %d, has disconnected", node, client)
-                del self.by_client[client]
-                waiting_nodes = [node for node, wanted in self._waiting.items() if wanted == client]
-                for successor in waiting_nodes[:1]:
-                    del self._waiting[successor]
-                    self._assign(client, successor)
-                    logger.warning("client %d is now node %d, not %d", client, successor, node)
+    def _hand_over(self) -> None:
+        """Give the clients of nodes that have disconnected to nodes that wait for them."""
+        gone = [one for one in self.by_client.items() if one[1] not in self._nodes]
+        for client, number in gone:
+            logger.warning("node %d, client %d, has disconnected", number, client)
+            del self.by_client[client]
+            if waiting := [node for node in self._nodes.values() if node.client == client]:
+                self._assign(waiting[0])
+                text = "client %d is now node %d, not %d"
+                logger.warning(text, client, waiting[0].number, number)
 
-    def _forget_queries(self, nodes: set[int]) -> None:
-        self._asked = {node: sent for node, sent in self._asked.items() if node not in nodes}
-        self._queried = {key: node for key, node in self._queried.items() if node not in nodes}
+    def _queries(self) -> dict[str, Node]:
+        """Return the nodes that have not answered their query, by its id."""
+        return {node.query: node for node in self._nodes.values() if node.query}
 
-    def _query(self, nodes: Iterable[int]) -> None:
-        ordered = sorted(nodes)
-        settings = self._check.settings if self._check else None
-        queries = [
-            Message(
-                RecordDict({CONFIG: settings} if settings else {}),
-                dst_node_id=node,
-                message_type=MessageType.QUERY,
-            )
-            for node in ordered
-        ]
-        if queries:
-            ids = send(self._grid, queries)
-            sent = {key: node for key, node in zip(ids, ordered, strict=True) if key}
-            self._queried |= sent
-            self._asked |= dict.fromkeys(sent.values(), time.monotonic())
+    def _ask(self) -> None:
+        """Send the query to the nodes that are to get it."""
+        nodes = [node for node in self._nodes.values() if node.asked is None]
+        queries = [self._query.message(node.number) for node in nodes]
+        for node, query in zip(nodes, send(self._grid, queries) if nodes else [], strict=True):
+            if query:
+                node.asked, node.query = time.monotonic(), query
 
-    def _register(self, reply: Message) -> None:
-        """Record a node's partition; the node is refused if that is another live node's."""
-        node = self._queried.pop(reply.metadata.reply_to_message_id)
-        self._waiting.pop(node, None)
-        if reply.has_error():
-            reason = error_reason(reply.error)
-            if self._leave_out(node, reason):
-                self._query_errors.append(f"node {node}: {reason}")
-            return
-        record = reply.content.config_records.get("node", ConfigRecord())
-        client = record.get(PARTITION_ID)
-        if isinstance(client, bool) or not isinstance(client, int):
-            self._query_errors.append(f"node {node}: no {PARTITION_ID}")
-        elif 0 <= client < self.num_clients and self._has_same_data(node, record):
-            fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
-            self._own_data.pop(node, None)
-            if isinstance(fingerprint, str) and isinstance(examples, int):
-                self._own_data[node] = fingerprint, examples
-            holder = self.by_client.get(client, node)
-            if holder == node:
-                self._assign(client, node)
-            else:
-                self._waiting[node] = client
-                reason = (
-                    f"node {holder} has {PARTITION_ID}={client} already; "
-                    "give each SuperNode a partition of its own with --node-config"
-                )
-                if self._leave_out(node, reason):
-                    self._refusals[node] = reason
-
-    def _has_same_data(self, node: int, record: ConfigRecord) -> bool:
-        """Return whether a node's shared data are the server's; a device with others is left out.
+    def _register(self, node: Node, reply: Message) -> None:
+        """Record a node's partition; the node is refused if that is another live node's.
 
         Raises:
-            ConfigError: They are not, in a simulation.
+            ConfigError: In a simulation it has other data; a device with others takes no part.
         """
-        data, rows = record.get(DATA_DIGEST), record.get(PARTITION_DIGEST)
-        if self._check is None or not isinstance(data, str) or not isinstance(rows, str):
-            return True
+        node.query, node.client, node.own_data = "", -1, None
         try:
-            self._check.compare(DataDigests(data, rows))
-        except ConfigError as error:
-            if not is_network_grid(self._grid):
+            node.client, node.own_data = self._query.read(reply)
+        except ValueError as error:
+            if isinstance(error, ConfigError) and not is_network_grid(self._grid):
                 raise
-            if self._leave_out(node, str(error)):
-                self._query_errors.append(f"node {node}: {error}")
-            return False
-        return True
+            self._leave_out(node, str(error))
+            return
+        if node.client not in range(self.num_clients):
+            return
+        holder = self.by_client.get(node.client, node.number)
+        if holder == node.number:
+            self._assign(node)
+            return
+        reason = (
+            f"node {holder} has {PARTITION_ID}={node.client} already; "
+            "give each SuperNode a partition of its own with --node-config"
+        )
+        if self._leave_out(node, reason):
+            self._refusals[node.number] = reason
 
-    def _leave_out(self, node: int, reason: str) -> bool:
+    def _leave_out(self, node: Node, reason: str) -> bool:
         """Note and log why a node takes no part; return whether that is new."""
-        is_new = self._reasons.get(node) != reason
+        is_new = node.reason != reason
         if is_new:
-            logger.warning("node %d takes no part: %s", node, reason)
-        self._reasons[node] = reason
+            logger.warning("node %d takes no part: %s", node.number, reason)
+        node.reason = reason
         return is_new
 
-    def _assign(self, client: int, node: int) -> None:
-        """Record which node a client is, and which other one it was before."""
-        self.by_client[client] = node
-        self._reasons.pop(node, None)
-        self.own_data.pop(client, None)
-        if node in self._own_data:
-            self.own_data[client] = self._own_data[node]
-        before = self._last_node.get(client, node)
-        if before != node:
-            self._replaced.append(before)
-        self._last_node[client] = node
+    def _assign(self, node: Node) -> None:
+        """Record that a node is the client that it has named."""
+        self.by_client[node.client], node.reason = node.number, ""
+        self.own_data.pop(node.client, None)
+        if node.own_data:
+            self.own_data[node.client] = node.own_data
 
     def _missing_partition(self) -> str:
         missing = [number for number in range(self.num_clients) if number not in self.by_client]
-        errors = [*self._query_errors, *self._refusals.values()]
-        error = f"; {errors[0]}" if errors else ""
+        left_out = [node for node in self._nodes.values() if node.reason]
+        why = f"; node {left_out[0].number}: {left_out[0].reason}" if left_out else ""
+        config = f"{PARTITION_ID}={missing[0]} num-partitions={self.num_clients}"
+        found = f"no node has {PARTITION_ID}={missing[0]}"
         return (
-            f"no node has {PARTITION_ID}={missing[0]} ({len(missing)} of {self.num_clients} "
-            f"missing{error}); start SuperNodes with "
-            f'--node-config "{PARTITION_ID}={missing[0]} num-partitions={self.num_clients}"'
+            f"{found} ({len(missing)} of {self.num_clients} missing{why}); "
+            f'start SuperNodes with --node-config "{config}"'
         )

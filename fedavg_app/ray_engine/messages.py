@@ -2,12 +2,11 @@
 
 import pickle
 from collections import Counter
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from fedavg_app.flower_internals import FIRST_NODE_ID
 
@@ -31,33 +30,20 @@ class Batch:
 
     def dumps(self, message: Message) -> bytes:
         """Return one of the messages pickled, without what is in ``shared``."""
-        file = BytesIO()
-        pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
-        pickler.numbers = self._numbers
-        pickler.dump(message)
-        return file.getvalue()
+        records = {name: self._numbers.get(id(one), one) for name, one in message.content.items()}
+        head = copy(message)
+        head.content = RecordDict()
+        return pickle.dumps((head, records))
 
 
 def loads(message: bytes, shared: list[Any]) -> Message:
     """Return what `Batch.dumps` was given, with copies of the shared records."""
-    unpickler = _Unpickler(BytesIO(message))
-    unpickler.shared = shared
-    found: Message = unpickler.load()
+    found: Message
+    found, records = pickle.loads(message)  # noqa: S301 - the driver's own
+    for name, record in records.items():
+        # The bytes in it are not copied.
+        found.content[name] = deepcopy(shared[record]) if isinstance(record, int) else record
     return found
-
-
-class _Pickler(pickle.Pickler):
-    numbers: dict[int, int]
-
-    def persistent_id(self, obj: object) -> int | None:
-        return self.numbers.get(id(obj))
-
-
-class _Unpickler(pickle.Unpickler):
-    shared: list[Any]
-
-    def persistent_load(self, pid: Any) -> Any:
-        return deepcopy(self.shared[pid])  # the bytes in it are not copied
 
 
 @dataclass(frozen=True, eq=False)

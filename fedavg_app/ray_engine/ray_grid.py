@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from itertools import chain
 from multiprocessing import connection
 from typing import Any
 
@@ -22,9 +23,8 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
-from fedavg_app.ray_engine.ray_connection import WorkerDiedError
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
-from fedavg_app.ray_engine.worker_handle import Call, WorkerHandle
+from fedavg_app.ray_engine.worker_handle import Call, WorkerDiedError, WorkerHandle
 from fedavg_app.server.global_evaluation import Batch as TestBatch
 from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from tasks.base import Task
@@ -85,6 +85,7 @@ class RayGrid(BaseGrid):
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
+        self._parked: dict[int, bytes] = {}  # states that go to a worker with the next message
         self._stateful: set[int] = set()  # the clients that have a state
         self._lost_states: set[int] = set()  # those that have lost theirs since they were asked for
         self._free: deque[PendingMessage] = deque()  # for any worker
@@ -159,7 +160,7 @@ class RayGrid(BaseGrid):
                 parts = {one: missing[number :: len(idle)] for number, one in enumerate(idle)}
                 asked = {one: (data.options, arrays, part) for one, part in parts.items()}
                 for worker, answer in self._ask("evaluate", asked).items():
-                    results |= zip(parts[worker], answer or [], strict=False)
+                    results |= zip(parts[worker], answer, strict=True)
                 failures = 0 if results.keys() & set(missing) else failures + 1
             return combine(results[batch] for batch in batches)
 
@@ -168,60 +169,44 @@ class RayGrid(BaseGrid):
     def client_states(self) -> dict[int, bytes]:
         """Return the clients' states, pickled, by partition."""
         started = [worker for worker in self._workers if worker.process_id]
-        return self._states("states", dict.fromkeys(started, ()))
+        states = self._parked.copy()
+        for found in self._ask("states", dict.fromkeys(started, ())).values():
+            states |= found
+        return states
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `client_states` returned."""
-        self.worker_process_ids()
-        parts: dict[WorkerHandle, tuple[dict[int, bytes]]] = {one: ({},) for one in self._workers}
+        self._parked |= states
         self._stateful |= states.keys()
-        for number, (client, state) in enumerate(states.items()):
-            self._owner[client] = self._workers[number % len(self._workers)]
-            parts[self._owner[client]][0][client] = state
-        self._ask("restore", parts)
 
     def _level_loads(self) -> None:
-        """Move clients with a state from workers that have more than their share of messages."""
+        """Take clients with a state from workers that have more than their share of messages."""
         # One that is still at work on an earlier round's message may hang.
-        loads = {one: len(one.queue) for one in self._workers if one.idle}
-        share = math.ceil((len(self._free) + sum(loads.values())) / max(len(loads), 1))
-        moves: dict[PendingMessage, WorkerHandle] = {}  # where to
-        leaving: dict[WorkerHandle, tuple[list[int]]] = {one: ([],) for one in loads}
-        for worker in loads:
-            while len(worker.queue) > share:
-                pending, target = worker.queue.pop(), min(loads, key=loads.__getitem__)
-                leaving[worker][0].append(pending.partition)
-                moves[pending] = target
-                loads[target] += 1
-        states = self._states("give_up", {one: some for one, some in leaving.items() if some[0]})
-        for pending, target in moves.items():
-            if pending.partition not in states:  # its worker has died
-                self._free.append(pending)
-                continue
-            owner = self._workers[target.number]  # the target, unless it has been replaced
-            self._owner[pending.partition] = owner
-            owner.calls.append(Call("restore", ({pending.partition: states[pending.partition]},)))
-            owner.queue.append(pending)
+        idle = [worker for worker in self._workers if worker.idle]
+        num_messages = len(self._free) + sum(len(worker.queue) for worker in idle)
+        share = math.ceil(num_messages / max(len(idle), 1))
+        leaving = {
+            worker: [worker.queue.pop() for _ in range(len(worker.queue) - share)]
+            for worker in idle
+            if len(worker.queue) > share
+        }
+        clients = {one: ([each.partition for each in some],) for one, some in leaving.items()}
+        for states in self._ask("give_up", clients).values():
+            self._parked |= states
+        for pending in chain(*leaving.values()):
+            self._owner.pop(pending.partition, None)
+            self._free.append(pending)
 
-    def _states(
-        self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]
-    ) -> dict[int, bytes]:
-        """Return the states that a method of these workers returns, by partition."""
-        states: dict[int, bytes] = {}
-        for found in self._ask(name, arguments).values():
-            states |= found or {}  # a worker that died has lost its clients' states
-        return states
-
-    def _ask(self, name: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
+    def _ask(self, method: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
         WorkerHandle, Any
     ]:  # fmt: skip
-        """Return what a method of these workers returns; None for those that die."""
-        calls = {worker: Call(name, given) for worker, given in arguments.items()}
+        """Return what a method of these workers returns, but for those that die."""
+        calls = {worker: Call(method, given) for worker, given in arguments.items()}
         for worker, call in calls.items():
-            worker.calls.append(call)
+            worker.next_call = call
         self._hand_out()
         self._wait_until(lambda: all(call.done for call in calls.values()))
-        return {worker: call.answer for worker, call in calls.items()}
+        return {worker: call.answer for worker, call in calls.items() if worker in self._workers}
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         silent_until = time.monotonic() + SILENCE_SECONDS
@@ -278,10 +263,11 @@ class RayGrid(BaseGrid):
         share = math.ceil(len(self._free) / max(started, 1))
         for worker in [one for one in self._workers if one.idle]:
             try:
-                if worker.calls:
-                    worker.send(worker.calls.popleft())
+                if worker.next_call:
+                    worker.send(worker.next_call)
                 elif chosen := self._choose(worker, worker.queue or self._free, share):
-                    worker.send_messages(chosen)
+                    clients = self._parked.keys() & {one.partition for one in chosen}
+                    worker.handle(chosen, {client: self._parked.pop(client) for client in clients})
             except WorkerDiedError as error:
                 self._replace(worker, str(error))
 
@@ -331,7 +317,7 @@ class RayGrid(BaseGrid):
         self._stateful -= lost
         self._lost_states |= lost
         begun = worker.call.pending if worker.call else []
-        for call in [*worker.calls, *([worker.call] if worker.call else [])]:
+        for call in filter(None, (worker.call, worker.next_call)):
             call.done = True
         clients = ", ".join(str(one.partition) for one in begun)
         for pending in begun:

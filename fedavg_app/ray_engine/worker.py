@@ -7,13 +7,14 @@ import math
 import os
 import pickle
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Connection, Listener
 from typing import Any, NamedTuple
 
 import ray
@@ -28,7 +29,6 @@ from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import loads
-from fedavg_app.ray_engine.ray_connection import set_tcp_nodelay
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
@@ -132,18 +132,24 @@ class Worker:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
 
     def handle(
-        self, messages: list[bytes], shared: list[bytes] | None, seconds: float
+        self,
+        messages: list[bytes],
+        shared: list[bytes] | None,
+        states: Mapping[int, bytes],
+        seconds: float,
     ) -> tuple[list[HandledClient], float]:
         """Run the ClientApp on messages; return what came of each, and the seconds it took.
 
         Args:
             messages: What `Batch.dumps` returned of each, for the clients that they name.
             shared: Its batch's shared records; None where they are those of the call before.
+            states: The states of those clients whose state is not here, pickled.
             seconds: What is left of the round; infinity for no limit.
         """
         began = time.monotonic()
         if shared is not None:
             self._shared = [pickle.loads(one) for one in shared]  # noqa: S301 - the driver's own
+        self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
         deadline = began + seconds
         handled = [self._client(loads(one, self._shared), deadline) for one in messages]
         return handled, time.monotonic() - began
@@ -193,9 +199,11 @@ class Worker:
         """Return the states of these clients as `states` does, and keep them no longer."""
         return {one: pickle.dumps(self._states.pop(one)) for one in clients}
 
-    def restore(self, states: Mapping[int, bytes]) -> None:
-        """Give clients the states that `states` returned."""
-        self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
+
+def set_tcp_nodelay(connection: "Connection[Any, Any]") -> None:
+    """Disable Nagle's algorithm on a connection: short messages are sent without delay."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @contextmanager

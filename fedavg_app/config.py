@@ -246,9 +246,18 @@ class RunConfig(TrainingConfig):
         if self.local_epochs > 1 and self.local_steps:
             fix = "leave it at 1 where local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
-        parse_arguments("strategy-args", self.strategy_args)
-        parse_arguments("partition-args", self.partition_args)
+        _ = self.strategy_arguments, self.partition_arguments
         return self
+
+    @property
+    def strategy_arguments(self) -> dict[str, Any]:
+        """What "strategy-args" says."""
+        return parse_arguments("strategy-args", self.strategy_args)
+
+    @property
+    def partition_arguments(self) -> dict[str, Any]:
+        """What "partition-args" says."""
+        return parse_arguments("partition-args", self.partition_args)
 
     @property
     def method(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import ValidationError
 
-from fedavg_app.config import RunConfig, kebab, parse_arguments
+from fedavg_app.config import RunConfig, kebab
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.classes import Classes
 from fedavg_app.partitioning.dirichlet import Dirichlet
@@ -117,9 +117,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
     if train.ndim > 1 and config.partition in PARTITIONERS.keys() - {"iid"}:
         fix = f"an example has {train[0].size} targets; give 'iid', or owners for the data"
         raise ConfigError("partition", config.partition, fix)
-    partitioner = make_partitioner(
-        config.partition, parse_arguments("partition-args", config.partition_args)
-    )
+    partitioner = make_partitioner(config.partition, config.partition_arguments)
     labels, count = {"train": train, "test": test}[split], config.num_clients
     if count > len(labels):
         fix = f"more clients than the {len(labels)} examples; give fewer"

@@ -14,7 +14,7 @@ import strategies
 import tasks
 from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.client.mods import load_mods
-from fedavg_app.config import RunConfig, TrainingConfig, parse_arguments
+from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
@@ -132,14 +132,13 @@ def check_names(config: RunConfig) -> None:
     """
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
-    make_partitioner(config.partition, parse_arguments("partition-args", config.partition_args))
+    make_partitioner(config.partition, config.partition_arguments)
 
 
 def _build_strategy(config: RunConfig, model: GlobalModel) -> Runner:
-    arguments = parse_arguments("strategy-args", config.strategy_args)
     settings = _run_settings(config, model)
     try:
-        strategy = strategies.build(config.strategy, arguments, settings)
+        strategy = strategies.build(config.strategy, config.strategy_arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
     if strategy.plain_sgd and config.momentum:

@@ -6,6 +6,7 @@ rate eta.
 """
 
 import json
+import logging
 import re
 import tomllib
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from pydantic import (
 
 from fedavg_app.errors import ConfigError
 from tasks.data.dataset import DataOptions
+
+logger = logging.getLogger("fedavg_app.config")
 
 
 class Effect(Enum):
@@ -44,6 +47,8 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+# The keys that say how a client trains, for strategies whose clients do.
+LOCAL_SGD = ("local-epochs", "local-steps", "batch-size")
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
 
@@ -283,6 +288,15 @@ class RunConfig(TrainingConfig):
         if self.local_steps:
             return self.local_steps * min(self.batch_size or size, size)
         return self.local_epochs * size
+
+
+def warn_of_ignored(config: RunConfig, work: str) -> None:
+    """Log the keys of local training that were set for a strategy whose clients do other work."""
+    values, defaults = (one.model_dump(by_alias=True) for one in (config, RunConfig()))
+    ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
+    if ignored:
+        text = "%s: no effect, since a client computes %s; leave it out"
+        logger.warning(text, ", ".join(ignored), work)
 
 
 class CentralConfig(TrainingConfig):

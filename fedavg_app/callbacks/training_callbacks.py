@@ -1,7 +1,6 @@
 """Calls the callbacks of a training."""
 
 import logging
-import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,12 +10,13 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
+from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.log_file import log_file
 from fedavg_app.callbacks.run_directory import RunDirectory
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
-from fedavg_app.results.rounds_to_target import best_point, rounds_to_target
+from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.results.run_folder import create_run_directory
 
 logger = logging.getLogger("fedavg_app.callbacks")
@@ -46,8 +46,7 @@ class TrainingCallbacks:
         self.result = TrainingResult(
             list(run.completed), run.model, folder=self.run.folder, best_model=run.best_model
         )
-        best = best_point(run.plan.curve(run.completed))
-        self._best_accuracy = best[1] if best else -math.inf
+        self._best = BestModel(run)
         self._log = log_file(self.run.folder)
         try:
             # The console comes last: at the end it says where the results are.
@@ -66,11 +65,8 @@ class TrainingCallbacks:
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Pass on the metrics and the global model of a round."""
         self.result.history.append(metrics)
-        self.result = replace(self.result, model=model)
-        score = self.run.plan.score(metrics)
-        if score is not None and score > self._best_accuracy:
-            self._best_accuracy = score
-            self.result = replace(self.result, best_model=model)
+        self._best.add(metrics, model)
+        self.result = replace(self.result, model=model, best_model=self._best.model)
         for callback in self._callbacks:
             self._call(callback.on_round_end, metrics, model)
 

@@ -11,7 +11,6 @@ power, leaves either this checkpoint or the one before. A digest at its end find
 import hashlib
 import json
 import pickle
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,22 +64,6 @@ class RunState:
     best_model: ArrayRecord | None = None
     data_source: str = "auto"
     resolved: Mapping[str, float] = field(default_factory=dict)
-
-
-class CheckpointSchedule:
-    """Says after which rounds of a run a checkpoint is due, by its config."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self._rounds, self._seconds = config.checkpoint_every, config.checkpoint_seconds
-        self._last = time.monotonic()
-
-    def is_due(self, server_round: int) -> bool:
-        """Return whether one is due after this round; from then on time counts anew."""
-        now = time.monotonic()
-        by_rounds = bool(self._rounds) and server_round % self._rounds == 0
-        is_due = by_rounds or 0 < self._seconds <= now - self._last
-        self._last = now if is_due else self._last
-        return is_due
 
 
 def has_checkpoint(run_folder: Path) -> bool:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
 
+from fedavg_app.config import RunConfig
 from fedavg_app.node_config import (
     DATA_DIGEST,
     OWN_DATA,
@@ -14,6 +16,8 @@ from fedavg_app.node_config import (
     PARTITION_ID,
 )
 from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.results.checkpoint import ClientStateGrid
+from fedavg_app.server.network_grid import is_network_grid
 from strategies.reply_validation import CONFIG, error_reason
 
 
@@ -62,3 +66,17 @@ class NodeQuery:
         if isinstance(fingerprint, str) and isinstance(examples, int):
             return NodeAnswer(client, (fingerprint, examples))
         return NodeAnswer(client, None)
+
+
+def node_query(
+    grid: Grid, config: RunConfig, settings: ConfigRecord, compare: Callable[[DataDigests], None]
+) -> NodeQuery:
+    """Return the query, which compares nodes' data with the server's where that is its to do.
+
+    `RayGrid` compares each of its workers' itself. A device loads the data for its query only where
+    the user's own code makes or splits them.
+    """
+    is_own_code = ":" in config.task or ":" in config.partition
+    if isinstance(grid, ClientStateGrid) or (is_network_grid(grid) and not is_own_code):
+        return NodeQuery()
+    return NodeQuery(settings, compare)

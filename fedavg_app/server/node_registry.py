@@ -8,6 +8,7 @@ for as long as that is connected.
 
 import logging
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -101,6 +102,19 @@ class NodeRegistry:
         if (beyond := len(self._nodes) - self.num_clients) > 0:
             text = "%d of %d nodes take no part: num-clients is %d"
             logger.warning(text, beyond, len(self._nodes), self.num_clients)
+
+    def log_own_data(self) -> None:
+        """Log how many clients have data of their own, and which of them have the same."""
+        same = defaultdict[str, list[int]](list)
+        for client, (fingerprint, _) in sorted(self.own_data.items()):
+            same[fingerprint].append(client)
+        if same:
+            text = "%d of %d clients train on data of their own; the partition is for the others"
+            logger.info(text, len(self.own_data), self.num_clients)
+        for clients in same.values():
+            if len(clients) > 1:
+                text = "clients %s have the same data; give each device a data-dir with its own"
+                logger.warning(text, ", ".join(map(str, clients)))
 
     def update(self) -> None:
         """Update the nodes that connected or disconnected, without waiting.

@@ -4,15 +4,13 @@ What can be wrong with the settings is found here, before any client is asked.
 """
 
 import logging
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flwr.app import MessageType
+from flwr.app import ArrayRecord
 
 import strategies
 import tasks
-from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
@@ -20,11 +18,10 @@ from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
-from fedavg_app.server.cohort import cohort_size
+from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
+from fedavg_app.server.strategy_setup import make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan
-from strategies.reply_validation import ReplyBounds
-from strategies.rounds import RunSettings
 from strategies.runner import Runner
 from tasks.data.dataset import DataOptions
 
@@ -41,7 +38,7 @@ class PreparedRun:
     """A run that can start.
 
     Attributes:
-        strategy: The strategy, as it is before round 1.
+        strategy: The strategy, as it is before the first round to come.
         model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
         digests: Of the data and of their partition.
@@ -57,6 +54,16 @@ class PreparedRun:
     state: RunState | None
     digests: DataDigests
     clock: VirtualClock | None = None
+
+    @property
+    def completed(self) -> list[RoundMetrics]:
+        """The rounds that are completed already."""
+        return self.state.history if self.state else []
+
+    @property
+    def sent_model(self) -> ArrayRecord:
+        """The part that travels of the model before the first round to come."""
+        return self.model.sent_of(self.state.model) if self.state else self.model.sent
 
     def check_digests(self, others: DataDigests) -> None:
         """Compare the server's digests with those of a process that runs clients.
@@ -99,6 +106,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     sizes = [len(own) for own in rows]
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
     digests = DataDigests.of(data, rows)
+    strategy = state.strategy if state else strategy
     return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
 
 
@@ -106,21 +114,14 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
-        ConfigError: As for `make_partitioner` and `load_task`, there is no such strategy, or it
-            refuses its arguments, a client mod cannot be imported, the task's data cannot be split
-            in that way, a round needs more replies than it has clients, an array of the model
-            cannot be sent or trained by the strategy, or none of them can stay on the clients.
+        ConfigError: As for `check_names`, `load_task` and `make_strategy`, or a client mod cannot
+            be imported.
     """
     check_names(config)
     task = load_task(config)
     model = GlobalModel.initial(task, config)
-    strategy = _build_strategy(config, model)
+    strategy = make_strategy(config, model)
     load_mods(config.client_mods)
-    _check_local_arrays(config, model, strategy)
-    try:
-        strategy.read_model(model.sent)
-    except ValueError as error:
-        raise ConfigError("task", config.task, str(error)) from error
     return task, model, strategy
 
 
@@ -133,29 +134,6 @@ def check_names(config: RunConfig) -> None:
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
     make_partitioner(config.partition, config.partition_arguments)
-
-
-def _build_strategy(config: RunConfig, model: GlobalModel) -> Runner:
-    settings = _run_settings(config, model)
-    try:
-        strategy = strategies.build(config.strategy, config.strategy_arguments, settings)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
-    if strategy.plain_sgd and config.momentum:
-        fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
-        raise ConfigError("momentum", config.momentum, fix)
-    local = matching(model.sent, config.local_arrays)
-    clipped = [one for one in model.sent if one.endswith("running_mean") and one not in local]
-    if strategy.clips_on_clients and clipped:
-        fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
-        fix += "batch normalisation, or name its arrays in local-arrays"
-        raise ConfigError("strategy", config.strategy, fix)
-    released = [one for one in model.arrays.buffers if one not in local]
-    if strategy.counts_privacy and released:
-        fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
-        fix += "and noise; name them here, too, or give a network without such arrays"
-        raise ConfigError("local-arrays", config.local_arrays, fix)
-    return strategy
 
 
 def load_task(config: TrainingConfig) -> "Task":
@@ -211,35 +189,3 @@ def check_task(config: TrainingConfig, task: "Task", data: "Dataset") -> None:
                 logger.warning("task %s: %s", config.task, finding)
     except TaskError as error:
         raise ConfigError("task", config.task, str(error)) from error
-
-
-def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
-    """Return what the strategy may know of the run."""
-    clients = cohort_size(config.fraction_train, config.num_clients)
-    if config.min_replies > clients:
-        fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
-        raise ConfigError("min-replies", config.min_replies, fix)
-    bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
-    # Clients send local arrays back unchanged; a rotation would spread other changes over them.
-    uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
-    buffers = tuple(name for name in model.sent if name in uncompressed)
-    return RunSettings(
-        config.num_clients, config.seed, config.min_replies, bounds, buffers, names_codec=False
-    )
-
-
-def _check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) -> None:
-    """Check that the arrays that stay on the clients are some of those that travel otherwise."""
-    given = config.local_arrays
-    if not given:
-        return
-    names = list(model.sent)
-    for pattern in patterns(given) or [given]:
-        if not matching(names, pattern):
-            fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
-            raise ConfigError("local-arrays", given, fix)
-    if set(model.arrays.trained) <= set(matching(names, given)):
-        raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
-    if strategy.train_type != MessageType.TRAIN:
-        fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
-        raise ConfigError("local-arrays", given, fix)

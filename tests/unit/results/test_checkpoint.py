@@ -1,5 +1,4 @@
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.checkpoint import (
-    CheckpointSchedule,
     RunState,
     has_checkpoint,
     load_checkpoint,
@@ -97,25 +95,6 @@ def test_power_loss_at_any_file_operation_leaves_this_checkpoint_or_the_one_befo
             break
     assert rounds == {1, 2}
     assert crash > 3
-
-
-@pytest.mark.parametrize(
-    ("keys", "due"),
-    [
-        ({}, []),
-        ({"checkpoint_every": 4}, [0, 4, 8]),
-        ({"checkpoint_seconds": 60}, [3, 6, 9]),  # rounds of 25 s: one after each minute
-        ({"checkpoint_every": 4, "checkpoint_seconds": 60}, [0, 3, 4, 7, 8]),
-    ],
-)
-def test_checkpoints_are_due_by_rounds_and_by_time(monkeypatch, keys, due):
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    schedule, found = CheckpointSchedule(RunConfig(**keys)), []
-    for server_round in range(10):
-        found += [server_round] if schedule.is_due(server_round) else []
-        now += 25
-    assert found == due
 
 
 def test_strategy_that_cannot_be_pickled_ends_the_run_with_one_line(tmp_path):

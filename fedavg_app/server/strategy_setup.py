@@ -1,0 +1,63 @@
+"""Makes a run's strategy, and turns what it raises into errors of the user's."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import strategies
+from fedavg_app.client.local_arrays import matching
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError, error_place
+from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.global_model import GlobalModel
+from fedavg_app.server.local_arrays import check_local_arrays
+from strategies.base import FederatedStrategy, RunSettings, StrategyError
+from strategies.reply_validation import ReplyBounds
+
+
+def make_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
+    """Return the strategy that the config names, for this model.
+
+    Raises:
+        ConfigError: It refuses its arguments, a round needs more replies than it has clients, or
+            an array of the model cannot be sent, trained by the strategy, or stay on the clients.
+    """
+    settings = _run_settings(config, model)
+    try:
+        strategy = strategies.build(config.strategy, config.strategy_arguments, settings)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
+    if strategy.plain_sgd and config.momentum:
+        fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
+        raise ConfigError("momentum", config.momentum, fix)
+    check_local_arrays(config, model, strategy)
+    try:
+        strategy.check_model(model.sent)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
+    return strategy
+
+
+@contextmanager
+def reporting_strategy_errors(config: RunConfig) -> Iterator[None]:
+    """Raise a ConfigError in place of an error of a strategy written for Flower."""
+    try:
+        yield
+    except StrategyError as error:
+        reason = f"{error}: {error_place(error.__cause__)}" if error.__cause__ else str(error)
+        key = "strategy-args" if config.strategy_args else "strategy"
+        raise ConfigError(key, config.strategy_args or config.strategy, reason) from error
+
+
+def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
+    """Return what the strategy may know of the run."""
+    clients = cohort_size(config.fraction_train, config.num_clients)
+    if config.min_replies > clients:
+        fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
+        raise ConfigError("min-replies", config.min_replies, fix)
+    bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
+    # Clients send local arrays back unchanged; a rotation would spread other changes over them.
+    uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
+    buffers = tuple(name for name in model.sent if name in uncompressed)
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)

@@ -19,7 +19,7 @@ import tasks
 from tasks.base import on_device
 from tasks.training.autograd_step import make_step
 from tasks.training.examples import Examples
-from tasks.training.settings import LocalTraining
+from tasks.training.local_training import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 from tests.support.made_up_examples import noise
 

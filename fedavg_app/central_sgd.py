@@ -28,9 +28,9 @@ from tasks.base import Task, on_device
 from tasks.model_arrays import read_arrays, state_of
 from tasks.training.examples import Examples
 from tasks.training.layers import normalises_batches
-from tasks.training.local_training import MomentumBuffers, TaskClient
+from tasks.training.local_training import LocalTraining
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
-from tasks.training.settings import LocalTraining
+from tasks.training.task_client import MomentumBuffers, TaskClient
 
 
 def train_centrally(

@@ -27,7 +27,7 @@ from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
-    from tasks.training.local_training import Config, MomentumBuffers, TaskClient
+    from tasks.training.task_client import Config, MomentumBuffers, TaskClient
 
 app = ClientApp()
 

@@ -72,7 +72,7 @@ def compare(
     were sent, "link" the time that the largest messages of each round take over one link, without
     computing, and "virtual" the time by the runs' own links.
     """
-    from fedavg_app.callbacks.comparison import draw_comparison
+    from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.cli.comparison_table import Row, as_csv, as_latex
     from fedavg_app.results.comparison import cost, group_runs

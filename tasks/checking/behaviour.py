@@ -18,9 +18,9 @@ from tasks.training.dense_step import split_model
 from tasks.training.evaluation import Parameters
 from tasks.training.examples import Examples
 from tasks.training.layers import has_hooks, normalises_batches, runs_own_code
-from tasks.training.local_training import Config, TaskClient
 from tasks.training.parts import loss_count, part_count
 from tasks.training.random_streams import seeded
+from tasks.training.task_client import Config, TaskClient
 
 CONFIG: Config = {"learning-rate": 0.01, "batch-size": 2, "seed": 1, "server-round": 1}
 CLIENT_EXAMPLES = 12

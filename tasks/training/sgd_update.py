@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tasks.training.settings import LocalTraining
+from tasks.training.local_training import LocalTraining
 
 # The loss of (logits, targets).
 Loss = Callable[[Tensor, Tensor], Tensor]

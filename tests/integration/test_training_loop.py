@@ -12,7 +12,7 @@ from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
-from tasks.training.local_training import TaskClient
+from tasks.training.task_client import TaskClient
 from tests.support.in_process import make_config, model_arrays, same_model, train
 from tests.support.rounding import assert_same_change
 

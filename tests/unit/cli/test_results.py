@@ -9,7 +9,7 @@ import sys
 import pytest
 from PIL import Image
 
-from fedavg_app.callbacks import comparison
+from fedavg_app.callbacks import comparison_figure
 from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
@@ -246,7 +246,7 @@ def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, m
 def test_curves_are_drawn_to_each_runs_own_end(tmp_path, show, monkeypatch):
     """Those that are alike are thin, and their mean goes as far as the shortest."""
     figures = []
-    monkeypatch.setattr(comparison, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(comparison_figure, "save_figure", lambda figure, _: figures.append(figure))
     runs = scaffold(tmp_path)
     history = runs[3] / "history.jsonl"
     history.write_text("".join(history.read_text().splitlines(keepends=True)[:3]))

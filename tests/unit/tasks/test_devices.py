@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 import tasks
 from tasks.base import on_device
-from tasks.training import local_training
+from tasks.training import task_client
 from tasks.training.examples import Examples
-from tasks.training.local_training import TaskClient
+from tasks.training.task_client import TaskClient
 from tests.support.made_up_examples import noise
 
 DEVICE = torch.device("meta")
@@ -48,7 +48,7 @@ def _no_values(monkeypatch):
     def zeros(tensors):
         return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
 
-    monkeypatch.setattr(local_training, "to_arrays", zeros)
+    monkeypatch.setattr(task_client, "to_arrays", zeros)
     for name, value in (("item", READ), ("__int__", READ), ("__float__", float(READ))):
         read = getattr(torch.Tensor, name)
 

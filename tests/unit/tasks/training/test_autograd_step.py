@@ -6,8 +6,8 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
 from tasks.training.autograd_step import autograd_step, make_step
+from tasks.training.local_training import LocalTraining
 from tasks.training.parts import loss_count
-from tasks.training.settings import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 
 PLAIN = LocalTraining(0.0)

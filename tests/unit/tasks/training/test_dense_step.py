@@ -9,7 +9,7 @@ import tasks
 from tasks.base import on_device
 from tasks.training.autograd_step import autograd_step, make_step
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.settings import LocalTraining
+from tasks.training.local_training import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
 
 SHAPES = {

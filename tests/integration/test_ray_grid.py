@@ -234,27 +234,8 @@ def test_client_that_exits_loses_only_its_reply_and_its_worker_goes_on(make_conf
     assert len(result.history) == 6
 
 
-def test_killed_worker_loses_only_the_replies_it_was_working_on(make_config, flag):
-    config = make_config(**FAULTY)
-    with ray_grid(config, 2) as grid:
-        before = grid.worker_process_ids()
-        flag.write_text("kill")
-        result = run(grid, config)
-        after = grid.worker_process_ids()
-    failed = [metrics for metrics in result.history if metrics.rejected]
-    assert len(failed) == 1
-    (reason,) = set(failed[0].rejected.values())
-    clients = re.fullmatch(
-        r"worker \d died: its process crashed or was killed \(it had client ([\d, ]+)\)", reason
-    )
-    assert len(clients[1].split(", ")) == len(failed[0].rejected) < 10
-    assert len(set(before) - set(after)) == 1
-    assert len(result.history) == 6
-    assert result.history[-1].accuracy > result.history[0].accuracy
-
-
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_history_names_the_clients_whose_states_a_dead_worker_had(
+def test_killed_worker_loses_only_its_replies_and_the_states_that_the_history_names(
     make_config, flag, caplog, momentum
 ):
     """No strategy notices that a client's momentum is gone."""
@@ -268,8 +249,16 @@ def test_history_names_the_clients_whose_states_a_dead_worker_had(
 
     had = []
     with ray_grid(config, 2) as grid:
-        grid.worker_process_ids()
+        before = grid.worker_process_ids()
         result = server_app.run(grid, prepare(config), callbacks=[lambda _: Kill()])
+        assert len(set(before) - set(grid.worker_process_ids())) == 1
+    (failed,) = [metrics for metrics in result.history if metrics.rejected]
+    (reason,) = set(failed.rejected.values())
+    clients = re.fullmatch(
+        r"worker \d died: its process crashed or was killed \(it had client ([\d, ]+)\)", reason
+    )
+    assert len(clients[1].split(", ")) == len(failed.rejected) < 20
+    assert result.history[-1].accuracy > result.history[0].accuracy
     lost = [client for metrics in result.history for client in metrics.lost_states]
     assert bool(lost) == bool(momentum)
     assert set(lost) < set(had) or not had

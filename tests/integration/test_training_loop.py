@@ -269,11 +269,6 @@ def test_training_stops_at_the_target():
     assert len(result.history) < 51
 
 
-def test_learning_rate_decays_with_every_round():
-    _, result = train(learning_rate=0.4, learning_rate_decay=0.5)
-    assert [metrics.learning_rate for metrics in result.history[1:]] == [0.4, 0.2, 0.1, 0.05]
-
-
 def test_model_is_tested_every_n_rounds_and_after_the_last():
     _, result = train(num_server_rounds=5, evaluate_every=2)
     tested = [metrics.round for metrics in result.history if metrics.accuracy is not None]

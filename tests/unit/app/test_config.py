@@ -51,12 +51,6 @@ def test_bad_value_gives_one_line_with_key_and_value(key, value):
     assert len(text) > len(f"{key} = {value!r}: ") + 5
 
 
-def test_zero_epochs_without_local_steps_are_refused():
-    with pytest.raises(ConfigError, match="local-epochs = 0"):
-        parse_config({"local-epochs": 0})
-    assert parse_config({"local-epochs": 0, "local-steps": 1}).local_steps == 1
-
-
 def test_arguments_are_toml_with_kebab_case_names():
     assert parse_arguments("strategy-args", "") == {}
     assert parse_arguments("strategy-args", "eta = 0.01, tau=1e-3, a-name = 'x', on = true") == {

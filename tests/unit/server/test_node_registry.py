@@ -250,14 +250,8 @@ def checked(grid, num_clients, min_nodes=0):
     return nodes
 
 
-def test_a_simulation_ends_where_a_node_has_other_parts_of_the_data():
-    with pytest.raises(ConfigError, match="partition = 'mine:split': it gives the server and a cl"):
-        checked(QueryGrid(with_digests(OURS, THEIRS)), 2)
-    assert len(checked(QueryGrid(with_digests(OURS, OURS)), 2).clients) == 2
-
-
 def test_a_device_that_has_others_takes_no_part(monkeypatch, caplog):
-    """It cannot end the run by what it claims."""
+    """It cannot end the run by what it claims, as in a simulation (test_same_data.py)."""
     monkeypatch.setattr("fedavg_app.server.node_registry.is_network_grid", lambda _: True)
     nodes = checked(QueryGrid(with_digests(OURS, THEIRS, OURS)), 3, min_nodes=2)
     assert nodes.clients == [0, 2]

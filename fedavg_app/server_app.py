@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -109,9 +108,7 @@ def run(
     return training.result
 
 
-def _restore_clients(
-    grid: Grid, strategy: Runner, states: Mapping[int, bytes]
-) -> None:
+def _restore_clients(grid: Grid, strategy: Runner, states: Mapping[int, bytes]) -> None:
     """Give the clients of a resumed run their states, or tell the strategy that they have none."""
     if states and isinstance(grid, ClientStateGrid):
         grid.restore_states(states)

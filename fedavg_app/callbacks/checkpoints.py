@@ -1,7 +1,6 @@
 """A callback that saves checkpoints of a federated run."""
 
 import time
-from typing import Any
 
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
@@ -11,7 +10,7 @@ from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
 from fedavg_app.results.metrics import RoundMetrics
-from strategies.base import FederatedStrategy
+from strategies.runner import Runner
 
 
 class Checkpoints(Callback):
@@ -23,7 +22,7 @@ class Checkpoints(Callback):
         grid: Has the clients' states, if it is a `ClientStateGrid`.
     """
 
-    def __init__(self, run: TrainingRun, strategy: FederatedStrategy[Any], grid: Grid) -> None:
+    def __init__(self, run: TrainingRun, strategy: Runner, grid: Grid) -> None:
         assert isinstance(run.config, RunConfig)
         self._run, self._config, self._strategy, self._grid = run, run.config, strategy, grid
         self._best, self._last = BestModel(run), time.monotonic()

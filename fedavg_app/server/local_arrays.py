@@ -1,7 +1,6 @@
 """Checks of the arrays that stay on the clients (`fedavg_app.client.local_arrays`)."""
 
 import logging
-from typing import Any
 
 from flwr.app import MessageType
 
@@ -9,14 +8,12 @@ from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.global_model import GlobalModel
-from strategies.base import FederatedStrategy
+from strategies.runner import Runner
 
 logger = logging.getLogger("fedavg_app.local_arrays")
 
 
-def check_local_arrays(
-    config: RunConfig, model: GlobalModel, strategy: FederatedStrategy[Any]
-) -> None:
+def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) -> None:
     """Check that local arrays are some of those that travel otherwise, and all that have to be.
 
     Raises:

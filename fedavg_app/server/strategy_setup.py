@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import strategies
 from fedavg_app.client.local_arrays import matching
@@ -12,11 +11,12 @@ from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.local_arrays import check_local_arrays
-from strategies.base import FederatedStrategy, RunSettings, StrategyError
 from strategies.reply_validation import ReplyBounds
+from strategies.rounds import RunSettings
+from strategies.runner import Runner, StrategyError
 
 
-def make_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[Any]:
+def make_strategy(config: RunConfig, model: GlobalModel) -> Runner:
     """Return the strategy that the config names, for this model.
 
     Raises:
@@ -33,7 +33,7 @@ def make_strategy(config: RunConfig, model: GlobalModel) -> FederatedStrategy[An
         raise ConfigError("momentum", config.momentum, fix)
     check_local_arrays(config, model, strategy)
     try:
-        strategy.check_model(model.sent)
+        strategy.read_model(model.sent)
     except ValueError as error:
         raise ConfigError("task", config.task, str(error)) from error
     return strategy
@@ -60,4 +60,6 @@ def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     # Clients send local arrays back unchanged; a rotation would spread other changes over them.
     uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
     buffers = tuple(name for name in model.sent if name in uncompressed)
-    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
+    return RunSettings(
+        config.num_clients, config.seed, config.min_replies, bounds, buffers, names_codec=False
+    )

@@ -96,9 +96,9 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["pytorch", "sklearn", "jax"])
 def runs(request, environment, tmp_path_factory):
-    """Return what returns the outcome of a run of the app; two at a time, since they wait a lot."""
+    """Return what returns the outcome of a run of the app; all at a time, since they wait a lot."""
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         futures = {}
         for kind, (changes, supernodes, keys) in runs_of(name).items():
             app = changed(name, changes, folder / kind / name)

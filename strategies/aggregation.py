@@ -20,6 +20,9 @@ class Addend(Protocol):
 
 Term = Array | Addend
 
+# Entries that are added at a time: few enough for a processor's cache.
+BLOCK = 1 << 16
+
 
 class WeightedMean:
     """The running mean sum_k n_k v_k / sum_k n_k of arrays.
@@ -42,14 +45,18 @@ class WeightedMean:
         else:
             if self._total is None:
                 self._total = np.zeros(term.shape, np.result_type(term, np.float64))
+            total, added = self._total.reshape(-1), term.reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
-                self._total += np.multiply(term, weight, dtype=self._total.dtype)
+                for start in range(0, total.size, BLOCK):
+                    part = slice(start, start + BLOCK)
+                    total[part] += np.multiply(added[part], weight, dtype=total.dtype)
         self._weight += weight
 
     def result(self) -> NDArray[Any]:
-        """Return the mean of what was added, as a new array."""
+        """Return the mean of what was added, after which nothing can be added."""
         assert self._total is not None
-        return np.asarray(self._total / self._weight)
+        self._total /= self._weight
+        return self._total
 
 
 class BufferMean:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -31,21 +31,23 @@ def to_array(array: NDArray[np.generic]) -> Array:
     return Array(array.dtype.name, array.shape, NUMPY, data)
 
 
-def from_array(array: Array, like: NDArray[np.generic] | None = None) -> NDArray[np.generic]:
+def from_array(
+    array: Array, expected: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+) -> NDArray[np.generic]:
     """Return a read-only view of the values; nothing is allocated for what a header claims.
 
     Raises:
         ValueError: The array is not serialized by NumPy, its header cannot be parsed, it has not
-            the dtype and shape of ``like``, the dtype is not numeric, or the number of bytes is not
-            the header's.
+            the ``expected`` dtype and shape, the dtype is not numeric, or the number of bytes is
+            not the header's.
     """
     if array.stype != NUMPY:
         raise ValueError(f"is serialized as {array.stype!r}, not {NUMPY!r}")
     data = array.data
     end = _START + int.from_bytes(data[_START - 2 : _START], "little")
     shape, fortran_order, dtype = _parse_header(data[:end])
-    if like is not None and (dtype, shape) != (like.dtype, like.shape):
-        raise ValueError(f"is {dtype}{list(shape)}, expected {like.dtype}{list(like.shape)}")
+    if expected is not None and (dtype, shape) != expected:
+        raise ValueError(f"is {dtype}{list(shape)}, expected {expected[0]}{list(expected[1])}")
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError(f"is of dtype {dtype}, which is not numeric")
     body = memoryview(data)[end:]

@@ -6,9 +6,9 @@ has the records that they become.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -158,7 +158,12 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: One has NaN or infinite values that were not sent.
         """
-        return self._vector(self._arrays, self._model.vector)
+        vector = self._read_vector(self._arrays)
+        if not np.isfinite(vector).all():
+            sent = self._model.vector
+            same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
+            self._check_finite(np.isfinite(vector) | same)
+        return vector
 
     def vector_of(self, name: str) -> Vector:
         """Return a further vector of the model's layout; ReplyError as for `vector`."""
@@ -167,7 +172,9 @@ class Reply:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):
             raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
-        return self._vector(record, np.zeros_like(self._model.vector))
+        vector = self._read_vector(record)
+        self._check_finite(np.isfinite(vector))
+        return vector
 
     @cached_property
     def buffers(self) -> Arrays:
@@ -182,7 +189,7 @@ class Reply:
             raise ReplyError(f"the names in {BUFFERS!r} are not those of the model's buffers")
         found = {}
         for name, sent in expected.items():
-            found[name] = _read(name, record[name], sent)
+            found[name] = _read(name, record[name], sent.dtype, sent.shape)
             if not finite_or_sent(found[name], sent):
                 raise DivergedReplyError(NOT_FINITE.format(name))
         return found
@@ -196,14 +203,16 @@ class Reply:
             raise ReplyError(f"array names differ from the model's: {different}")
         return record
 
-    def _vector(self, record: ArrayRecord, sent: Vector) -> Vector:
+    def _read_vector(self, record: ArrayRecord) -> Vector:
         layout = self._model.layout
-        like = layout.unflatten(sent)
-        vector = layout.flatten({name: _read(name, record[name], like[name]) for name in like})
-        if not finite_or_sent(vector, sent):
-            bad = ~np.isfinite(vector) & ~((vector == sent) | (np.isnan(vector) & np.isnan(sent)))
-            raise DivergedReplyError(NOT_FINITE.format(name_at(layout, int(np.argmax(bad)))))
-        return vector
+        likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        arrays = {name: _read(name, record[name], dtype, shape) for name, shape, dtype in likes}
+        return layout.flatten(arrays)
+
+    def _check_finite(self, finite: NDArray[np.bool_]) -> None:
+        if not finite.all():
+            name = name_at(self._model.layout, int(np.argmin(finite)))
+            raise DivergedReplyError(NOT_FINITE.format(name))
 
 
 def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> ClientReport:
@@ -326,12 +335,9 @@ def train_from(
     if set(arrays) != set(model.order) or shapes != expected:
         raise ValueError("training returned arrays of other names or shapes than the model's")
     # A mod may have made them float64.
-    trained = replace(
-        model,
-        vector=layout.flatten(arrays),
-        buffers={own: arrays[own] for own in model.buffers},
-    )
-    vars(trained)["record"] = record
+    buffers = {own: arrays[own] for own in model.buffers}
+    trained = Model(layout, layout.flatten(arrays), buffers, model.order)
+    trained.record = record
     metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
     examples = metrics.get(NUM_EXAMPLES, 0)
     return reply, Update(trained, trained.buffers, float(str(examples)))
@@ -383,9 +389,11 @@ def _only(records: Mapping[str, Record], name: str) -> Record:
     return next(iter(records.values()))
 
 
-def _read(name: str, array: Array, like: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return an array of a reply, which has the dtype and shape of ``like``."""
+def _read(
+    name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> NDArray[np.generic]:
+    """Return an array of a reply, which has this dtype and shape."""
     try:
-        return from_array(array, like)
+        return from_array(array, (dtype, shape))
     except ValueError as error:
         raise ReplyError(f"array {name!r} {error}") from error

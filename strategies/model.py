@@ -5,7 +5,6 @@ is arithmetic on vectors only.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,21 +24,21 @@ Vector = NDArray[Any]
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-@dataclass(frozen=True)
 class Model:
-    """The arrays of a model that travel.
+    """The arrays of a model that travel. Its vector, or its record, is made when it is asked for.
 
-    Attributes:
+    Args:
         layout: Names, shapes and dtypes of the trained arrays.
         vector: Their values, (n,), in ``layout.dtype``.
         buffers: The arrays that are sent as they are, by name.
         order: The names of all arrays, in the model's order.
     """
 
-    layout: Layout
-    vector: Vector
-    buffers: Arrays
-    order: tuple[str, ...]
+    def __init__(
+        self, layout: Layout, vector: Vector, buffers: Arrays, order: tuple[str, ...]
+    ) -> None:
+        self.layout, self.buffers, self.order = layout, buffers, order
+        self.vector = vector
 
     @classmethod
     def read(cls, record: ArrayRecord, buffers: Collection[str] = ()) -> "Model":
@@ -57,11 +56,16 @@ class Model:
         trained = {name: array for name, array in arrays.items() if name not in buffers}
         if not trained:
             raise ValueError("the model has no arrays of real floating-point numbers to train")
-        layout = Layout.of(trained)
         own = {name: array for name, array in arrays.items() if name in buffers}
-        model = cls(layout, layout.flatten(trained), own, tuple(arrays))
-        vars(model)["record"] = record
+        model = cls.__new__(cls)
+        model.layout, model.buffers, model.order = Layout.of(trained), own, tuple(arrays)
+        model.record = record
         return model
+
+    @cached_property
+    def vector(self) -> Vector:
+        """The trained arrays, (n,), in ``layout.dtype``."""
+        return self.layout.flatten(from_record(self.record))
 
     @cached_property
     def record(self) -> ArrayRecord:

@@ -132,7 +132,8 @@ class StrategyRunner(Runner):
             for mean, term in zip(means, terms, strict=True):
                 mean.add(term, weight)
             buffers.add(own, weight)
-            metrics.append(RecordDict(dict(message.content.metric_records)))
+            if strategy.train_metrics_aggr_fn is not None:
+                metrics.append(RecordDict(dict(message.content.metric_records)))
             return report
 
         def finish(reports: list[ClientReport]) -> tuple[Model | None, MetricRecord | None]:
@@ -211,9 +212,9 @@ class StrategyRunner(Runner):
             vector = self.strategy.step(self.now, aggregate)
             if vector is None:
                 return None
-            if np.shape(vector) != before.vector.shape:
+            if np.shape(vector) != (layout.size,):
                 shape = list(np.shape(vector))
-                raise StrategyError(f"step returned {shape}, not {list(before.vector.shape)}")
+                raise StrategyError(f"step returned {shape}, not {[layout.size]}")
             vector = layout.rounded(vector)
         if not np.isfinite(vector).all():
             sent = layout.unflatten(before.vector)

@@ -51,6 +51,11 @@ class Layout:
         return np.result_type(np.float32, *self.dtypes)
 
     @cached_property
+    def all_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """The dtype of each array."""
+        return tuple(map(np.dtype, self.dtypes or (FLOAT32,) * len(self.names)))
+
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of entries of each array."""
         return tuple(math.prod(shape) for shape in self.shapes)
@@ -72,9 +77,8 @@ class Layout:
     def unflatten(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the arrays in the vector, each in its dtype; as views where that is possible."""
         arrays, start = {}, 0
-        dtypes = self.dtypes or (FLOAT32,) * len(self.names)
         for name, shape, size, dtype in zip(
-            self.names, self.shapes, self.sizes, dtypes, strict=True
+            self.names, self.shapes, self.sizes, self.all_dtypes, strict=True
         ):
             arrays[name] = vector[start : start + size].reshape(shape).astype(dtype, copy=False)
             start += size

@@ -85,6 +85,9 @@ class FederatedStrategy(Strategy):
     train_metrics_aggr_fn: MetricsFunction | None = None
     evaluate_metrics_aggr_fn: MetricsFunction | None = None
 
+    def __post_init__(self) -> None:
+        """Make what is kept between rounds; called again where a second training begins."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a strategy of another contract, which would train without its own step."""
         super().__init_subclass__(**options)

@@ -29,13 +29,9 @@ def around_handler(
     """Handle a message by a strategy's end on the client. The client's state is changed last.
 
     Raises:
-        ValueError: The message cannot be read, or is not of a later round than the training
-            answered last; or what the strategy's end raises.
+        ValueError: The message cannot be read, or what the strategy's end raises.
     """
     received, memory = read_received(message, context), ClientMemory.read(context.state)
-    if received.trains and received.number <= memory.last_round:
-        last = memory.last_round
-        raise ValueError(f"a message of round {received.number}, after one of round {last}")
     before = context.state.copy()  # the handler keeps its own there, such as momentum
     reply: Message | None = None
 

@@ -18,6 +18,7 @@ from strategies.flower_arrays import (
     raw_array,
     to_record,
 )
+from strategies.messages import Received
 from strategies.model import Vector
 
 Vectors = Mapping[str, Vector]
@@ -83,6 +84,16 @@ class ClientMemory:
             state[PENDING] = array_record({PENDING: raw_array(self.pending)})
         if self.model is not None:
             state[MODEL] = self.model
+
+    def check_round(self, received: Received) -> None:
+        """Check that a training message is of a later round than the one answered last.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if received.trains and received.number <= self.last_round:
+            last = self.last_round
+            raise ValueError(f"a message of round {received.number}, after one of round {last}")
 
     def settled(self, settled_round: int, take: Callable[[Vectors, bytes], Vectors]) -> Vectors:
         """Return the vectors now that the server says which reply of the client it settled last.

@@ -34,6 +34,8 @@ class Codec:
         downlink: Compresses the server's update of the global model.
         feedback: What clients do about what compression leaves out.
         warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
+        training: Tells one training from another whose messages the same clients may get; 0 where
+            they cannot.
 
     Raises:
         ValueError: Error feedback would diverge with these compressors, or the uplink has no share
@@ -44,6 +46,7 @@ class Codec:
     downlink: Compressor
     feedback: ErrorFeedback = field(default_factory=Residual)
     warmup_rounds: int = 0
+    training: int = 0
 
     def __post_init__(self) -> None:
         self.feedback.check_compressor(self.uplink)
@@ -57,12 +60,14 @@ class Codec:
             )
 
     @classmethod
-    def parse(cls, text: str) -> "Codec":
-        """Return the codec of a server's text.
+    def parse(cls, text: str) -> "Codec | None":
+        """Return the codec of a server's text; None of an empty one.
 
         Raises:
             ValueError: It is no such text, or names what is not built in.
         """
+        if not text:
+            return None
         parts: dict[str, Registry[Any]] = {
             "uplink": COMPRESSORS,
             "downlink": COMPRESSORS,
@@ -79,12 +84,17 @@ class Codec:
                     raise ValueError(f"{key}: {outside[0]!r} is not built in")
                 made.append(registry.build_part(key, given))
             uplink, downlink, feedback = made
-            return cls(uplink, downlink, feedback, int(table["warmup-rounds"]))
+            numbers = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
+            return cls(uplink, downlink, feedback, *numbers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
                 "server's strategy itself, mods=[MyStrategy(...).client_mod]"
             ) from error
+
+    def of_training(self, text: str) -> "Codec":
+        """Return this codec in the training of a server's text; itself without one."""
+        return replace(self, training=json.loads(text).get("training", 0)) if text else self
 
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.
@@ -107,6 +117,8 @@ class Codec:
             "uplink": _described(COMPRESSORS, self.uplink),
             "warmup-rounds": self.warmup_rounds,
         }
+        if self.training:
+            table["training"] = self.training
         return json.dumps(table, separators=(",", ":"), sort_keys=True, default=str)
 
     @cached_property

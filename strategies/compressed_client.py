@@ -4,6 +4,7 @@ It brings the copy of the model up to date, trains, settles the memory of the er
 compresses, and returns the update with the memory to keep.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -49,18 +50,48 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
     def end(
         received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory | None]:
-        text = str(received.settings.pop(CODEC, memory.codec))
-        if not text:
-            head = Head.decode(received.take(HEAD))
-            return _without_update(ReplyStatus.NEEDS_MODEL, head.codec, received), None
-        update, kept = train_compressed(Codec.parse(text), received, memory, train)
-        return update, None if kept is None else replace(kept, codec=text)
+        return answer(Codec.parse, received, memory, train)
 
     return around_handler(end, message, context, call_next)
 
 
+def answer(
+    codec_of: Callable[[str], Codec | None], received: Received, memory: ClientMemory, train: Train
+) -> tuple[Update, ClientMemory | None]:
+    """Return the client's compressed update, and the memory that it keeps.
+
+    A client whose server names the codec keeps its text, and begins anew with another one: that of
+    another training. Where it has not the one of a message, it asks for it and the model.
+
+    Args:
+        codec_of: Returns the codec of a text; of an empty one where none was sent, None if it must.
+        received: What the server sent.
+        memory: What the client kept.
+        train: Runs the handler.
+
+    Raises:
+        ValueError: The server's message cannot be read, is not of a later round than the training
+            answered last, or is of another codec.
+    """
+    head = Head.decode(received.take(HEAD))
+    text = str(received.settings.pop(CODEC, memory.codec))
+    if text != memory.codec:
+        memory = ClientMemory(codec=text)
+    memory.check_round(received)
+    codec = codec_of(text)
+    if codec is not None and codec.digest == head.codec:
+        update, kept = train_compressed(codec, head, received, memory, train)
+        return update, None if kept is None else replace(kept, codec=text)
+    if received.model is None:
+        return _without_update(ReplyStatus.NEEDS_MODEL, head.codec, received), None
+    raise ValueError(
+        f"codec mismatch between server and client, whose codec is {codec}: give both the same "
+        "strategy and strategy-args"
+    )
+
+
 def train_compressed(
-    codec: Codec, received: Received, memory: ClientMemory, train: Train
+    codec: Codec, head: Head, received: Received, memory: ClientMemory, train: Train
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
 
@@ -71,21 +102,15 @@ def train_compressed(
 
     Args:
         codec: What both ends compress with.
+        head: Of the server's message.
         received: What the server sent.
         memory: What the client kept.
         train: Runs the handler.
 
     Raises:
-        ValueError: The server's message cannot be read, or it is of another codec.
+        ValueError: The updates in the message cannot be read.
     """
-    head = Head.decode(received.take(HEAD))
     updates = received.take(UPDATES) if UPDATES in received.settings else b""
-    received.settings.pop(CODEC, None)
-    if head.codec != codec.digest:
-        raise ValueError(
-            f"codec mismatch between server and client, whose codec is {codec}: give both the same "
-            "strategy and strategy-args"
-        )
     model = received.model or _synced(codec, received, memory, head.version, updates)
     if model is None:
         return _without_update(ReplyStatus.NEEDS_MODEL, codec.digest, received), None

@@ -6,8 +6,10 @@ that missed some is sent those it missed, which is the papers' partial sum P(s),
 bit; or the full model where that is smaller, or where the client is new or has lost its state.
 """
 
+import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +23,7 @@ from strategies.client_end import Train
 from strategies.client_memory import ClientMemory
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
-from strategies.compressed_client import CODEC, HEAD, UPDATES, train_compressed
+from strategies.compressed_client import CODEC, HEAD, UPDATES, answer
 from strategies.compression.decoded_update import Update as DecodedUpdate
 from strategies.compression.decoded_update import Vector as Float32Vector
 from strategies.compression.error_feedback import (
@@ -89,6 +91,8 @@ class CompressedStrategy(FederatedStrategy):
         """Return what the client's model lacks."""
         if self._layout is None:  # the initial model, which no client has yet
             self._layout = now.model.layout
+            if now.settings.names_codec:
+                self.codec = replace(self.codec, training=secrets.randbits(31))
             self._versions.start_from(now.number - 1, now.model.vector)
         settled, version = self._versions.settled.get(node, 0), self._versions.following(node)
         head = Head(self.codec.digest, settled, self._versions.current).encode()
@@ -104,7 +108,7 @@ class CompressedStrategy(FederatedStrategy):
         self, received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory | None]:
         """Keep the client's copy of the model in step, and send its compressed update."""
-        return train_compressed(self.codec, received, memory, train)
+        return answer(self.codec.of_training, received, memory, train)
 
     def read(self, now: Round, reply: Reply) -> tuple[Term]:
         """Return the decoded update, all of whose values are in range.

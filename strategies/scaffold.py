@@ -67,6 +67,7 @@ class SCAFFOLD(FederatedStrategy):
         self, received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory]:
         """Train by g(y) - c_k + c; send the change of c_k beside the model."""
+        memory.check_round(received)
         assert received.model is not None
         x, sent = received.model.vector.astype(float), received.vectors[VARIATE]
         server = sent.astype(float)

@@ -70,6 +70,8 @@ class StrategyRunner(Runner):
         if missing := [key for key in strategy.needs if key not in config]:
             name = type(strategy).__name__
             raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
+        if self._now is not None and server_round <= self._now.number:
+            strategy.__post_init__()  # `start` was called again
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
         self._now = Round(server_round, model, config, settings)

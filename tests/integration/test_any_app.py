@@ -270,3 +270,20 @@ def test_codec_without_a_name_is_said_and_works_with_the_strategys_own_mod():
 
 class Mine(strategies.load("stc")().codec.uplink.__class__):
     """A compressor of a user's own."""
+
+
+@pytest.mark.parametrize("again", ["same strategy", "same arguments", "another strategy"])
+def test_second_training_of_the_same_clients_begins_anew(again):
+    app = client_app(compression_mod)
+    first = STC(**P, weights="samples", server_optimizer="sgd")
+    expected, grid = run(first, app, rounds=3)
+    second = {
+        "same strategy": first,
+        "same arguments": STC(**P, weights="samples", server_optimizer="sgd"),
+        "another strategy": TopK(**P),
+    }[again]
+    found, _ = run(second, app, rounds=3, grid=grid)
+    assert grid.errors == []
+    if again != "another strategy":
+        for name, array in expected.arrays.items():
+            np.testing.assert_allclose(found.arrays[name].numpy(), array.numpy(), atol=1e-6)

@@ -28,9 +28,9 @@ def test_yogi_by_hand():
 
 def run(runner, model, *means, **config):
     """Return the model after rounds in which the clients' mean was each of the means."""
-    for mean in means:
-        runner.configure_train(1, to_record(model), ConfigRecord(config), cohort(1))
-        outcome = runner.finish_round(1, [reply(1, {**model, **mean})])
+    for number, mean in enumerate(means, 1):
+        runner.configure_train(number, to_record(model), ConfigRecord(config), cohort(1))
+        outcome = runner.finish_round(number, [reply(1, {**model, **mean})])
         model = as_numpy(outcome.model)
     return model
 

@@ -6,6 +6,8 @@
 4. `step`: the next global model, from the clients' mean.
 5. What is kept between rounds: the strategy's attributes, which only `step` changes.
 
+What else a strategy may say is in `strategies.hooks`.
+
 A strategy never touches a message or a record (`strategies.messages`), a buffer, or a reply that
 must not be used: its `Runner` does. In any Flower app it stands where Flower's `FedAvg` stands.
 """
@@ -13,14 +15,13 @@ must not be used: its `Runner` does. In any Flower app it stands where Flower's 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
     Context,
     Message,
-    MessageType,
     MetricRecord,
     RecordDict,
 )
@@ -32,10 +33,11 @@ from pydantic.dataclasses import dataclass
 
 from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory
+from strategies.hooks import Hooks
 from strategies.messages import Broadcast, Received, Reply, Update
-from strategies.model import Vector, change_norm
+from strategies.model import Vector
 from strategies.registry import Weights
-from strategies.reply_validation import NUM_EXAMPLES, ReplyError
+from strategies.reply_validation import NUM_EXAMPLES
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.strategy_runner import StrategyRunner
 
@@ -50,28 +52,15 @@ NOT_OURS = (
 
 
 @dataclass(kw_only=True, eq=False)
-class FederatedStrategy(Strategy):
+class FederatedStrategy(Hooks, Strategy):
     """A method of federated learning, and a `flwr.serverapp.strategy.Strategy`.
 
     The arguments are those of Flower's `FedAvg`. In this project's app the run's config takes their
     place: it is shown the round's cohort, and takes all of it.
 
-    Attributes:
-        train_type: The type of training messages: "train", or "train.gradient" for a gradient.
-        local_work: Human-readable description of the local work, where that is not SGD with the
-            config's epochs or steps and its batch size; else empty.
-        plain_sgd: Whether the method is defined for SGD without momentum only.
-        needs: Keys that the settings of clients must have.
-        updates_evaluation: Whether clients that evaluate are sent what `broadcast` says, too; else
-            the model.
+    Args:
         weights: How clients count: "samples", by n_k, or "uniform".
     """
-
-    train_type: ClassVar[str] = MessageType.TRAIN
-    local_work: ClassVar[str] = ""
-    plain_sgd: ClassVar[bool] = False
-    needs: ClassVar[tuple[str, ...]] = ()
-    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
@@ -134,28 +123,6 @@ class FederatedStrategy(Strategy):
         Raises:
             ReplyError: No model can be made of the replies; all are rejected for that reason.
         """
-
-    def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
-        """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
-        (vector,) = terms
-        return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
-
-    def bits_down(self, now: Round, node: int) -> float:
-        """Return what a client is sent by the papers' formulas, in bits: 32 an entry."""
-        return 32.0 * now.model.size
-
-    def bits_up(self, now: Round) -> float:
-        """Return what one client sends by the papers' formulas, in bits: 32 an entry."""
-        return 32.0 * now.model.size
-
-    def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
-        """Called when a training reply was rejected; by default it does nothing."""
-
-    def on_evaluated(self, node: int) -> None:
-        """Called when a client has evaluated what it was broadcast; by default it does nothing."""
-
-    def forget_clients(self) -> None:
-        """Called when all clients have lost their memories; by default it does nothing."""
 
     # What Flower's `Strategy.start`, and its wrappers, call.
 

@@ -28,7 +28,7 @@ from flwr.app import (
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from strategies.client_end import Train, around_handler
@@ -40,8 +40,10 @@ from strategies.registry import Weights
 from strategies.reply_validation import NUM_EXAMPLES
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.strategy_runner import StrategyRunner
+from strategies.wrappers import refuse_wrapper
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Nodes = Annotated[int, Field(ge=0)]
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 # What a strategy may not define: functions of an earlier contract, and those that its runner's
 # messages would go past.
@@ -51,7 +53,7 @@ NOT_OURS = (
 )  # fmt: skip
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
 class FederatedStrategy(Hooks, Strategy):
     """A method of federated learning, and a `flwr.serverapp.strategy.Strategy`.
 
@@ -65,9 +67,9 @@ class FederatedStrategy(Hooks, Strategy):
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
     fraction_evaluate: Fraction = 1.0
-    min_train_nodes: int = 2
-    min_evaluate_nodes: int = 2
-    min_available_nodes: int = 2
+    min_train_nodes: Nodes = 2
+    min_evaluate_nodes: Nodes = 2
+    min_available_nodes: Nodes = 2
     weighted_by_key: str = NUM_EXAMPLES
     arrayrecord_key: str = "arrays"
     configrecord_key: str = "config"
@@ -161,6 +163,8 @@ class FederatedStrategy(Hooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round, for a share of the nodes drawn at random."""
+        if self.has_client_end or self.train_type != Hooks.train_type:
+            refuse_wrapper(self)
         drawn = self.sampling.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
         return self.runner.configure_train(server_round, arrays, config, grid, nodes_of(drawn))
 

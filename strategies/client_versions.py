@@ -38,6 +38,10 @@ class ClientVersions:
         self._joined: dict[int, bytes] = {}  # the updates since a version, for clients alike
         self.confirmed.clear()
 
+    def is_current(self, vector: NDArray[Any]) -> bool:
+        """Return whether the model is the current version."""
+        return Version.of(self.current.number, vector) == self.current
+
     def confirm(self, nodes: Iterable[int], server_round: int) -> None:
         """Record that these clients trained from the current version, and that it was accepted."""
         for node in nodes:

@@ -153,18 +153,20 @@ def _synced(
     """Return the global model; None if the updates sent do not lead to it from this client's."""
     if memory.model is None or memory.version is None:
         return None
-    model = _last_built.get(version)
-    if model is None or model.order != tuple(memory.model):
-        own = Model.read(memory.model, received.buffer_names)
-        # A process may have had clients of another run, whose models have other arrays.
-        starts = [one for one in _last_built.items() if one[1].layout == own.layout]
-        starts.append((memory.version, own))
-        starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
-        built = (_build(codec, have, one, version, updates) for have, one in starts)
-        model = next((one for one in built if one is not None), None)
-        if model is not None:
-            _last_built.clear()
-            _last_built[version] = model
+    own = Model.read(memory.model, received.buffer_names)
+    # A process may have had clients of another run, whose models have other arrays.
+    starts = [
+        (have, one)
+        for have, one in _last_built.items()
+        if (one.layout, one.order) == (own.layout, own.order)
+    ]
+    starts.append((memory.version, own))
+    starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
+    built = (_build(codec, have, one, version, updates) for have, one in starts)
+    model = next((one for one in built if one is not None), None)
+    if model is not None and version not in _last_built:
+        _last_built.clear()
+        _last_built[version] = model
     if model is None or not received.buffers:
         return model
     return Model(model.layout, model.vector, received.buffers, model.order)

@@ -87,13 +87,17 @@ class CompressedStrategy(FederatedStrategy):
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
 
+    def begin(self, now: Round) -> None:
+        """Begin with a model that no client has: the initial one, or one that others have made."""
+        vector = now.model.vector
+        if self._layout is None and now.settings.names_codec:
+            self.codec = replace(self.codec, training=secrets.randbits(31))
+        if self._layout != now.model.layout or not self._versions.is_current(vector):
+            self._layout = now.model.layout
+            self._versions.start_from(now.number - 1, vector)
+
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return what the client's model lacks."""
-        if self._layout is None:  # the initial model, which no client has yet
-            self._layout = now.model.layout
-            if now.settings.names_codec:
-                self.codec = replace(self.codec, training=secrets.randbits(31))
-            self._versions.start_from(now.number - 1, now.model.vector)
         settled, version = self._versions.settled.get(node, 0), self._versions.following(node)
         head = Head(self.codec.digest, settled, self._versions.current).encode()
         if version is not None:
@@ -193,7 +197,8 @@ class CompressedStrategy(FederatedStrategy):
 
     def on_evaluated(self, node: int) -> None:
         """Note that the client has the current version, if it keeps one."""
-        if not isinstance(self.codec.downlink, Float32):
+        # One that never sent an update may lack the mod that keeps the model.
+        if not isinstance(self.codec.downlink, Float32) and node in self._versions.settled:
             self._versions.confirm_model(node)
 
     def bits_down(self, now: Round, node: int) -> float:

@@ -29,6 +29,9 @@ class Hooks:
     needs: ClassVar[tuple[str, ...]] = ()
     updates_evaluation: ClassVar[bool] = False
 
+    def begin(self, now: Round) -> None:
+        """Called before the messages of a round, or of an evaluation, are made."""
+
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
         (vector,) = terms

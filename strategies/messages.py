@@ -144,7 +144,8 @@ class Reply:
         """The payload; ReplyError where there is none."""
         record = find_record(self.message.content, UPDATE, ConfigRecord)
         if record is None:
-            raise ReplyError(f"no ConfigRecord {UPDATE!r}")
+            fix = "does the ClientApp have the strategy's mod, such as compression_mod?"
+            raise ReplyError(f"no ConfigRecord {UPDATE!r}: {fix}")
         data = record.get(PAYLOAD)
         if not isinstance(data, bytes):
             raise ReplyError(f"no bytes {PAYLOAD!r} in the ConfigRecord {UPDATE!r}")
@@ -204,9 +205,9 @@ class Reply:
         return record
 
     def _read_vector(self, record: ArrayRecord) -> Vector:
-        layout = self._model.layout
+        layout, exact = self._model.layout, self._bounds.exact
         likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
-        arrays = {name: _read(name, record[name], dtype, shape) for name, shape, dtype in likes}
+        arrays = {name: _read(name, record[name], one, shape, exact) for name, shape, one in likes}
         return layout.flatten(arrays)
 
     def _check_finite(self, finite: NDArray[np.bool_]) -> None:
@@ -390,10 +391,17 @@ def _only(records: Mapping[str, Record], name: str) -> Record:
 
 
 def _read(
-    name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]
+    name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], exact: bool = True
 ) -> NDArray[np.generic]:
-    """Return an array of a reply, which has this dtype and shape."""
+    """Return an array of a reply, which has this dtype and shape.
+
+    Unless ``exact``, it may have any dtype of real floating-point numbers.
+    """
     try:
+        if not exact:
+            values = from_array(array)
+            if values.shape == shape and values.dtype.kind == "f":
+                return values
         return from_array(array, (dtype, shape))
     except ValueError as error:
         raise ReplyError(f"array {name!r} {error}") from error

@@ -62,10 +62,14 @@ class ReplyBounds:
     Attributes:
         max_examples: The most examples that a client may state; its weight in a mean is no larger.
         max_update_norm: The largest L2 norm of a client's update, over all arrays together.
+        exact: Whether n_k counts examples, at least 1, and arrays have the model's dtypes; else n_k
+            is any weight above 0, and trained arrays have any dtype of floating-point numbers, as
+            other apps' replies may.
     """
 
     max_examples: int = 10**9
     max_update_norm: float = math.inf
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,9 @@ def report_of(
     examples = entries.get(weighted_by)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
         raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
-    if not examples >= 1:  # NaN too
-        raise ReplyError(f"{weighted_by} is {examples}, must be at least 1")
+    if not (examples >= 1 or (examples > 0 and not bounds.exact)):  # NaN too
+        least = "at least 1" if bounds.exact else "above 0"
+        raise ReplyError(f"{weighted_by} is {examples}, must be {least}")
     if examples > bounds.max_examples:
         raise ReplyError(f"{weighted_by} is {examples:.15g}, max-examples is {bounds.max_examples}")
     scalars = {

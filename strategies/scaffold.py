@@ -56,11 +56,14 @@ class SCAFFOLD(FederatedStrategy):
         self._sent: Mapping[str, Vector] = {}
         self._accepted: dict[int, int] = {}  # by node, the last round accepted of it
 
-    def broadcast(self, now: Round, node: int) -> Broadcast:
-        """Return the model with c, and the round accepted of the node last."""
+    def begin(self, now: Round) -> None:
+        """Begin with the variate zero."""
         if self.variate is None:
             self.variate = np.zeros(now.model.layout.size)
             self._sent = {VARIATE: now.model.layout.rounded(self.variate)}
+
+    def broadcast(self, now: Round, node: int) -> Broadcast:
+        """Return the model with c, and the round accepted of the node last."""
         return Broadcast({ACCEPTED: self._accepted.get(node, 0)}, vectors=self._sent)
 
     def client(

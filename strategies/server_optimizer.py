@@ -8,10 +8,11 @@ gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from strategies.registry import Decay, Positive, Registry, read_part
@@ -26,6 +27,8 @@ class ServerOptimizer(ABC):
 
     It keeps what it needs between rounds, and is pickled with the strategy.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @abstractmethod
     def step(self, update: Array) -> Array:

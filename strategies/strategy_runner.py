@@ -30,12 +30,15 @@ from strategies.messages import (
 )
 from strategies.metrics import accuracy_spread, mean_metrics
 from strategies.model import Model, buffer_norms
-from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
+from strategies.reply_validation import ARRAYS, ClientReport, ReplyBounds, ReplyError, check_norm
 from strategies.rounds import Aggregate, Round, RunSettings
 from strategies.runner import Runner, StrategyError, Use, check_finite
 
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
+
+# Settings of the strategies' own, which no other may have the name of.
+RESERVED = {ARRAYS_KEY, BUFFERS, "codec", "head", "updates"}
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -48,7 +51,7 @@ class StrategyRunner(Runner):
     """
 
     def __init__(self, strategy: "FederatedStrategy", settings: RunSettings | None = None) -> None:
-        super().__init__(settings)
+        super().__init__(settings or RunSettings(bounds=ReplyBounds(exact=False)))
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd = strategy.plain_sgd
@@ -187,6 +190,10 @@ class StrategyRunner(Runner):
                 config[BUFFERS] = list(model.buffers)
             if strategy.arrayrecord_key != ARRAYS:
                 config[ARRAYS_KEY] = strategy.arrayrecord_key
+            if taken := RESERVED & now.config.keys():
+                text = "the strategy's own settings have the name; give another in train_config"
+                raise ValueError(f"{sorted(taken)[0]!r}: {text}")
+        strategy.begin(now)
         writer = ContentWriter(model, config, (strategy.arrayrecord_key, strategy.configrecord_key))
         plain = Broadcast()
         return [

@@ -7,8 +7,10 @@ compressed strategy sends in a direction is exactly `Compressor.encode`; both en
 """
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
+from pydantic import ConfigDict
 
 from strategies.compression.decoded_update import Update, Vector
 from strategies.compression.vector_layout import Layout
@@ -16,6 +18,8 @@ from strategies.compression.vector_layout import Layout
 
 class Compressor(ABC):
     """Encodes updates as bytes and decodes them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @abstractmethod
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from strategies.compression.compressor import Compressor
@@ -37,6 +37,8 @@ class ErrorFeedback(ABC):
     Attributes:
         memories: The names of the vectors that a client keeps; empty for none.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     memories: ClassVar[tuple[str, ...]] = ()
 

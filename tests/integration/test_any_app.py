@@ -287,3 +287,113 @@ def test_second_training_of_the_same_clients_begins_anew(again):
     if again != "another strategy":
         for name, array in expected.arrays.items():
             np.testing.assert_allclose(found.arrays[name].numpy(), array.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("again", [0.0, 100.0])
+def test_second_training_of_one_strategy_begins_from_its_own_model(again):
+    """Clients that missed the end of the first must not train from its model."""
+    strategy = STC(sparsity_up=1.0, sparsity_down=1.0, fraction_train=0.5, min_train_nodes=1)
+    seen = []
+
+    def app():
+        made = ClientApp(mods=[compression_mod])
+
+        @made.train()
+        def train(message, context):
+            w = message.content["arrays"]["w"].numpy()
+            seen.append(w.copy())
+            arrays = ArrayRecord({"w": flower_array(w + 1)})
+            metrics = MetricRecord({"num-examples": 1})
+            content = RecordDict({"arrays": arrays, "metrics": metrics})
+            return Message(content, reply_to=message)
+
+        @made.evaluate()
+        def evaluate(message, context):
+            seen.append(message.content["arrays"]["w"].numpy().copy())
+            content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+            return Message(content, reply_to=message)
+
+        return made
+
+    grid = AppGrid(app())
+    for start in (0.0, again):
+        seen.clear()
+        arrays = ArrayRecord({"w": flower_array(np.full((3, 4), start, np.float32))})
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
+        assert grid.errors == []
+        assert all(start <= w.min() <= w.max() <= start + 3 for w in seen)
+        np.testing.assert_allclose(result.arrays["w"].numpy(), start + 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 0.1, 4),
+        lambda inner: flower.DifferentialPrivacyClientSideFixedClipping(inner, 0.0, 0.1, 4),
+    ],
+)
+@pytest.mark.parametrize("inner", [STC, QSGD, SCAFFOLD])
+def test_wrapper_that_would_clip_nothing_is_refused(wrapper, inner):
+    with pytest.raises(ValueError, match=f"{inner.__name__} inside of DifferentialPrivacy.*FedAvg"):
+        run(wrapper(inner()), client_app(compression_mod))
+    run(wrapper(FedAvg()), client_app(), rounds=1)
+
+
+@pytest.mark.parametrize("make", [STC, FedAvg, QSGD, SCAFFOLD, FedNova])
+def test_unknown_argument_is_an_error(make):
+    with pytest.raises(ValueError, match="sparsity_dwon"):
+        make(sparsity_dwon=0.1)
+
+
+@pytest.mark.parametrize("key", ["head", "codec", "updates", "arrays-key"])
+def test_setting_with_a_name_of_the_protocols_is_an_error(key):
+    with pytest.raises(ValueError, match=f"^'{key}': the strategy's own settings have the name"):
+        run(STC(), client_app(compression_mod), train_config=ConfigRecord({key: 1}))
+
+
+def test_models_of_two_trainings_in_one_process_do_not_mix():
+    """The models' weights are equal, the orders and the buffers are not."""
+    seen = set()
+
+    def app():
+        made = ClientApp(mods=[compression_mod])
+
+        @made.train()
+        def train(message, context):
+            arrays = message.content["arrays"]
+            seen.add(tuple(arrays))
+            model = {
+                name: flower_array(one.numpy() + np.float32(0.1)) for name, one in arrays.items()
+            }
+            metrics = MetricRecord({"num-examples": 1})
+            content = RecordDict({"arrays": ArrayRecord(model), "metrics": metrics})
+            return Message(content, reply_to=message)
+
+        return made
+
+    w, mean = np.ones((4, 3), np.float32), np.ones(2, np.float32)
+    for model in ({"running_mean": mean, "w": w}, {"w": w, "running_mean": mean}, {"w": w}):
+        seen.clear()
+        arrays = ArrayRecord({name: flower_array(one) for name, one in model.items()})
+        grid = AppGrid(app())
+        strategy = STC(sparsity_up=0.2, sparsity_down=0.2, fraction_evaluate=0.0)
+        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=4)
+        assert grid.errors == []
+        assert seen == {tuple(model)}
+
+
+def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        w = message.content["arrays"]["w"].numpy().astype(np.float64) + context.node_id
+        metrics = MetricRecord({"share": context.node_id / 10})
+        arrays = ArrayRecord({"w": flower_array(w)})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    arrays = ArrayRecord({"w": flower_array(np.zeros(3, np.float32))})
+    strategy = FedAvg(weighted_by_key="share", fraction_evaluate=0.0)
+    result = strategy.start(grid=AppGrid(app), initial_arrays=arrays, num_rounds=1)
+    expected = np.full(3, (1 + 4 + 9 + 16) / 10, np.float32)
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)

@@ -34,11 +34,12 @@ from pydantic.dataclasses import dataclass
 from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory
 from strategies.hooks import Hooks
-from strategies.messages import Broadcast, Received, Reply, Update
+from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.registry import Weights
 from strategies.reply_validation import NUM_EXAMPLES
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
 from strategies.strategy_runner import StrategyRunner
 from strategies.wrappers import refuse_wrapper
 

@@ -6,14 +6,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.client_memory import ClientMemory
-from strategies.messages import (
-    NoUpdateError,
-    Received,
-    Update,
-    read_received,
-    train_from,
-    write_update,
-)
+from strategies.client_messages import NoUpdateError, read_received, train_from, write_update
+from strategies.messages import Received, Update
 from strategies.model import Model, Vector
 
 # Trains from a model and returns what that left; further vectors go to the handler by name.

@@ -36,13 +36,14 @@ from strategies.compression.error_feedback import (
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
-from strategies.messages import Broadcast, Received, Reply, Update
+from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.random_streams import DOWNLINK, random_stream
 from strategies.registry import Weights
 from strategies.reply_validation import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.runner import SMALLER_RATES
+from strategies.server_messages import Reply
 
 
 @dataclass(kw_only=True, eq=False)

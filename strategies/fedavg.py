@@ -11,9 +11,9 @@ from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.base import FederatedStrategy
-from strategies.messages import Reply
 from strategies.model import Vector
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,9 +11,9 @@ from pydantic.dataclasses import dataclass
 
 from strategies.base import FederatedStrategy
 from strategies.local_steps import local_steps
-from strategies.messages import Reply
 from strategies.model import Vector, change_norm
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,9 +7,9 @@ data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batc
 from typing import ClassVar
 
 from strategies.fedavg import FedAvg
-from strategies.messages import Reply
 from strategies.model import Vector, change_norm
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
 
 
 class FedSGD(FedAvg):

@@ -24,7 +24,6 @@ from flwr.serverapp.strategy import (
 from strategies.aggregation import BufferMean
 from strategies.flower_arrays import array_record, find_record, get_record, to_record
 from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
-from strategies.messages import Reply, read_report
 from strategies.metrics import accuracy_spread
 from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
 from strategies.privacy import accountant_of
@@ -38,6 +37,7 @@ from strategies.reply_validation import (
 )
 from strategies.rounds import Round, RunSettings
 from strategies.runner import Runner, StrategyError, Use, check_finite
+from strategies.server_messages import Reply, read_report
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from flwr.app import MessageType
 
-from strategies.messages import Reply
 from strategies.model import change_norm
 from strategies.reply_validation import ReplyError
 from strategies.rounds import Round, Terms
+from strategies.server_messages import Reply
 
 
 class Hooks:

@@ -16,11 +16,12 @@ from strategies.base import FederatedStrategy
 from strategies.client_end import Train
 from strategies.client_memory import ClientMemory, Vectors
 from strategies.local_steps import local_steps
-from strategies.messages import Broadcast, Received, Reply, Update
+from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector, change_norm
 from strategies.registry import Positive, Weights
 from strategies.reply_validation import GRADIENT_OFFSET
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
 
 # The server's control variate in a message, and the change of the client's in a reply; the setting
 # that names the last round accepted of the client.

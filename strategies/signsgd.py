@@ -18,9 +18,9 @@ from strategies.compression.decoded_update import DenseUpdate, Update, Vector
 from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, Step
 from strategies.compression.vector_layout import Layout
-from strategies.messages import Reply
 from strategies.registry import Weights
 from strategies.rounds import Round
+from strategies.server_messages import Reply
 from strategies.server_optimizer import NONE
 
 

@@ -18,21 +18,13 @@ from flwr.app import (
 from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, WeightedMean
-from strategies.messages import (
-    ARRAYS_KEY,
-    BUFFERS,
-    SERVER_ROUND,
-    UPDATE,
-    Broadcast,
-    ContentWriter,
-    Reply,
-    read_report,
-)
+from strategies.messages import ARRAYS_KEY, BUFFERS, SERVER_ROUND, UPDATE, Broadcast
 from strategies.metrics import accuracy_spread, mean_metrics
 from strategies.model import Model, buffer_norms
 from strategies.reply_validation import ARRAYS, ClientReport, ReplyBounds, ReplyError, check_norm
 from strategies.rounds import Aggregate, Round, RunSettings
 from strategies.runner import Runner, StrategyError, Use, check_finite
+from strategies.server_messages import ContentWriter, Reply, read_report
 
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy

@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, RecordDict
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from strategies.compression.testing import check_update, mutants
-from strategies.messages import Reply
 from strategies.reply_validation import ReplyBounds, ReplyError
+from strategies.server_messages import Reply
 from tests.support.compressed_network import SIZE, Network, flatten, payload, state_bytes
 from tests.support.replies import reply_with
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from strategies.messages import Reply
 from strategies.reply_validation import ReplyBounds, ReplyError
+from strategies.server_messages import Reply
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,

@@ -92,7 +92,8 @@ def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypa
     prepared = prepare(config)
     full_models, accepted = {}, {}  # by round: the nodes sent the full model, those accepted
     with ray_grid(config, 4) as grid:
-        push, accumulate = grid.push_messages, prepared.strategy.accumulate
+        strategy = prepared.strategy.strategy
+        push, step = grid.push_messages, strategy.step
 
         def record_sent(messages):
             sent = list(messages)
@@ -102,13 +103,12 @@ def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypa
                     full_models.setdefault(server_round, set()).add(message.metadata.dst_node_id)
             return push(sent)
 
-        def record_accepted(update):
-            server_round = prepared.strategy.server_round
-            accepted.setdefault(server_round, set()).add(update.report.node_id)
-            accumulate(update)
+        def record_accepted(now, aggregate):
+            accepted[now.number] = set(aggregate.nodes)
+            return step(now, aggregate)
 
         monkeypatch.setattr(grid, "push_messages", record_sent)
-        monkeypatch.setattr(prepared.strategy, "accumulate", record_accepted)
+        monkeypatch.setattr(strategy, "step", record_accepted)
         result = server_app.run(grid, prepared, grid.evaluation)
     assert [metrics.participants for metrics in result.history[1:]] == [20] * 20
     # A client that had lost its state would ask for the model, which is a rejected reply.

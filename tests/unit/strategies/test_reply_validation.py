@@ -14,7 +14,6 @@ from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.messages import Reply, read_report
 from strategies.model import Model, change_norm
 from strategies.reply_validation import (
     MAX_REASON,
@@ -27,6 +26,7 @@ from strategies.reply_validation import (
     printable,
 )
 from strategies.screening import Screening
+from strategies.server_messages import Reply, read_report
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")

@@ -1,0 +1,191 @@
+"""The server's end of messages: contents are written, and every part of a reply is checked."""
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from strategies.aggregation import finite_or_sent
+from strategies.flower_arrays import array_record, find_record, from_array, to_record
+from strategies.messages import BUFFERS, PAYLOAD, UPDATE, Broadcast, model_record, only
+from strategies.model import Arrays, Model, Vector, name_at
+from strategies.reply_validation import (
+    METRICS,
+    NUM_EXAMPLES,
+    ClientReport,
+    DivergedReplyError,
+    ReplyBounds,
+    ReplyError,
+    report_of,
+    shorten,
+)
+
+NOT_FINITE = "array {!r} has NaN or infinite values"
+
+
+class Reply:
+    """A client's reply as the server reads it: every part is checked when it is asked for.
+
+    Args:
+        message: The reply, which has no error.
+        model: The global model of the round.
+        bounds: What its numbers must keep to.
+        weighted_by: The name of the metric that is n_k.
+    """
+
+    def __init__(
+        self, message: Message, model: Model, bounds: ReplyBounds, weighted_by: str = NUM_EXAMPLES
+    ) -> None:
+        self.message, self.node = message, message.metadata.src_node_id
+        self._model, self._bounds, self._weighted_by = model, bounds, weighted_by
+
+    @cached_property
+    def report(self) -> ClientReport:
+        """The client's metrics; ReplyError as for `read_report`."""
+        return read_report(self.message, self._bounds, self._weighted_by)
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; ReplyError where there is none."""
+        record = find_record(self.message.content, UPDATE, ConfigRecord)
+        if record is None:
+            fix = "does the ClientApp have the strategy's mod, such as compression_mod?"
+            raise ReplyError(f"no ConfigRecord {UPDATE!r}: {fix}")
+        data = record.get(PAYLOAD)
+        if not isinstance(data, bytes):
+            raise ReplyError(f"no bytes {PAYLOAD!r} in the ConfigRecord {UPDATE!r}")
+        return data
+
+    @property
+    def vector(self) -> Vector:
+        """The client's trained arrays as one vector of the model's layout.
+
+        Raises:
+            ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
+            DivergedReplyError: One has NaN or infinite values that were not sent.
+        """
+        vector = self._read_vector(self._arrays)
+        if not np.isfinite(vector).all():
+            sent = self._model.vector
+            same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
+            self._check_finite(np.isfinite(vector) | same)
+        return vector
+
+    def vector_of(self, name: str) -> Vector:
+        """Return a further vector of the model's layout; ReplyError as for `vector`."""
+        record = find_record(self.message.content, name, ArrayRecord)
+        if record is None:
+            raise ReplyError(f"no ArrayRecord {name!r}")
+        if set(record) != set(self._model.layout.names):
+            raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
+        vector = self._read_vector(record)
+        self._check_finite(np.isfinite(vector))
+        return vector
+
+    @cached_property
+    def buffers(self) -> Arrays:
+        """The client's buffers; ReplyError as for `vector`."""
+        expected = self._model.buffers
+        if not expected:
+            return {}
+        record = find_record(self.message.content, BUFFERS, ArrayRecord)
+        if record is None:
+            record = self._arrays
+        elif set(record) != set(expected):
+            raise ReplyError(f"the names in {BUFFERS!r} are not those of the model's buffers")
+        found = {}
+        for name, sent in expected.items():
+            found[name] = _read(name, record[name], sent.dtype, sent.shape)
+            if not finite_or_sent(found[name], sent):
+                raise DivergedReplyError(NOT_FINITE.format(name))
+        return found
+
+    @cached_property
+    def _arrays(self) -> ArrayRecord:
+        """The record of all arrays."""
+        record, names = model_record(self.message.content), self._model.order
+        if set(record) != set(names):
+            different = shorten(", ".join(sorted(set(record) ^ set(names))))
+            raise ReplyError(f"array names differ from the model's: {different}")
+        return record
+
+    def _read_vector(self, record: ArrayRecord) -> Vector:
+        layout, exact = self._model.layout, self._bounds.exact
+        likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        arrays = {name: _read(name, record[name], one, shape, exact) for name, shape, one in likes}
+        return layout.flatten(arrays)
+
+    def _check_finite(self, finite: NDArray[np.bool_]) -> None:
+        if not finite.all():
+            name = name_at(self._model.layout, int(np.argmin(finite)))
+            raise DivergedReplyError(NOT_FINITE.format(name))
+
+
+def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> ClientReport:
+    """Return the metrics of a reply; ReplyError as for `report_of`, or it has no record of them."""
+    record = find_record(message.content, METRICS, MetricRecord)
+    if record is None:
+        record = only(message.content.metric_records, METRICS)
+    return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
+
+
+class ContentWriter:
+    """Writes the contents of a round's training messages.
+
+    Messages of the same content share their records.
+
+    Args:
+        model: The global model.
+        settings: What all clients are told.
+        keys: The names of the record of arrays and of that of settings.
+    """
+
+    def __init__(self, model: Model, settings: ConfigRecord, keys: tuple[str, str]) -> None:
+        self._model, self._settings, self._keys = model, settings, keys
+        self._written: dict[Hashable, RecordDict] = {}
+        self._vectors: dict[int, tuple[Vector, ArrayRecord]] = {}
+        buffers = {name: model.record[name] for name in model.buffers}
+        self._buffers = array_record(buffers) if buffers else None
+
+    def content(self, broadcast: Broadcast) -> RecordDict:
+        """Return the content of a message; a client mod may replace the records in it."""
+        vectors = tuple((name, id(one)) for name, one in broadcast.vectors.items())
+        key = (*broadcast.entries.items(), broadcast.full, vectors)
+        if key not in self._written:
+            self._written[key] = self._write(broadcast)
+        return RecordDict(dict(self._written[key]))
+
+    def _write(self, broadcast: Broadcast) -> RecordDict:
+        model, settings, (arrays, config) = self._model, self._settings, self._keys
+        if broadcast.entries:
+            settings = settings.copy()
+            settings.update(broadcast.entries)
+        content = RecordDict({arrays: model.record} if broadcast.full else {})
+        content[config] = settings
+        if self._buffers is not None and not broadcast.full:
+            content[BUFFERS] = self._buffers
+        for name, vector in broadcast.vectors.items():
+            if id(vector) not in self._vectors:
+                self._vectors[id(vector)] = vector, to_record(model.layout.unflatten(vector))
+            content[name] = self._vectors[id(vector)][1]
+        return content
+
+
+def _read(
+    name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], exact: bool = True
+) -> NDArray[np.generic]:
+    """Return an array of a reply, which has this dtype and shape.
+
+    Unless ``exact``, it may have any dtype of real floating-point numbers.
+    """
+    try:
+        if not exact:
+            values = from_array(array)
+            if values.shape == shape and values.dtype.kind == "f":
+                return values
+        return from_array(array, (dtype, shape))
+    except ValueError as error:
+        raise ReplyError(f"array {name!r} {error}") from error

@@ -134,10 +134,11 @@ def test_our_fedavg_gives_the_same_model(runs):
     assert ours.bytes_up == flower.bytes_up
 
 
-def test_stc_saves_upload_and_keeps_accuracy(runs):
+def test_stc_saves_bytes_both_ways_and_keeps_accuracy(runs):
     flower, compressed = runs(FLOWER), runs(COMPRESSED)
     assert compressed.accuracy > flower.accuracy - 0.03
     assert compressed.bytes_up < flower.bytes_up / 20
+    assert compressed.bytes_down < flower.bytes_down / 10
     assert compressed.arrays.keys() == flower.arrays.keys()
     for key, array in compressed.arrays.items():
         assert array.shape == flower.arrays[key].shape

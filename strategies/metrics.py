@@ -18,6 +18,7 @@ from strategies.reply_validation import ACCURACY, ClientReport
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
     """Return the round's metrics: means weighted by n_k over the clients with a usable value.
 
+    Metrics that are lists are averaged entry by entry, where all clients have one of that length.
     One that no client has a usable value of is left out. No sum overflows: each term is a usable
     value times a weight of at most 1.
     """
@@ -29,6 +30,11 @@ def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
             means[name] = sum(
                 report.num_examples / total * report.metrics[name] for report in usable
             )
+    for name, first in (reports[0].lists if reports else {}).items():
+        rows = [report.lists.get(name, []) for report in reports]
+        if all(len(row) == len(first) for row in rows) and np.isfinite(rows).all():
+            weights = [report.num_examples for report in reports]
+            means[name] = np.average(rows, axis=0, weights=weights).tolist()
     return means
 
 

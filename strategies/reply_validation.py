@@ -81,12 +81,14 @@ class ClientReport:
         num_examples: n_k, the number of local examples.
         metrics: Its other usable scalar metrics by name, for example "train-loss".
         unusable: The names of the scalar metrics that are not (`is_usable`).
+        lists: The metrics that are lists, of a reply whose bounds are not exact.
     """
 
     node_id: int
     num_examples: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     unusable: tuple[str, ...] = ()
+    lists: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def report_of(
@@ -121,7 +123,8 @@ def report_of(
     }
     metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
     unusable = tuple(key for key in scalars if key not in metrics)
-    return ClientReport(node_id, float(examples), metrics, unusable)
+    lists = {key: one for key, one in entries.items() if isinstance(one, list)}
+    return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)
 
 
 def is_usable(name: str, value: float) -> bool:

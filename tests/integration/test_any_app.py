@@ -388,12 +388,15 @@ def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
     @app.train()
     def train(message, context):
         w = message.content["arrays"]["w"].numpy().astype(np.float64) + context.node_id
-        metrics = MetricRecord({"share": context.node_id / 10})
+        curve = [1.0, float(context.node_id)]
+        metrics = MetricRecord({"share": context.node_id / 10, "curve": curve})
         arrays = ArrayRecord({"w": flower_array(w)})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     arrays = ArrayRecord({"w": flower_array(np.zeros(3, np.float32))})
     strategy = FedAvg(weighted_by_key="share", fraction_evaluate=0.0)
     result = strategy.start(grid=AppGrid(app), initial_arrays=arrays, num_rounds=1)
-    expected = np.full(3, (1 + 4 + 9 + 16) / 10, np.float32)
+    mean = (1 + 4 + 9 + 16) / 10
+    assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
+    expected = np.full(3, mean, np.float32)
     np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)

@@ -103,12 +103,12 @@ def write_update(content: RecordDict, update: Update) -> None:
     key = ARRAYS if ARRAYS in content else next(iter(content.array_records), ARRAYS)
     if update.model is not None:
         content[key] = update.model.record
-    else:
-        content.pop(key, None)
-        if update.buffers:
-            content[BUFFERS] = to_record(update.buffers)
     if update.payload is not None:
         content[UPDATE] = ConfigRecord({PAYLOAD: update.payload})
+        if update.model is None:
+            content.pop(key, None)
+            if update.buffers:
+                content[BUFFERS] = to_record(update.buffers)
     for name, vector in update.vectors.items():
         assert update.model is not None
         content[name] = to_record(update.model.layout.unflatten(vector))

@@ -400,3 +400,26 @@ def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
     assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
     expected = np.full(3, mean, np.float32)
     np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
+
+
+def test_further_records_of_a_reply_are_left_as_they_are():
+    kept = []
+
+    class KeepingGrid(AppGrid):
+        def push_messages(self, messages):
+            ids = super().push_messages(messages)
+            kept.extend(set(self.replies[one].content.array_records) for one in ids)
+            return ids
+
+    app, honest = ClientApp(mods=[compression_mod]), client_app()
+
+    def with_own(message, context):
+        reply = honest(message, context)
+        reply.content["own"] = ArrayRecord({"x": flower_array(np.ones(2))})
+        return reply
+
+    app.train()(with_own)
+    app.evaluate()(with_own)
+    _, grid = run(STC(**P), app, rounds=2, grid=KeepingGrid(app))
+    assert grid.errors == []
+    assert kept == ([{"own", "buffers"}] * NODES + [{"own"}] * NODES) * 2

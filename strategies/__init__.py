@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import flwr.serverapp.strategy
-from flwr.app import MessageType
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
@@ -130,8 +129,7 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
         others = {key: value for key, value in arguments.items() if key not in parameters}
         name = str(own["strategy"])
         inner = load(name)
-        has_end = getattr(inner, "client", FederatedStrategy.client) != FederatedStrategy.client
-        if has_end or getattr(inner, "train_type", MessageType.TRAIN) != MessageType.TRAIN:
+        if issubclass(inner, FederatedStrategy) and not inner.sends_models():
             fix = "give one whose clients send models, as fedavg's do"  # a wrapper reads them
             raise ValueError(f"strategy = {name!r}: {fix}")
         arguments = {**own, "strategy": _instance(inner, others)}

@@ -22,6 +22,7 @@ from flwr.app import (
     ConfigRecord,
     Context,
     Message,
+    MessageType,
     MetricRecord,
     RecordDict,
 )
@@ -38,7 +39,7 @@ from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.registry import Weights
 from strategies.reply_validation import NUM_EXAMPLES
-from strategies.rounds import Aggregate, Round, Terms
+from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
 from strategies.server_messages import Reply
 from strategies.strategy_runner import StrategyRunner
 from strategies.wrappers import refuse_wrapper
@@ -132,12 +133,18 @@ class FederatedStrategy(Hooks, Strategy):
     @cached_property
     def runner(self) -> StrategyRunner:
         """Runs the rounds where this project's app does not."""
-        return StrategyRunner(self)
+        return StrategyRunner(self, OTHER_APP)
 
     @property
     def has_client_end(self) -> bool:
         """Whether the strategy does something on the client, around the training."""
         return type(self).client is not FederatedStrategy.client
+
+    @classmethod
+    def sends_models(cls) -> bool:
+        """Whether clients send models, as wrappers of Flower's expect them."""
+        is_plain = cls.client is FederatedStrategy.client
+        return is_plain and cls.train_type == MessageType.TRAIN
 
     @cached_property
     def sampling(self) -> FedAvg:
@@ -164,10 +171,9 @@ class FederatedStrategy(Hooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round, for a share of the nodes drawn at random."""
-        if self.has_client_end or self.train_type != Hooks.train_type:
+        if not self.sends_models():
             refuse_wrapper(self)
-        drawn = self.sampling.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
-        return self.runner.configure_train(server_round, arrays, config, grid, nodes_of(drawn))
+        return self.runner.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -180,8 +186,7 @@ class FederatedStrategy(Hooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of an evaluation, for a share of the nodes drawn at random."""
-        drawn = self.sampling.configure_evaluate(server_round, ArrayRecord(), ConfigRecord(), grid)
-        return self.runner.configure_evaluate(server_round, arrays, config, grid, nodes_of(drawn))
+        return self.runner.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -192,8 +197,3 @@ class FederatedStrategy(Hooks, Strategy):
     def summary(self) -> None:
         """Log how nodes are drawn."""
         self.sampling.summary()
-
-
-def nodes_of(messages: Iterable[Message]) -> list[int]:
-    """Return the nodes that the messages are for."""
-    return [message.metadata.dst_node_id for message in messages]

@@ -91,7 +91,7 @@ class CompressedStrategy(FederatedStrategy):
     def begin(self, now: Round) -> None:
         """Begin with a model that no client has: the initial one, or one that others have made."""
         vector = now.model.vector
-        if self._layout is None and now.settings.names_codec:
+        if self._layout is None and now.settings.other_app:
             self.codec = replace(self.codec, training=secrets.randbits(31))
         if self._layout != now.model.layout or not self._versions.is_current(vector):
             self._layout = now.model.layout
@@ -106,7 +106,7 @@ class CompressedStrategy(FederatedStrategy):
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)
         return Broadcast(
-            {HEAD: head, CODEC: str(self.codec)} if now.settings.names_codec else {HEAD: head}
+            {HEAD: head, CODEC: str(self.codec)} if now.settings.other_app else {HEAD: head}
         )
 
     def client(

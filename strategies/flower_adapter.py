@@ -83,12 +83,7 @@ class FlowerAdapter(Runner):
         self.counts_privacy = accountant_of(inner) is not None
 
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return the inner strategy's messages; it takes all nodes of the grid.
 
@@ -104,12 +99,7 @@ class FlowerAdapter(Runner):
             return with_buffers(list(messages), model)
 
     def configure_evaluate(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return the inner strategy's messages."""
         model = self.read_model(arrays)

@@ -30,8 +30,9 @@ class RunSettings:
             stay on the clients. The next model has the clients' mean of them, whatever the
             strategy. Arrays that are fixed, and further names of one array, do not travel. None for
             `usual_buffers`.
-        names_codec: Whether messages with the model name what compresses the updates, for clients
-            that cannot know it from a config.
+        other_app: Whether another app than this project's runs the rounds: then nodes are drawn,
+            and messages with the model name what compresses the updates, which clients cannot know
+            from a config.
     """
 
     num_clients: int = 0
@@ -39,7 +40,10 @@ class RunSettings:
     min_replies: int = 1
     bounds: ReplyBounds = field(default_factory=ReplyBounds)
     buffers: tuple[str, ...] | None = None
-    names_codec: bool = True
+    other_app: bool = False
+
+
+OTHER_APP = RunSettings(bounds=ReplyBounds(exact=False), other_app=True)
 
 
 @dataclass(frozen=True)

@@ -72,25 +72,15 @@ class Runner(ABC):
 
     @abstractmethod
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return one training message for each of the nodes, by default for all of the grid."""
+        """Return one training message for each node that takes part."""
 
     @abstractmethod
     def configure_evaluate(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return one evaluation message for each of the nodes, by default for all of the grid."""
+        """Return one evaluation message for each node that takes part."""
 
     def finish_round(
         self, server_round: int, replies: Iterable[Message], on_rejected: OnRejected | None = None
@@ -174,6 +164,11 @@ class Runner(ABC):
         self, server_round: int
     ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
         """Return what takes each valid reply, and what makes the evaluation's metrics of them."""
+
+
+def nodes_of(messages: Iterable[Message]) -> list[int]:
+    """Return the nodes that the messages are for."""
+    return [message.metadata.dst_node_id for message in messages]
 
 
 def check_finite(name: str, array: Array, sent: Array) -> None:

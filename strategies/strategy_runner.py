@@ -21,9 +21,9 @@ from strategies.aggregation import BufferMean, WeightedMean
 from strategies.messages import ARRAYS_KEY, BUFFERS, SERVER_ROUND, UPDATE, Broadcast
 from strategies.metrics import accuracy_spread, mean_metrics
 from strategies.model import Model, buffer_norms
-from strategies.reply_validation import ARRAYS, ClientReport, ReplyBounds, ReplyError, check_norm
+from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
 from strategies.rounds import Aggregate, Round, RunSettings
-from strategies.runner import Runner, StrategyError, Use, check_finite
+from strategies.runner import Runner, StrategyError, Use, check_finite, nodes_of
 from strategies.server_messages import ContentWriter, Reply, read_report
 
 if TYPE_CHECKING:
@@ -43,20 +43,15 @@ class StrategyRunner(Runner):
     """
 
     def __init__(self, strategy: "FederatedStrategy", settings: RunSettings | None = None) -> None:
-        super().__init__(settings or RunSettings(bounds=ReplyBounds(exact=False)))
+        super().__init__(settings)
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd = strategy.plain_sgd
 
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return one training message for each of the nodes, by default for all of the grid.
+        """Return one training message for each node that takes part.
 
         Raises:
             ValueError: As for `read_model`, or the config lacks a key that the strategy needs.
@@ -70,20 +65,15 @@ class StrategyRunner(Runner):
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
         self._now = Round(server_round, model, config, settings)
-        nodes = list(grid.get_node_ids()) if nodes is None else nodes
+        nodes = self._drawn(server_round, grid, trains=True)
         return self._messages(self._now, config, nodes, strategy.train_type)
 
     def configure_evaluate(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        nodes: Sequence[int] | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return one evaluation message for each of the nodes."""
+        """Return one evaluation message for each node that takes part."""
         now = Round(server_round, self.read_model(arrays), config, self.settings)
-        nodes = list(grid.get_node_ids()) if nodes is None else nodes
+        nodes = self._drawn(server_round, grid, trains=False)
         return self._messages(now, config, nodes, MessageType.EVALUATE)
 
     def round_bits(self, nodes: Sequence[int]) -> float:
@@ -168,6 +158,14 @@ class StrategyRunner(Runner):
             return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
 
         return use, finish
+
+    def _drawn(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
+        """Return the nodes that take part: in this project's app all that the grid shows."""
+        if not self.settings.other_app:
+            return list(grid.get_node_ids())
+        sampling = self.strategy.sampling
+        draw = sampling.configure_train if trains else sampling.configure_evaluate
+        return nodes_of(draw(server_round, ArrayRecord(), ConfigRecord(), grid))
 
     def _messages(
         self, now: Round, config: ConfigRecord, nodes: Sequence[int], message_type: str

@@ -60,6 +60,4 @@ def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
     # Clients send local arrays back unchanged; a rotation would spread other changes over them.
     uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
     buffers = tuple(name for name in model.sent if name in uncompressed)
-    return RunSettings(
-        config.num_clients, config.seed, config.min_replies, bounds, buffers, names_codec=False
-    )
+    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)

@@ -16,10 +16,9 @@ from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
-from strategies.base import nodes_of
 from strategies.reply_validation import DivergedReplyError, ReplyError
 from strategies.rounds import RoundOutcome
-from strategies.runner import Runner
+from strategies.runner import Runner, nodes_of
 
 logger = logging.getLogger("fedavg_app.training_loop")
 

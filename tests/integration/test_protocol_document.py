@@ -15,7 +15,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 import strategies
 from fedavg_app.flower_internals import identify_server
 from fedavg_app.server.cohort import CohortGrid
-from strategies.rounds import RunSettings
 from tests.support.compression_reference import decode_sign, decode_sparse, decode_ternary
 
 SHAPES = {"layer.weight": (7, 11), "layer.bias": (7,)}
@@ -114,7 +113,7 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
     arguments = {} if name == "signsgd" else {"scope": scope}
     if name != "signsgd":
         arguments |= {"sparsity_up": 0.1, "sparsity_down": 0.05}
-    strategy = strategies.build(name, arguments, RunSettings(names_codec=False))
+    strategy = strategies.build(name, arguments)
     mod = strategies.client_mod(name, arguments)
     model = ArrayRecord(
         {key: Array(rng.normal(size=shape).astype(np.float32)) for key, shape in SHAPES.items()}

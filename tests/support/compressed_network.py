@@ -1,7 +1,5 @@
 """A compressed strategy and its clients in one process: both real ends, simulated training."""
 
-import dataclasses
-
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
@@ -9,7 +7,6 @@ import strategies
 from strategies.client_memory import ClientMemory
 from strategies.compression.sync_protocol import Payload
 from strategies.compression.vector_layout import Layout
-from strategies.rounds import RunSettings
 from tests.support.compression_reference import decode_ternary
 from tests.support.replies import cohort
 
@@ -73,7 +70,6 @@ class Network:
 
     def __init__(self, name, clients=4, seed=0, settings=None, **arguments):
         self.rng = np.random.default_rng(seed)
-        settings = dataclasses.replace(settings or RunSettings(), names_codec=False)
         self.runner = strategies.build(name, arguments, settings)
         self.strategy = self.runner.strategy
         self.client_mod = strategies.client_mod(name, arguments)

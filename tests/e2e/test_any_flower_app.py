@@ -1,6 +1,7 @@
 """The strategies in apps of others: those of tests/apps, which know Flower and nothing of ours.
 
-Each run is a `flwr run` in processes of its own, of a copy of the app with the changed lines.
+Each run is a `flwr run` in processes of its own, of a copy of the app with the changed lines. With
+the option -s what the runs sent is printed, as docs/your-own-app.md has it.
 """
 
 import shutil
@@ -63,6 +64,7 @@ def runs_of(name):
 def changed(name, changes, folder):
     """Copy an app and change lines of it."""
     shutil.copytree(APPS / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(APPS / "measure.py", folder / f"{name}example")
     for file, old, new in changes:
         path = folder / f"{name}example" / file
         text = path.read_text()
@@ -136,6 +138,8 @@ def test_our_fedavg_gives_the_same_model(runs):
 
 def test_stc_saves_bytes_both_ways_and_keeps_accuracy(runs):
     flower, compressed = runs(FLOWER), runs(COMPRESSED)
+    for kind, one in ((FLOWER, flower), (COMPRESSED, compressed)):
+        print(f"\n{kind}: {one.accuracy:.1%}, {one.bytes_up:,} up, {one.bytes_down:,} down")
     assert compressed.accuracy > flower.accuracy - 0.03
     assert compressed.bytes_up < flower.bytes_up / 20
     assert compressed.bytes_down < flower.bytes_down / 10

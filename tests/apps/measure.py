@@ -1,4 +1,7 @@
-"""What a run sends and leaves: for tests, which compare runs with each other."""
+"""What a run sends and leaves: for tests, which compare runs with each other.
+
+It is copied into each of the apps here before they run, since Flower takes a folder only.
+"""
 
 from collections.abc import Iterable
 from typing import Any

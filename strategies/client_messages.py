@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.flower_arrays import array_record, from_record, to_record
+from strategies.flower_arrays import array_record, from_record, get_record, to_record
 from strategies.messages import (
     ARRAYS_KEY,
     BUFFERS,
@@ -14,7 +14,7 @@ from strategies.messages import (
     UPDATE,
     Received,
     Update,
-    model_record,
+    model_key,
 )
 from strategies.model import Model, Vector
 from strategies.reply_validation import ARRAYS, NUM_EXAMPLES
@@ -54,7 +54,7 @@ def train_from(
     model: Model,
     vectors: Mapping[str, Vector],
 ) -> tuple[Message, Update]:
-    """Return the handler's reply to a message with this model, and the update in it.
+    """Return the handler's reply to a message with this model, and the update that was in it.
 
     The update of an evaluation is empty.
 
@@ -82,7 +82,9 @@ def train_from(
         return reply, Update()
     if not reply.has_content() or not reply.content.array_records:
         raise NoUpdateError(reply)
-    record = model_record(reply.content)
+    key = model_key(reply.content)
+    record = get_record(reply.content, key, ArrayRecord)
+    del reply.content[key]  # `write_update` puts it back if it is sent
     arrays = from_record(record)
     layout = model.layout
     shapes = {own: array.shape for own, array in arrays.items() if own in layout.names}
@@ -99,16 +101,13 @@ def train_from(
 
 
 def write_update(content: RecordDict, update: Update) -> None:
-    """Put an update into the content of a reply, in place of the arrays that training left."""
-    key = ARRAYS if ARRAYS in content else next(iter(content.array_records), ARRAYS)
+    """Put an update into the content of a reply."""
     if update.model is not None:
-        content[key] = update.model.record
+        content[ARRAYS] = update.model.record
+    elif update.buffers:
+        content[BUFFERS] = to_record(update.buffers)
     if update.payload is not None:
         content[UPDATE] = ConfigRecord({PAYLOAD: update.payload})
-        if update.model is None:
-            content.pop(key, None)
-            if update.buffers:
-                content[BUFFERS] = to_record(update.buffers)
     for name, vector in update.vectors.items():
         assert update.model is not None
         content[name] = to_record(update.model.layout.unflatten(vector))

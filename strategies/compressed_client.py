@@ -95,7 +95,7 @@ def train_compressed(
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
 
-    A client that evaluates sends none, but keeps the model that it was brought up to.
+    A client that evaluates sends an empty one, and keeps the model that it was brought up to.
 
     Training that diverges is reported to the server, and the client's state stays as it was: an
     update that is sent and rejected would be added to the next one again.
@@ -117,7 +117,8 @@ def train_compressed(
     copy = None if isinstance(codec.downlink, Float32) else model.record  # sent whole every time
     trained = train(model)
     if not received.trains:
-        return Update(), replace(memory, model=copy, version=head.version)
+        payload = Payload(ReplyStatus.UPDATE, codec.digest, received.number).encode()
+        return Update(payload=payload), replace(memory, model=copy, version=head.version)
     assert trained.model is not None
     # Kept in float32, also where the model is float64.
     update = (trained.model.vector - model.vector).astype(np.float32, copy=False)

@@ -123,23 +123,7 @@ class CompressedStrategy(FederatedStrategy):
             DivergedReplyError: Its training diverged.
             ReplyError: The payload is not one of this round, codec and layout.
         """
-        try:
-            payload = Payload.decode(reply.payload)
-        except ValueError as error:  # a ReplyError is one, too
-            raise ReplyError(f"undecodable update: {error}") from error
-        if payload.codec != self.codec.digest:
-            raise ReplyError(
-                "the client compresses otherwise than the server; give both the same strategy-args "
-                f"(here {self.codec})"
-            )
-        if payload.server_round != now.number:
-            raise ReplyError(f"the reply is to round {payload.server_round}, not {now.number}")
-        if payload.status == ReplyStatus.NEEDS_MODEL:
-            if self._versions.following(reply.node) is None:
-                raise ReplyError("the client asks for the model, which it was just sent")
-            raise ResyncError("the client lost its state; full model next round")
-        if payload.status == ReplyStatus.DIVERGED:
-            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
+        payload = self._payload(now, reply)
         layout = now.model.layout
         try:
             update = self.codec.uplink_in(now.number).decode(payload.update, layout)
@@ -196,11 +180,16 @@ class CompressedStrategy(FederatedStrategy):
         if isinstance(error, NormError):
             self._versions.settled[node] = now.number + 1
 
-    def on_evaluated(self, node: int) -> None:
-        """Note that the client has the current version, if it keeps one."""
-        # One that never sent an update may lack the mod that keeps the model.
-        if not isinstance(self.codec.downlink, Float32) and node in self._versions.settled:
-            self._versions.confirm_model(node)
+    def read_evaluation(self, now: Round, reply: Reply) -> None:
+        """Note that the client has the current version, if it keeps one.
+
+        Raises:
+            ResyncError: The client lost its state, and has evaluated nothing.
+            ReplyError: The payload is not one of this round and codec.
+        """
+        self._payload(now, reply)
+        if not isinstance(self.codec.downlink, Float32):
+            self._versions.confirm_model(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""
@@ -222,3 +211,24 @@ class CompressedStrategy(FederatedStrategy):
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
         self._versions.confirmed.clear()
+
+    def _payload(self, now: Round, reply: Reply) -> Payload:
+        """Return a reply's payload; ReplyError as for `read`, but for what follows its head."""
+        try:
+            payload = Payload.decode(reply.payload)
+        except ValueError as error:  # a ReplyError is one, too
+            raise ReplyError(f"undecodable update: {error}") from error
+        if payload.codec != self.codec.digest:
+            raise ReplyError(
+                "the client compresses otherwise than the server; give both the same strategy-args "
+                f"(here {self.codec})"
+            )
+        if payload.server_round != now.number:
+            raise ReplyError(f"the reply is to round {payload.server_round}, not {now.number}")
+        if payload.status == ReplyStatus.NEEDS_MODEL:
+            if self._versions.following(reply.node) is None:
+                raise ReplyError("the client asks for the model, which it was just sent")
+            raise ResyncError("the client lost its state; full model next round")
+        if payload.status == ReplyStatus.DIVERGED:
+            raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
+        return payload

@@ -48,8 +48,12 @@ class Hooks:
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
         """Called when a training reply was rejected; by default it does nothing."""
 
-    def on_evaluated(self, node: int) -> None:
-        """Called when a client has evaluated what it was broadcast; by default it does nothing."""
+    def read_evaluation(self, now: Round, reply: Reply) -> None:
+        """Read the payload of a reply to an evaluation; by default it does nothing.
+
+        Raises:
+            ReplyError: The reply must not be used.
+        """
 
     def forget_clients(self) -> None:
         """Called when all clients have lost their memories; by default it does nothing."""

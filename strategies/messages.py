@@ -103,15 +103,16 @@ class Update:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
 
 
-def model_record(content: RecordDict) -> ArrayRecord:
-    """Return a reply's record of the model; ReplyError if there is none."""
-    record = find_record(content, ARRAYS, ArrayRecord)
-    return only(content.array_records, ARRAYS) if record is None else record
+def model_key(content: RecordDict) -> str:
+    """Return the name of a reply's record of the model; ReplyError if there is none."""
+    if find_record(content, ARRAYS, ArrayRecord) is not None:
+        return ARRAYS
+    return only(content.array_records, ARRAYS)
 
 
-def only(records: Mapping[str, Record], name: str) -> Record:
-    """Return the only record of a kind, whatever its name; ReplyError without one or with more."""
+def only(records: Mapping[str, Record], name: str) -> str:
+    """Return the name of the only record of a kind; ReplyError without one or with more."""
     if len(records) != 1:
         kind = "ArrayRecord" if name == ARRAYS else "MetricRecord"
         raise ReplyError(f"no {kind} {name!r}")
-    return next(iter(records.values()))
+    return next(iter(records))

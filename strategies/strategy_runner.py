@@ -73,6 +73,7 @@ class StrategyRunner(Runner):
     ) -> list[Message]:
         """Return one evaluation message for each node that takes part."""
         now = Round(server_round, self.read_model(arrays), config, self.settings)
+        self._now = self._now or now
         nodes = self._drawn(server_round, grid, trains=False)
         return self._messages(now, config, nodes, MessageType.EVALUATE)
 
@@ -140,15 +141,14 @@ class StrategyRunner(Runner):
         metrics: list[RecordDict] = []
 
         def use(message: Message) -> ClientReport:
-            node = message.metadata.src_node_id
-            if UPDATE in message.content:  # it could not follow
+            if UPDATE in message.content:  # of a client whose mod keeps the model
+                reply = Reply(message, self.now.model, self.settings.bounds)
                 try:
-                    strategy.read(self.now, Reply(message, self.now.model, self.settings.bounds))
+                    strategy.read_evaluation(self.now, reply)
                 except ReplyError as error:
-                    strategy.on_rejected(self.now, node, error)
+                    strategy.on_rejected(self.now, reply.node, error)
                     raise
             report = read_report(message, self.settings.bounds, strategy.weighted_by_key)
-            strategy.on_evaluated(node)
             metrics.append(RecordDict(dict(message.content.metric_records)))
             return report
 

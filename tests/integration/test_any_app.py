@@ -423,3 +423,11 @@ def test_further_records_of_a_reply_are_left_as_they_are():
     _, grid = run(STC(**P), app, rounds=2, grid=KeepingGrid(app))
     assert grid.errors == []
     assert kept == ([{"own", "buffers"}] * NODES + [{"own"}] * NODES) * 2
+
+
+def test_clients_without_the_mod_are_told_so_and_evaluate_the_servers_model(caplog):
+    """They must not be sent updates that their handlers cannot read."""
+    result, grid = run(STC(**P), client_app(), rounds=3)
+    assert grid.errors == []
+    assert set(result.evaluate_metrics_clientapp) == {1, 2, 3}
+    assert "does the ClientApp have the strategy's mod, such as compression_mod?" in caplog.text

@@ -54,6 +54,7 @@ NOT_RUN = {
         "make test-all",
         "make test FLWR=1.42.0",
         '.venv/bin/python -m pytest -m "not slow and not long"',
+        "python -m pytest -s tests/e2e/test_any_flower_app.py",
     ],
     "It needs an account, or what was published with one.": [
         "flwr new @PUBLISHER/fedavg-app",

@@ -18,7 +18,7 @@ from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import CentralConfig
 from fedavg_app.device import pick_device
 from fedavg_app.errors import DivergedError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult, test_scores
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import check_task, load_data
@@ -67,13 +67,11 @@ def train_centrally(
     momentum: MomentumBuffers = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:
-        test_loss, accuracy = evaluate(_record(model))
         return RoundMetrics(
             step,
             learning_rate=plan.rate(step) if step else None,
             train_loss=loss,
-            test_loss=test_loss,
-            accuracy=accuracy,
+            **test_scores(evaluate(_record(model))),
             seconds=time.monotonic() - started,
         ).with_totals(None)  # nothing is sent
 

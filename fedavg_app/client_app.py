@@ -88,8 +88,15 @@ def gradient(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model on the local test examples."""
     client, names, parameters, config = _read(message, context)
-    loss, count, metrics = client.evaluate(parameters, config)
-    return _reply(message, names, None, count, {"loss": loss, **metrics})
+    from fedavg_app.client.metric_states import STATES, write_states
+    from tasks.training.evaluation import combine
+
+    results, count = client.test(parameters, config), client.num_test_examples
+    scores = combine(client.task.test_metrics(), results)
+    reply = _reply(message, names, None, count, {"loss": scores.loss, **scores.metrics})
+    if (states := write_states(results, count)) is not None:
+        reply.content[STATES] = states
+    return reply
 
 
 def _read(

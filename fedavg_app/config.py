@@ -117,12 +117,25 @@ class TrainingConfig(BaseModel):
         "", description="a directory with the data set's canonical files"
     )
     evaluate_every: Positive = Field(1, description="rounds between two tests of the global model")
+    objective: Annotated[str, Effect.FREE_ON_RESUME] = Field(
+        "auto",
+        description="what target, patience and best model go by: a metric's name or loss, with "
+        "'min' or 'max' before it where the metric does not say; auto takes the task's",
+    )
     target_accuracy: Annotated[Fraction | Literal["auto"], Effect.FREE_ON_RESUME] = Field(
         "auto",
         description="stop at this test accuracy; 0 means never, auto takes the paper's target",
     )
+    target: Annotated[
+        Annotated[float, Field(allow_inf_nan=False)] | Literal["auto", "none"],
+        Effect.FREE_ON_RESUME,
+    ] = Field(
+        "auto",
+        description="stop at this value of any objective; none means never, auto takes "
+        "target-accuracy or the task's target",
+    )
     patience: Annotated[Count, Effect.FREE_ON_RESUME] = Field(
-        0, description="stop after so many rounds without a better test accuracy; 0 means never"
+        0, description="stop after so many rounds without a better objective; 0 means never"
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
         "auto", description="where models are trained: cpu, cuda, or auto, the GPU if there is one"
@@ -133,6 +146,12 @@ class TrainingConfig(BaseModel):
     run_dir: Annotated[str, Effect.NONE] = Field(
         "runs", description="each run leaves its results in a new folder in here"
     )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if "auto" not in (self.target, self.target_accuracy):
+            raise ConfigError("target", self.target, "leave it out where target-accuracy is given")
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -191,6 +210,11 @@ class RunConfig(TrainingConfig):
     partition_args: ArgumentText = Field(
         "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
     )
+    partition_by: str = Field(
+        "",
+        description="what a partition by label goes by: bins:N of the targets, the name of an "
+        "array, or package.module:function of a split; empty takes owners or classes",
+    )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round proceeds without stragglers; 0 means wait"
     )
@@ -241,7 +265,7 @@ class RunConfig(TrainingConfig):
     local_arrays: str = Field(
         "",
         description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'; "
-        "target and patience then go by the clients' own accuracy",
+        "target and patience then go by the clients' own tests",
     )
 
     @model_validator(mode="after")

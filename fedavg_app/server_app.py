@@ -15,7 +15,7 @@ from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
-from fedavg_app.server.local_arrays import warn_of_unknown_accuracy
+from fedavg_app.server.local_arrays import warn_of_unknown_objective
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
 from fedavg_app.server.node_query import node_query
 from fedavg_app.server.node_registry import NodeRegistry
@@ -89,7 +89,7 @@ def run(
         nodes.log_own_data()
         if strategy.local_work:
             warn_of_ignored(config, strategy.local_work)
-        warn_of_unknown_accuracy(config)
+        warn_of_unknown_objective(config, prepared.plan.objective.name)
         loop = TrainingLoop(
             grid,
             strategy,
@@ -99,6 +99,7 @@ def run(
             prepared.plan,
             told,
             evaluation(prepared.task, data, config),
+            prepared.task.test_metrics(),
             lambda metrics, sent: training.on_round_end(metrics, prepared.model.complete(sent)),
             prepared.completed,
             prepared.clock,

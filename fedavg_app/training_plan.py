@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.results.metrics import RoundMetrics
-from fedavg_app.results.rounds_to_target import accuracy_curve, best_point
+from fedavg_app.errors import ConfigError
+from fedavg_app.results.metrics import RoundMetrics, objective_curve
+from tasks.objective import ACCURACY, Objective
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -21,34 +22,36 @@ class TrainingPlan:
     """A training's schedule, with the task's defaults where the config says "auto".
 
     The fields are those of `RunConfig`; None stands for no target, and 0 for no patience.
-    ``on_clients`` says that target, patience and best model go by the clients' own accuracy.
+    ``on_clients`` says that target, patience and best model go by the clients' own tests.
     """
 
     num_rounds: int
     learning_rate: float
     learning_rate_decay: float
-    target_accuracy: float | None
+    objective: Objective
+    target: float | None
     patience: int
     seconds_per_example: float
     on_clients: bool = False
 
     def curve(self, history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
-        """Return (round, accuracy) for the rounds with the accuracy that the training goes by."""
-        return accuracy_curve(history, on_clients=self.on_clients)
+        """Return (round, `score`) for the rounds that were tested."""
+        return objective_curve(history, self.objective, on_clients=self.on_clients)
 
     def score(self, metrics: RoundMetrics) -> float | None:
-        """Return the accuracy that the training goes by, in [0, 1]; None if not tested."""
-        return metrics.score(on_clients=self.on_clients)
+        """Return the value of the objective; None if not tested."""
+        return metrics.score(self.objective, on_clients=self.on_clients)
 
     def rate(self, server_round: int) -> float:
         """Return the learning rate of a round, which counts from 1."""
         return self.learning_rate * self.learning_rate_decay ** (server_round - 1)
 
-    def resolved(self) -> dict[str, float]:
+    def resolved(self) -> dict[str, float | str]:
         """Return the values of the config's fields that may be "auto"."""
         return {
             "learning_rate": self.learning_rate,
-            "target_accuracy": self.target_accuracy or 0.0,
+            "objective": str(self.objective),
+            "target": "none" if self.target is None else self.target,
             "seconds_per_example": self.seconds_per_example,
         }
 
@@ -57,15 +60,14 @@ class TrainingPlan:
         last = history[-1]
         if last.round >= self.num_rounds:
             return True
-        score, target = self.score(last), self.target_accuracy
-        reached = score is not None and target is not None and score >= target
+        reached = self.objective.is_reached(self.score(last), self.target)
         return last.round > 0 and (reached or self.out_of_patience(history))
 
     def out_of_patience(self, history: Sequence[RoundMetrics]) -> bool:
-        """Return whether a test came after ``patience`` rounds without a better accuracy."""
+        """Return whether a test came after ``patience`` rounds without a better objective."""
         if not self.patience or self.score(history[-1]) is None:
             return False
-        best = best_point(self.curve(history))
+        best = self.objective.best_point(self.curve(history))
         return best is not None and history[-1].round - best[0] >= self.patience
 
 
@@ -73,7 +75,7 @@ def make_plan(
     config: TrainingConfig,
     task: "Task",
     data: "Dataset | None" = None,
-    resolved: Mapping[str, float] | None = None,
+    resolved: Mapping[str, float | str] | None = None,
 ) -> TrainingPlan:
     """Return the plan of a training.
 
@@ -82,32 +84,62 @@ def make_plan(
         task: Gives what is "auto" in them.
         data: The target of the plan is one that these data can reach.
         resolved: What was "auto" as the run to resume began (`TrainingPlan.resolved`).
+
+    Raises:
+        ConfigError: The task has no such objective, or the target is not one of it.
+        TaskError: The task's own objective cannot be used.
     """
     begun = {name: one for name, one in (resolved or {}).items() if getattr(config, name) == "auto"}
+    if config.target_accuracy != "auto":
+        begun.pop("target", None)
     config = config.model_copy(update=begun)
-    rate, target, seconds = config.learning_rate, config.target_accuracy, task.seconds_per_example
+    rate, seconds = config.learning_rate, task.seconds_per_example
     if rate == "auto":
         rate = task.learning_rates.get(config.method, task.learning_rate)
     if isinstance(config, RunConfig) and config.seconds_per_example != "auto":
         seconds = config.seconds_per_example
-    if target == "auto":
-        target, embedded = task.target_accuracy or 0.0, task.embedded_target_accuracy
-        if (
-            data is not None
-            and data.options.source == "embedded"
-            and embedded not in (None, target)
-        ):
-            text = (
-                "target accuracy %s for the embedded part of the data (for the full data set: %s)"
-            )
-            logger.info(text, embedded, target or None)
-            target = embedded
+    objective = _objective(config, task)
     return TrainingPlan(
         num_rounds=config.num_server_rounds,
         learning_rate=rate,
         learning_rate_decay=config.learning_rate_decay,
-        target_accuracy=target or None,
+        objective=objective,
+        target=_target(config, task, objective, data),
         patience=config.patience,
         seconds_per_example=seconds,
         on_clients=isinstance(config, RunConfig) and bool(config.local_arrays),
     )
+
+
+def _objective(config: TrainingConfig, task: "Task") -> Objective:
+    """Return the objective that the config names, or the task's."""
+    if config.objective == "auto":
+        return task.default_objective()
+    from tasks.checking.finding import TaskError
+
+    try:
+        return replace(task, objective=config.objective).default_objective()
+    except TaskError as error:
+        raise ConfigError("objective", config.objective, error.finding.text) from None
+
+
+def _target(
+    config: TrainingConfig, task: "Task", objective: Objective, data: "Dataset | None"
+) -> float | None:
+    """Return the value of the objective at which training ends; None for none."""
+    if config.target != "auto":
+        return None if config.target == "none" else float(config.target)
+    if config.target_accuracy != "auto":
+        if config.target_accuracy and objective.name != ACCURACY:
+            fix = f"{task.name} goes by {objective.name}: give target"
+            raise ConfigError("target-accuracy", config.target_accuracy, fix)
+        return config.target_accuracy or None
+    if objective != task.default_objective():
+        return None  # the task's target is one of its own objective
+    target, embedded = task.target, task.embedded_target
+    is_part = data is not None and data.options.source == "embedded"
+    if is_part and embedded not in (None, target):
+        text = "target %s %s for the embedded part of the data (for the full data set: %s)"
+        logger.info(text, objective.name, embedded, target or None)
+        target = embedded
+    return target

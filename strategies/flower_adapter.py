@@ -24,7 +24,6 @@ from flwr.serverapp.strategy import (
 from strategies.aggregation import BufferMean
 from strategies.flower_arrays import array_record, find_record, get_record, to_record
 from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
-from strategies.metrics import accuracy_spread
 from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
 from strategies.privacy import accountant_of
 from strategies.reply_validation import (
@@ -157,7 +156,7 @@ class FlowerAdapter(Runner):
     def _begin_evaluation(
         self, server_round: int
     ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
-        """Give the inner strategy the metrics; add the spread of accuracies to what it returns."""
+        """Give the inner strategy the metrics."""
         kept: list[Message] = []
 
         def use(message: Message) -> ClientReport:
@@ -171,8 +170,7 @@ class FlowerAdapter(Runner):
             keep_shared(kept, given)
             with self._calling_inner(server_round):
                 metrics = self.inner.aggregate_evaluate(server_round, kept)
-            means = with_partial(metrics, given, self.inner, spelling)
-            return MetricRecord({**means, **accuracy_spread(reports)})
+            return with_partial(metrics, given, self.inner, spelling)
 
         return use, finish
 

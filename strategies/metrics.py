@@ -7,12 +7,11 @@ nor bring in one of its own. Its mean is over the clients whose value is usable
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean
 
 import numpy as np
 from flwr.app import MetricRecord
 
-from strategies.reply_validation import ACCURACY, ClientReport
+from strategies.reply_validation import ClientReport
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
@@ -46,26 +45,6 @@ def partial_metrics(reports: Sequence[ClientReport]) -> dict[str, str]:
         for name, number in usable.items()
         if number < len(reports)
     }
-
-
-def accuracy_spread(reports: Sequence[ClientReport]) -> MetricRecord:
-    """Return how the clients' accuracies are distributed, over those with a usable one.
-
-    "accuracy-mean" weights them equally; "accuracy-p10" is their 10th percentile. Empty where
-    accuracy is none of the round's metrics.
-    """
-    accuracies = list(client_accuracies(reports).values())
-    if not accuracies:
-        return MetricRecord()
-    tenth = float(np.percentile(accuracies, 10))
-    return MetricRecord({"accuracy-mean": fmean(accuracies), "accuracy-p10": tenth})
-
-
-def client_accuracies(reports: Sequence[ClientReport]) -> dict[int, float]:
-    """Return each client's accuracy by node, where accuracy is one of the round's metrics."""
-    if ACCURACY not in _names(reports):
-        return {}
-    return {one.node_id: one.metrics[ACCURACY] for one in reports if ACCURACY in one.metrics}
 
 
 def _names(reports: Sequence[ClientReport]) -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from strategies.aggregation import Term
 from strategies.model import Model
-from strategies.reply_validation import ReplyBounds, ReplyError, ResyncError
+from strategies.reply_validation import ClientReport, ReplyBounds, ReplyError, ResyncError
 
 # What a strategy reads from one reply: each is averaged over the clients.
 Terms = tuple[Term, ...]
@@ -94,7 +94,7 @@ class RoundOutcome:
         formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
         privacy: The "epsilon" and "epsilon-replace-one" at a "delta" that the run has spent so far;
             empty if not counted.
-        accuracies: Of an evaluation, each client's accuracy by node, in [0, 1].
+        reports: What each client whose reply is used states.
     """
 
     model: ArrayRecord | None = None
@@ -103,7 +103,7 @@ class RoundOutcome:
     rejected: Mapping[int, ReplyError] = field(default_factory=dict)
     formula_bits_up: float = 0.0
     privacy: Mapping[str, float] = field(default_factory=dict)
-    accuracies: Mapping[int, float] = field(default_factory=dict)
+    reports: Sequence[ClientReport] = ()
 
     @property
     def num_resyncing(self) -> int:

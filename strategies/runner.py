@@ -12,7 +12,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from strategies.aggregation import finite_or_sent
-from strategies.metrics import client_accuracies
 from strategies.model import Array, Model, usual_buffers
 from strategies.reply_validation import ClientReport, ReplyError
 from strategies.rounds import Round, RoundOutcome, RunSettings
@@ -119,7 +118,7 @@ class Runner(ABC):
     def finish_evaluation(
         self, server_round: int, replies: Iterable[Message], on_rejected: OnRejected | None = None
     ) -> RoundOutcome:
-        """Return the clients' metrics, and their accuracies; as for `finish_round`."""
+        """Return the clients' metrics, together and each one's; as for `finish_round`."""
         use, finish = self._begin_evaluation(server_round)
         screening = Screening()
         screening.run(replies, use, on_rejected)
@@ -127,7 +126,7 @@ class Runner(ABC):
             metrics=finish(screening.reports) if screening.reports else None,
             partial=screening.log(server_round, "evaluation"),
             rejected=screening.rejected,
-            accuracies=client_accuracies(screening.reports),
+            reports=screening.reports,
         )
 
     def round_bits(self, nodes: Sequence[int]) -> float:

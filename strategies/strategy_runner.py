@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, WeightedMean
 from strategies.messages import ARRAYS_KEY, BUFFERS, SERVER_ROUND, UPDATE, Broadcast
-from strategies.metrics import accuracy_spread, mean_metrics
+from strategies.metrics import mean_metrics
 from strategies.model import Model, buffer_norms
 from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
 from strategies.rounds import Aggregate, Round, RunSettings
@@ -136,7 +136,7 @@ class StrategyRunner(Runner):
     def _begin_evaluation(
         self, server_round: int
     ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
-        """Average the clients' metrics by n_k, with the spread of their accuracies."""
+        """Average the clients' metrics by n_k."""
         strategy = self.strategy
         metrics: list[RecordDict] = []
 
@@ -155,7 +155,7 @@ class StrategyRunner(Runner):
         def finish(reports: list[ClientReport]) -> MetricRecord:
             if strategy.evaluate_metrics_aggr_fn is not None:
                 return strategy.evaluate_metrics_aggr_fn(metrics, strategy.weighted_by_key)
-            return MetricRecord({**mean_metrics(reports), **accuracy_spread(reports)})
+            return mean_metrics(reports)
 
         return use, finish
 

@@ -7,6 +7,7 @@ A task names a model, a data set, a loss and default settings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,34 +15,10 @@ from torch.nn import functional
 
 from tasks.checking.finding import TaskError
 from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset
+from tasks.metrics import Metric, accuracy, make_metrics
 from tasks.model_arrays import aliases_of, tie
+from tasks.objective import ACCURACY, LOSS, Objective
 from tasks.training.random_streams import derive_seed, seeded
-
-
-def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
-    """Return how many targets are the largest logit, a scalar tensor.
-
-    Args:
-        logits: The model's outputs, in one dimension those of the classes.
-        targets: The classes, of the shape of the logits without that dimension.
-        classes: That dimension.
-
-    Raises:
-        ValueError: The targets have another shape.
-    """
-    predicted = logits.argmax(dim=classes)
-    if predicted.shape != targets.shape:
-        raise ValueError(
-            f"the default correct takes the largest logit of the last dimension, which gives "
-            f"{tuple(predicted.shape)} predictions of logits {tuple(logits.shape)}, for targets "
-            f"{tuple(targets.shape)}: give the task's own correct"
-        )
-    return (predicted == targets).sum()
-
-
-def count_predictions(targets: Tensor) -> int:
-    """Return how many of the targets are to be predicted; negative ones are ignored."""
-    return int((targets >= 0).sum())
 
 
 def is_cross_entropy(loss: object) -> bool:
@@ -95,19 +72,25 @@ class Task:
         model: Returns a new network, initialised from torch's global random state.
         dataset: Returns the training and the test set, from the sources that the options allow.
         prepare: Turns a copy of some stored inputs (a tensor on the device to compute on, the first
-            dimension the examples) into the model's input tensor.
+            dimension the examples; or a dictionary of such) into what the model is called with: a
+            tensor, a tuple of arguments, or a dictionary of keyword arguments.
         learning_rate: Default learning rate eta of local SGD.
         augment: Replaces ``prepare`` for training examples, each time they are used. It draws from
             torch's global random state, which is seeded for every client and round. None for no
             augmentation.
-        target_accuracy: The test accuracy to which the paper counts rounds; None where it has none.
-        embedded_target_accuracy: The same where the data are the embedded part, with which the
-            paper's may be out of reach.
-        loss: Mean loss of (logits, targets) over the predictions, those whose target is not
-            negative. PyTorch's ignores a target of -100.
-        correct: Number of correct predictions of (logits, targets), a scalar tensor. The default
-            takes the largest logit of the last dimension; with torch's own cross-entropy, which has
-            the classes in dimension 1, of that one.
+        target: The value of the objective to which rounds are counted, in the papers a test
+            accuracy; None where there is none.
+        embedded_target: The same where the data are the embedded part, with which the paper's may
+            be out of reach.
+        loss: Mean loss of (outputs, targets), of what the model returns, over the predictions:
+            integer targets that are not negative (PyTorch's losses ignore -100), or else examples.
+        metrics: What else a test computes, by name: functions of (outputs, targets) that return a
+            sum and a count, whose quotient is the metric, or metrics of torchmetrics. The default
+            is the accuracy of the largest logit of the last dimension; with torch's own
+            cross-entropy, which has the classes in dimension 1, of that one.
+        objective: What best model, target and comparisons go by: a metric's name or "loss", with
+            its direction, as in "min mae", where it is not known; "" for the first metric, or the
+            loss where there is none.
         in_parts: Whether the gradient of a batch is the sum of those of its parts, each with its
             share of the predictions, so that a large batch may be cut: no example's output or loss
             depends on the others. None finds it out of layers and losses of torch; what is not
@@ -121,34 +104,62 @@ class Task:
     name: str
     model: Callable[[], nn.Module]
     dataset: Callable[[DataOptions], Dataset]
-    prepare: Callable[[Tensor], Tensor]
+    prepare: Callable[[Any], Any]
     learning_rate: float
-    augment: Callable[[Tensor], Tensor] | None = None
-    target_accuracy: float | None = None
-    embedded_target_accuracy: float | None = None
-    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
-    correct: Callable[[Tensor, Tensor], Tensor] = count_correct
+    augment: Callable[[Any], Any] | None = None
+    target: float | None = None
+    embedded_target: float | None = None
+    loss: Callable[[Any, Any], Tensor] = functional.cross_entropy
+    metrics: Mapping[str, Any] = field(default_factory=lambda: {ACCURACY: accuracy}, hash=False)
+    objective: str = ""
     in_parts: bool | None = None
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
     learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
     seconds_per_example: float = 0.0
 
-    def count_correct(self, outputs: Tensor, targets: Tensor) -> float:
-        """Return the number of correct predictions.
+    def test_metrics(self) -> dict[str, Metric]:
+        """Return the metrics as a test computes them, by name.
 
         Raises:
-            ValueError: It is more than there are predictions, or outputs and targets do not fit.
+            TypeError: One is neither a function nor a metric of torchmetrics.
+            ValueError: The objective is not of the form "min name".
         """
-        correct = self.correct
-        if correct is count_correct and is_cross_entropy(self.loss):
-            correct = partial(count_correct, classes=1)
-        found, count = float(correct(outputs, targets)), count_predictions(targets)
-        if not 0 <= found <= count or found != int(found):
-            raise ValueError(
-                f"correct counts {found:g} of {count} predictions: give the number of those whose "
-                f"prediction is the target, of one shape (the targets are {tuple(targets.shape)})"
-            )
+        given = dict(self.metrics)
+        if given.get(ACCURACY) is accuracy and is_cross_entropy(self.loss):
+            given[ACCURACY] = partial(accuracy, classes=1)
+        found = make_metrics(given)
+        name = self.objective.partition(" ")[2]
+        if name in found:
+            found[name].higher_is_better = Objective.parse(self.objective).higher_is_better
         return found
+
+    def default_objective(self) -> Objective:
+        """Return the objective, with its direction.
+
+        Raises:
+            TaskError: There is no such metric, or its direction is not known.
+        """
+        name, found = self.objective or next(iter(self.metrics), LOSS), None
+        if " " in name:
+            try:
+                found = Objective.parse(name)
+            except ValueError as error:
+                raise TaskError("objective", f"is {name!r}: {error}") from error
+            name = found.name
+        direction = found.higher_is_better if found else self.direction(name)
+        if name != LOSS and name not in self.metrics:
+            known = ", ".join([*self.metrics, LOSS])
+            raise TaskError("objective", f"is {name!r}, which is no metric; there are: {known}")
+        if direction is None:
+            fix = f"give the task's objective, 'min {name}' or 'max {name}'"
+            raise TaskError("objective", f"{name} does not say whether more of it is better: {fix}")
+        return Objective(name, direction)
+
+    def direction(self, name: str) -> bool | None:
+        """Return whether more of a metric, or of the loss, is better; None where not known."""
+        if name == LOSS:
+            return False
+        return self.test_metrics()[name].higher_is_better if name in self.metrics else None
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; the global random states are not changed.

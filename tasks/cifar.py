@@ -225,7 +225,7 @@ CIFAR10_CNN = Task(
     learning_rate=0.15,
     augment=AUGMENTED_24,
     in_parts=True,
-    target_accuracy=0.8,
+    target=0.8,
     seconds_per_example=1.6e-3,
 )
 CIFAR10_VGG = Task(

@@ -70,8 +70,8 @@ MNIST_2NN = Task(
     MNIST.load,
     prepare,
     learning_rate=0.1,
-    target_accuracy=0.97,
-    embedded_target_accuracy=0.93,
+    target=0.97,
+    embedded_target=0.93,
     learning_rates={"fedsgd": 0.464},
     seconds_per_example=4.2e-5,
 )
@@ -81,8 +81,8 @@ MNIST_CNN = Task(
     MNIST.load,
     prepare,
     learning_rate=0.1,
-    target_accuracy=0.99,
-    embedded_target_accuracy=0.96,
+    target=0.99,
+    embedded_target=0.96,
     seconds_per_example=1.3e-3,
 )
 MNIST_LOGISTIC = Task(

@@ -3,8 +3,9 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.base import Task, count_correct
+from tasks.base import Task
 from tasks.data.shakespeare import END, SHAKESPEARE, SYMBOLS
+from tasks.metrics import accuracy
 
 
 class CharacterLSTM(nn.Module):
@@ -37,9 +38,9 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return how many characters are predicted correctly."""
-    return count_correct(logits, targets[:, : logits.shape[1]])
+def characters(logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """Return how many characters are predicted correctly, and how many there are."""
+    return accuracy(logits, targets[:, : logits.shape[1]])
 
 
 SHAKESPEARE_LSTM = Task(
@@ -48,9 +49,9 @@ SHAKESPEARE_LSTM = Task(
     SHAKESPEARE.load,
     Tensor.long,
     learning_rate=1.47,
-    target_accuracy=0.54,
+    target=0.54,
     loss=loss,
-    correct=correct,
+    metrics={"accuracy": characters},
     in_parts=True,
     partitions=("natural", "iid"),
     seconds_per_example=7.8e-3,

@@ -1,16 +1,13 @@
 """The best model of a training so far."""
 
-import math
-
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.results.metrics import RoundMetrics
-from fedavg_app.results.rounds_to_target import best_point
 
 
 class BestModel:
-    """Keeps the model of the first round with the best accuracy (`TrainingPlan.score`).
+    """Keeps the model of the first round with the best objective (`TrainingPlan.score`).
 
     Attributes:
         model: The model; None before a round was tested.
@@ -18,11 +15,11 @@ class BestModel:
 
     def __init__(self, run: TrainingRun) -> None:
         self._plan, self.model = run.plan, run.best_model
-        best = best_point(run.plan.curve(run.completed))
-        self._accuracy = best[1] if best else -math.inf
+        best = run.plan.objective.best_point(run.plan.curve(run.completed))
+        self._best = best[1] if best else None
 
     def add(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Take in a round's model."""
         score = self._plan.score(metrics)
-        if score is not None and score > self._accuracy:
-            self._accuracy, self.model = score, model
+        if score is not None and self._plan.objective.is_better(score, self._best):
+            self._best, self.model = score, model

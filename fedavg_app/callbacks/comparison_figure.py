@@ -1,4 +1,4 @@
-"""A figure of several trainings: test accuracy by round, by bytes and by time."""
+"""A figure of several trainings: their objective by round, by bytes and by time."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -23,7 +23,7 @@ BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 SECONDS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 # The columns of a run's points, and the units of those that have some.
 Points = NDArray[np.float64]
-ROUND, SENT, TIME, ACCURACY = range(4)
+ROUND, SENT, TIME, VALUE = range(4)
 UNITS = ((SENT, BYTES), (TIME, SECONDS))
 
 
@@ -42,7 +42,7 @@ def draw_comparison(
 
     Args:
         lines: The runs of each line, by its name.
-        target: An accuracy to draw as a line; None for none.
+        target: A value of the objective to draw as a line; None for none.
         time_name: The name of the clock: "seconds", "seconds_link" or "seconds_virtual".
         clock: Says how much time has passed.
         path: The file, .png, .pdf or .svg.
@@ -67,11 +67,12 @@ def draw_comparison(
         for panel, place, scale in zip(axes, range(3), (1.0, sent[0], time[0]), strict=True):
             _draw_line(panel, curves[name], place, scale, look)
             for own in curves[name]:
-                last = own[-1:, place] / scale, own[-1:, ACCURACY]
+                last = own[-1:, place] / scale, own[-1:, VALUE]
                 panel.plot(*last, color=color, marker=mark)
         legend.append(Line2D([], [], label=name, marker=mark, **look))
     on_clients = any(run.on_clients for runs in lines.values() for run in runs)
-    axes[0].set(xlabel="round", ylabel="accuracy" if on_clients else "test accuracy")
+    name = next(iter(lines.values()))[0].objective.name
+    axes[0].set(xlabel="round", ylabel=name if on_clients else f"test {name}")
     axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
     if ends[:, SENT].any():
         use_log_scale(axes[1])
@@ -94,24 +95,24 @@ def _draw_line(
     if not any(own[:, place].any() for own in curves):
         return  # a central training sends nothing
     if len(curves) == 1:
-        panel.plot(curves[0][:, place] / scale, curves[0][:, ACCURACY], **look)
+        panel.plot(curves[0][:, place] / scale, curves[0][:, VALUE], **look)
         return
     for own in curves:
-        panel.plot(own[:, place] / scale, own[:, ACCURACY], **look, linewidth=0.7, alpha=0.6)
+        panel.plot(own[:, place] / scale, own[:, VALUE], **look, linewidth=0.7, alpha=0.6)
     shared = sorted(set.intersection(*({*own[:, ROUND]} for own in curves)))
     together = np.stack([own[np.isin(own[:, ROUND], shared)] for own in curves])
-    places, accuracy = together[..., place].mean(axis=0) / scale, together[..., ACCURACY]
-    panel.plot(places, accuracy.mean(axis=0), **look)
-    least, most = accuracy.min(axis=0), accuracy.max(axis=0)
+    places, values = together[..., place].mean(axis=0) / scale, together[..., VALUE]
+    panel.plot(places, values.mean(axis=0), **look)
+    least, most = values.min(axis=0), values.max(axis=0)
     panel.fill_between(places, least, most, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def _points(run: FinishedRun, clock: Clock) -> Points:
-    """Return a row for every round that was tested: round, bytes sent, seconds, accuracy."""
+    """Return a row for every round that was tested: round, bytes sent, seconds, objective."""
     rows = [
         (one.round, one.total.get("bytes_up", 0), passed, score)
         for one, passed in zip(run.history, clock(run.history), strict=True)
-        if (score := one.score(on_clients=run.on_clients)) is not None
+        if (score := one.score(run.objective, on_clients=run.on_clients)) is not None
     ]
     return np.array(rows, float).reshape(len(rows), 4)
 

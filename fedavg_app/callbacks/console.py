@@ -15,7 +15,7 @@ from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
-from fedavg_app.results.rounds_to_target import best_point
+from tasks.objective import LOSS, Objective, show_metric
 
 # Without a terminal, one line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
@@ -38,7 +38,7 @@ class Console(Callback):
         )
         self._num_rounds = run.plan.num_rounds
         self._bytes = self._rejected = 0
-        self._best = 0.0
+        self._best: float | None = None
         for metrics in run.completed:
             self._count(metrics)
         self._evaluation = ""
@@ -90,20 +90,31 @@ class Console(Callback):
         config, plan = self._run.config, self._run.plan
         self._console.print(
             f"{config.method} on {self._run.task.name}: {config.setting}, {self._run.local_work}, "
-            f"learning rate {plan.learning_rate:g}, target {plan.target_accuracy or 'none'}, "
-            f"seed {config.seed}"
+            f"learning rate {plan.learning_rate:g}, target {self._target()}, seed {config.seed}"
         )
         self._console.print(f"data: {self._run.data.description}")
         self._console.print(f"results: {self._run.folder}")
 
+    def _target(self) -> str:
+        """Return the target as text, with the objective's name where it is not the accuracy."""
+        plan = self._run.plan
+        if plan.target is None:
+            return "none"
+        return (
+            f"{plan.target:g}"
+            if plan.objective == Objective()
+            else f"{plan.objective.name} {plan.target:g}"
+        )
+
     def _print_result(self, result: TrainingResult) -> None:
         plan, rounds = self._run.plan, result.history[-1].round
-        target = plan.target_accuracy
-        best_round, best = best_point(plan.curve(result.history)) or (0, None)
-        where = " on clients" if plan.on_clients else ""
-        found = f"best accuracy{where} not known"
-        if best is not None:
-            found = f"best accuracy{where} {best:.4f} in round {best_round}"
+        target, objective = plan.target, plan.objective
+        best_round, best = objective.best_point(plan.curve(result.history)) or (0, None)
+        found = f"best {objective.name}" + (" on clients" if plan.on_clients else "")
+        if best is None:
+            found += " not known"
+        else:
+            found += f" {objective.shown(best)} in round {best_round}"
         if target is None:
             reached = "no target"
         elif result.rounds_to_target is None:
@@ -136,33 +147,43 @@ class Console(Callback):
     def _count(self, metrics: RoundMetrics) -> None:
         self._bytes += metrics.bytes_down + metrics.bytes_up
         self._rejected += len(metrics.rejected)
-        self._best = max(self._best, self._run.plan.score(metrics) or 0.0)
+        score = self._run.plan.score(metrics)
+        if score is not None and self._run.plan.objective.is_better(score, self._best):
+            self._best = score
 
     def _brief(self, metrics: RoundMetrics) -> str:
         """Return what fits beside the bar on a terminal of 80 columns."""
-        score = self._run.plan.score(metrics)
-        if score is not None and self._run.plan.on_clients:
-            self._evaluation = f"on clients {score:.4f}"
-        elif score is not None and metrics.test_loss is not None:
-            self._evaluation = f"accuracy {score:.4f}  loss {metrics.test_loss:.4f}"
+        plan, score = self._run.plan, self._run.plan.score(metrics)
+        if score is not None and plan.on_clients:
+            self._evaluation = f"on clients {plan.objective.shown(score)}"
+        elif score is not None:
+            shown = {plan.objective.name: score, LOSS: metrics.test_loss or 0.0}
+            self._evaluation = "  ".join(_named(name, value) for name, value in shown.items())
         return "  ".join([self._evaluation, *self._traffic()])
 
     def _describe(self, metrics: RoundMetrics) -> str:
-        parts = []
-        if metrics.accuracy is not None:
-            of = [] if self._run.plan.on_clients else [f"best {self._best:.4f}"]
-            parts.append(f"accuracy {metrics.accuracy:.4f}{_remarks(of)}")
-        if metrics.test_loss is not None:
-            parts.append(f"loss {metrics.test_loss:.4f}")
+        objective, on_clients = self._run.plan.objective.name, self._run.plan.on_clients
+        best = [] if self._best is None else [f"best {show_metric(objective, self._best)}"]
+        tested = metrics.tested
+        names = [objective, *(name for name in tested if name != objective)]
+        parts = [
+            _named(name, tested[name], best if name == objective and not on_clients else [])
+            for name in names
+            if name in tested
+        ]
         if metrics.train_loss is not None:
             of = [metrics.partial["train_loss"]] if "train_loss" in metrics.partial else []
-            parts.append(f"train loss {metrics.train_loss:.4f}{_remarks(of)}")
-        if "accuracy" in metrics.client_metrics:
-            of = [f"best {self._best:.4f}"] if self._run.plan.on_clients else []
-            of += [one for key, one in metrics.partial.items() if key == "client_metrics.accuracy"]
-            if "accuracy-p10" in metrics.client_metrics:
-                of.append(f"a tenth below {metrics.client_metrics['accuracy-p10']:.4f}")
-            parts.append(f"on clients {metrics.client_metrics['accuracy']:.4f}{_remarks(of)}")
+            parts.append(_named("train loss", metrics.train_loss, of))
+        for name in dict.fromkeys([objective, *self._run.task.metrics]):
+            if name not in metrics.client_metrics:
+                continue
+            of = best if name == objective and on_clients else []
+            of += [one for key, one in metrics.partial.items() if key == f"client_metrics.{name}"]
+            for worst, text in (("p10", "below"), ("p90", "above")):
+                if (value := metrics.client_metrics.get(f"{name}-{worst}")) is not None:
+                    of.append(f"a tenth {text} {show_metric(name, value)}")
+            label = "on clients" if name == objective else f"{name} on clients"
+            parts.append(_named(label, metrics.client_metrics[name], of))
         return "  ".join([*parts, *self._traffic()])
 
     def _traffic(self) -> list[str]:
@@ -170,5 +191,5 @@ class Console(Callback):
         return [*moved, f"rejected {self._rejected}"] if self._rejected else moved
 
 
-def _remarks(texts: Sequence[str]) -> str:
-    return f" ({', '.join(texts)})" if texts else ""
+def _named(name: str, value: float, remarks: Sequence[str] = ()) -> str:
+    return f"{name} {show_metric(name, value)}" + (f" ({', '.join(remarks)})" if remarks else "")

@@ -20,11 +20,12 @@ from PIL import Image
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.metrics import RoundMetrics, TrainingResult, objective_curve
 from fedavg_app.results.model_file import reporting_write_errors
-from fedavg_app.results.rounds_to_target import accuracy_curve
 from fedavg_app.training_plan import TrainingPlan
+from tasks.base import is_cross_entropy
 from tasks.data.atomic_file import replacing
+from tasks.objective import LOSS, Objective
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow, which is
 # hard to see on white.
@@ -48,45 +49,52 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write ``accuracy.png``, ``loss.png`` and, where bits were sent, ``accuracy-bits.png``.
+        """Write the losses, each metric by rounds, and the objective by what was sent.
+
+        These are ``loss.png``, ``accuracy.png`` (or ``f1.png``) and, where bits were sent,
+        ``accuracy-bits.png``.
 
         Raises:
             RunError: One of them cannot be written.
         """
-        history, folder, title = result.history, self._run.folder, self._run.title
+        history, folder, plan = result.history, self._run.folder, self._run.plan
         if not history:
             return
-        target = self._run.plan.target_accuracy
+        title, loss = self._run.title, self._run.task.loss
+        names = dict.fromkeys(name for metrics in history for name in metrics.tested)
         with reporting_write_errors(folder):
-            save_figure(_accuracy_against_rounds(history, target, title), folder / "accuracy.png")
+            for name in names.keys() - {LOSS}:
+                target = plan.target if name == plan.objective.name else None
+                save_figure(_metric(history, name, target, title), folder / f"{name}.png")
             if any(history[-1].total.values()):
-                figure = _accuracy_against_bits(history, self._run.plan, title)
-                save_figure(figure, folder / "accuracy-bits.png")
-            save_figure(_losses(history, title), folder / "loss.png")
+                figure = _objective_against_bits(history, plan, title)
+                save_figure(figure, folder / f"{plan.objective.name}-bits.png")
+            kind = "mean cross-entropy" if is_cross_entropy(loss) else "loss"
+            save_figure(_losses(history, kind, title), folder / "loss.png")
 
 
-def _accuracy_against_rounds(
-    history: Sequence[RoundMetrics], target: float | None, title: str
-) -> Figure:
-    figure = _figure(f"Test accuracy: {title}", "accuracy")
+def _metric(history: Sequence[RoundMetrics], name: str, target: float | None, title: str) -> Figure:
+    figure = _figure(f"Test {name}: {title}", name)
     axes = figure.axes[0]
-    _plot(axes, accuracy_curve(history), color=BLUE, label="test set")
+    _plot(axes, objective_curve(history, Objective(name)), color=BLUE, label="test set")
     for key, label, style in (
-        ("accuracy-mean", "mean of the clients", "-"),
-        ("accuracy-p10", "a tenth of the clients are below", ":"),
+        ("mean", "mean of the clients", "-"),
+        ("p10", "a tenth of the clients are below", ":"),
+        ("p90", "a tenth of the clients are above", ":"),
     ):
+        key = f"{name}-{key}"
         points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
         _plot(axes, points, color=ORANGE, linestyle=style, label=label)
-    _finish_accuracy(axes, target)
+    _finish(axes, target)
     return figure
 
 
-def _accuracy_against_bits(
+def _objective_against_bits(
     history: Sequence[RoundMetrics], plan: TrainingPlan, title: str
 ) -> Figure:
-    """Draw the accuracy by what all clients together have sent and received."""
-    whose = "Clients' own" if plan.on_clients else "Test"
-    figure = _figure(f"{whose} accuracy by traffic: {title}", "accuracy")
+    """Draw the objective by what all clients together have sent and received."""
+    whose, name = "Clients' own" if plan.on_clients else "Test", plan.objective.name
+    figure = _figure(f"{whose} {name} by traffic: {title}", name)
     axes = figure.axes[0]
     # The curves of up and down may coincide, so up is drawn broad, and below the other.
     for key, bits, label, color, style, width in (
@@ -104,19 +112,19 @@ def _accuracy_against_bits(
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter("bit"))
     axes.set_xlabel("sent, summed over clients and rounds")
-    _finish_accuracy(axes, plan.target_accuracy)
+    _finish(axes, plan.target)
     return figure
 
 
-def _finish_accuracy(axes: Axes, target: float | None) -> None:
-    if target:
+def _finish(axes: Axes, target: float | None) -> None:
+    if target is not None:
         axes.axhline(target, color=GREY, linestyle="--", linewidth=1, label=f"target {target:g}")
     if axes.lines:
         axes.legend(loc="best")
 
 
-def _losses(history: Sequence[RoundMetrics], title: str) -> Figure:
-    figure = _figure(f"Loss: {title}", "mean cross-entropy")
+def _losses(history: Sequence[RoundMetrics], kind: str, title: str) -> Figure:
+    figure = _figure(f"Loss: {title}", kind)
     axes = figure.axes[0]
     tested = [(metrics.round, metrics.test_loss or 0.0) for metrics in history]
     trained = [(metrics.round, metrics.train_loss or 0.0) for metrics in history]

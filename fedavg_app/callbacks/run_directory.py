@@ -19,7 +19,6 @@ from fedavg_app.results.metrics import (
     virtual_times,
 )
 from fedavg_app.results.model_file import reporting_write_errors, save_model
-from fedavg_app.results.rounds_to_target import best_point
 from fedavg_app.results.run_folder import (
     BEST_MODEL_FILE,
     CONFIG_FILE,
@@ -29,6 +28,7 @@ from fedavg_app.results.run_folder import (
     reporting_unwritable,
 )
 from tasks.data.atomic_file import replacing
+from tasks.objective import Objective
 
 # The packages whose versions the summary gives.
 PACKAGES = ("flwr", "torch", "numpy", "ray")
@@ -39,7 +39,7 @@ class RunDirectory(Callback):
 
     ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,
     ``model.safetensors``, the last global model, and ``best.safetensors``, that of the first round
-    with the best accuracy (`TrainingPlan.score`); its metadata have the round and the accuracy. A
+    with the best objective (`TrainingPlan.score`); its metadata have the round and the value. A
     federated training also leaves its bytes in the form of Flower's benchmark apps. The history of
     a resumed training is cut back to the rounds that are completed.
 
@@ -57,6 +57,8 @@ class RunDirectory(Callback):
         resumed = isinstance(run.config, RunConfig) and run.config.resume
         with reporting_unwritable(run.config):
             settings = run.config.model_dump(by_alias=True)
+            if run.plan.objective != Objective():  # whoever reads the folder may not have the task
+                settings["objective"] = str(run.plan.objective)
             self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
             # Until it ends, the folder is not that of a run that has ended.
             (run.folder / SUMMARY_FILE).unlink(missing_ok=True)
@@ -86,9 +88,10 @@ class RunDirectory(Callback):
             self._history.close()
             if result.model is not None:
                 save_model(result.model, self._run.folder / MODEL_FILE)
-            best = best_point(self._run.plan.curve(result.history))
+            plan = self._run.plan
+            best = plan.objective.best_point(plan.curve(result.history))
             if result.best_model is not None and best is not None:
-                about = {"round": str(best[0]), "accuracy": repr(best[1])}
+                about = {"round": str(best[0]), plan.objective.name: repr(best[1])}
                 save_model(result.best_model, self._run.folder / BEST_MODEL_FILE, about)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
             if isinstance(self._run.config, RunConfig):
@@ -116,7 +119,9 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
     history = result.history
     curve = run.plan.curve(history)
     traffic = history[-1].total if history else {}
-    best_round, best = best_point(curve) or (None, None)
+    objective = run.plan.objective
+    best_round, best = objective.best_point(curve) or (None, None)
+    tested = next(filter(None, (metrics.tested for metrics in reversed(history))), {})
     passed = virtual_times(history)[-1] if history else 0.0
     counted = {
         "virtual-seconds": round(passed, 3),
@@ -131,11 +136,13 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
     summary = {
         "status": result.status,
         "rounds": history[-1].round if history else 0,
-        "target-accuracy": run.plan.target_accuracy,
+        "objective": str(objective),
+        f"target-{objective.name}": run.plan.target,
         "rounds-to-target": result.rounds_to_target,
-        "best-accuracy": best,
+        f"best-{objective.name}": best,
         "best-round": best_round,
-        "final-accuracy": curve[-1][1] if curve else None,
+        f"final-{objective.name}": curve[-1][1] if curve else None,
+        "test-metrics": tested,
         "client-metrics": next(
             filter(None, (metrics.client_metrics for metrics in reversed(history))), {}
         ),

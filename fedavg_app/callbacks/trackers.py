@@ -33,7 +33,8 @@ class Tracker(Callback):
         del model
         found = {
             "accuracy": metrics.accuracy,
-            "clients/accuracy": metrics.client_metrics.get("accuracy"),
+            **metrics.test_metrics,
+            **{f"clients/{name}": metrics.client_metrics[name] for name in metrics.client_values},
             "loss/test": metrics.test_loss,
             "loss/training": metrics.train_loss,
             "bytes/up": metrics.bytes_up,

@@ -77,8 +77,10 @@ class TrainingCallbacks:
         traceback: TracebackType | None,
     ) -> None:
         """Pass on the result, or the error that ended the training."""
-        target, curve = self.run.plan.target_accuracy, self.run.plan.curve(self.result.history)
-        reached = rounds_to_target(curve, target) if target and error is None else None
+        plan, reached = self.run.plan, None
+        if plan.target is not None and error is None:
+            curve = plan.curve(self.result.history)
+            reached = rounds_to_target(curve, plan.target, plan.objective)
         self.result = replace(self.result, rounds_to_target=reached, error=error)
         failures: list[Exception] = []
         for callback in self._callbacks:

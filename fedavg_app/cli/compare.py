@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from fedavg_app.config import config_error
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LINKS, Link, LinkName, link_times
+from tasks.objective import ACCURACY
 
 if TYPE_CHECKING:
     from fedavg_app.cli.comparison_table import Table
@@ -27,8 +28,9 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs")],
     *,
     target: Annotated[
-        float, typer.Option(min=0, max=1, help="count rounds, bytes, seconds to this accuracy")
-    ] = 0,
+        float | None,
+        typer.Option(help="count rounds, bytes, seconds to this accuracy, or other objective"),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(help="the name of a run, once per run; runs of the same name are one line"),
@@ -67,7 +69,7 @@ def compare(
 
     Runs that differ in the seed alone are one line, with the mean and the range of their values;
     those that diverged are a line of their own, and those that did not come to their end are left
-    out. "best" and "final" are accuracies, "rejected" counts the clients' replies that were
+    out. "best" and "final" are accuracies, or of the runs' objective, "rejected" counts replies
     rejected or did not come in time, "up" is what the clients sent in the run, "down" what they
     were sent, "link" the time that the largest messages of each round take over one link, without
     computing, and "virtual" the time by the runs' own links.
@@ -75,7 +77,7 @@ def compare(
     from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.cli.comparison_table import Row, as_csv, as_latex
-    from fedavg_app.results.comparison import cost, group_runs
+    from fedavg_app.results.comparison import cost, group_runs, one_objective
     from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
@@ -90,29 +92,30 @@ def compare(
     runs = list(compress(found, taken))
     if not runs:
         raise ConfigError("RUN", str(folders[0]), "no run came to its end; give one that did")
+    objective = one_objective(runs).name
     lines = group_runs(runs, list(compress(label or [], taken)), group_by or ())
     clocks = _clocks(runs, _link(link, up=up, down=down, latency=latency))
 
-    def table_of(target: float = 0) -> "Table":
+    def table_of(target: float | None = None) -> "Table":
         return {
             name: Row(line[0].status, [cost(run, clocks, target) for run in line])
             for name, line in lines.items()
         }
 
     table = table_of()
-    _print_table("whole runs", table)
+    _print_table("whole runs" if objective == ACCURACY else f"whole runs, by {objective}", table)
     for name, line in lines.items():
         if any(run.on_clients for run in line):
-            typer.echo(f"{name}: the accuracy is the clients' own, who keep local-arrays")
-    if target:
+            typer.echo(f"{name}: the {objective} is the clients' own, who keep local-arrays")
+    if target is not None:
         table = table_of(target)
-        _print_table(f"to accuracy {target:g}", table)
+        _print_table(f"to {objective} {target:g}", table)
     for key, path, content in (("csv", csv, as_csv), ("latex", latex, as_latex)):
         if path is not None:
             _write(key, path, content(table))
             typer.echo(f"table: {path}")
     if plot is not None:
-        draw_comparison(lines, target or None, *list(clocks.items())[-1], plot)
+        draw_comparison(lines, target, *list(clocks.items())[-1], plot)
         typer.echo(f"figure: {plot}")
 
 

@@ -12,6 +12,7 @@ from rich.filesize import decimal
 
 from fedavg_app.links.link import duration
 from fedavg_app.results.comparison import Cost
+from tasks.objective import show_metric
 
 # What LaTeX reads as commands.
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -21,9 +22,10 @@ LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 # The headings of columns whose keys, with the unit, are for programs.
 HEADINGS = {
-    "best_accuracy": "best", "final_accuracy": "final", "bytes_up": "up", "bytes_down": "down",
-    "seconds_link": "link", "seconds_virtual": "virtual",
+    "bytes_up": "up", "bytes_down": "down", "seconds_link": "link", "seconds_virtual": "virtual",
 }  # fmt: skip
+# How the keys of columns begin that have values of the objective.
+VALUES = ("best_", "final_")
 # The dash of a range.
 RANGE = re.compile(r"(?<=\d)-(?=\d)")
 
@@ -41,7 +43,11 @@ Table = Mapping[str, Row]
 
 def columns(table: Table) -> dict[str, str]:
     """Return the heading of every column by its key."""
-    return {key: HEADINGS.get(key, key) for key in next(iter(table.values())).costs[0]}
+    keys = next(iter(table.values())).costs[0]
+    return {
+        key: key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
+        for key in keys
+    }
 
 
 def cells(row: Row, separator: str = " ") -> list[str]:
@@ -71,7 +77,9 @@ def _shown(key: str, value: float) -> str:
         return decimal(int(value))
     if key.startswith("seconds"):
         return duration(value)
-    return f"{value:.4f}" if "accuracy" in key else f"{value:.1f}".removesuffix(".0")
+    if key.startswith(VALUES):
+        return show_metric(key.partition("_")[2], value)
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def on_terminal(title: str, table: Table, *, narrow: bool = False) -> rich.table.Table:

@@ -43,7 +43,7 @@ def _tasks() -> Iterator[Row]:
 
     for name in tasks.names():
         task = tasks.load(name)
-        target = f", target {task.target_accuracy:g}" if task.target_accuracy else ""
+        target = f", target {task.target:g}" if task.target is not None else ""
         parameters = sum(parameter.numel() for parameter in task.model().parameters())
         what = f"{parameters:,} parameters, learning rate {task.learning_rate:g}{target}"
         yield name, what, f"partitions: {', '.join(task.partitions)}"

@@ -12,19 +12,20 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
     *,
     best: Annotated[
-        bool, typer.Option("--best", help="the model with the best test accuracy, not the last")
+        bool, typer.Option("--best", help="the run's best model, not the last")
     ] = False,
     data_dir: Annotated[
         str, typer.Option(help="the data set's canonical files", show_default="as in the run")
     ] = "",
 ) -> None:
-    """Test a run's saved model: loss and accuracy."""
+    """Test a run's saved model: loss and metrics."""
     from fedavg_app.results.finished_run import read_config, read_summary, reading
     from fedavg_app.results.model_file import load_model
     from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
     from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.preparation import load_task
     from tasks.model_arrays import state_of
+    from tasks.objective import show_metric
 
     files = {"data-dir": data_dir, "data-source": "auto"} if data_dir else {}
     config = parse_saved({**read_config(folder), **files, "device": "auto"})
@@ -40,5 +41,6 @@ def evaluate(
     if isinstance(config, RunConfig) and config.local_arrays:
         text = f"local-arrays = {config.local_arrays!r}: each client has its own values of these; "
         typer.echo(f"{text}the saved model has the initial ones", err=True)
-    loss, accuracy = CentralEvaluation(task, data, config)(model)
-    typer.echo(f"{path}: test accuracy {accuracy:.4f}, loss {loss:.4f}")
+    scores = CentralEvaluation(task, data, config)(model)
+    found = ", ".join(f"{name} {show_metric(name, one)}" for name, one in scores.metrics.items())
+    typer.echo(f"{path}: test {found}{', ' * bool(found)}loss {scores.loss:.4f}")

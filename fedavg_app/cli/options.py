@@ -24,11 +24,13 @@ from fedavg_app.partitioning.partitions import PARTITIONERS
 
 # The keys by topic, as the help shows them.
 GROUPS = {
-    "Task and data": ["task", "data-source", "data-dir", "partition", "partition-args", "seed"],
+    "Task and data": [
+        "task", "data-source", "data-dir", "partition", "partition-args", "partition-by", "seed",
+    ],
     "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [
         "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
-        "evaluate-every", "target-accuracy", "patience",
+        "evaluate-every", "objective", "target-accuracy", "target", "patience",
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",

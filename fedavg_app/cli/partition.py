@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fedavg_app.cli.options import with_config
 from fedavg_app.config import RunConfig, with_clients
+from fedavg_app.partitioning.labels import find_labels
 from fedavg_app.partitioning.partitions import partition
 
 # Clients that the table shows; the picture shows all.
@@ -43,16 +44,18 @@ def show_partition(
     config = with_clients(config)
     task = load_task(config)
     data = task.dataset(config.data_options)
-    parts, targets = partition(data, "train", config), data.train.targets
+    parts, (targets, _) = partition(data, "train", config), find_labels(data, config.partition_by)
     sizes, classes = np.array([len(part) for part in parts]), None
-    if targets.ndim == 1 and targets.max() < MAX_CLASSES:
+    if data.train.owners is not None and not config.partition_by:
+        targets = np.asarray(data.train.targets)
+    if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < MAX_CLASSES:
         count = int(targets.max()) + 1
         classes = np.stack([np.bincount(targets[part], minlength=count) for part in parts])
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(f"data: {data.description}")
     print_table(sizes, classes, console)
     console.print(
-        f"{len(sizes)} clients have {int(sizes.sum()):,} of {len(targets):,} training examples, "
+        f"{len(sizes)} clients have {int(sizes.sum()):,} of {len(data.train):,} training examples, "
         f"each {_range(sizes)}"
     )
     if classes is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedavg_app.cli.compare import compare
+from tasks.objective import Objective
 
 
 def sweep(
@@ -21,8 +22,9 @@ def sweep(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores")] = 1,
     target: Annotated[
-        float, typer.Option(min=0, max=1, help="compare rounds, bytes and time to this accuracy")
-    ] = 0,
+        float | None,
+        typer.Option(help="compare rounds, bytes, time to this accuracy, or other objective"),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="draw the comparison into this file: .png, .pdf or .svg")
     ] = None,
@@ -68,9 +70,11 @@ def sweep(
 def describe(summary: Mapping[str, Any]) -> str:
     """Return how a run ended in a few words, from its ``summary.json``."""
     parts = [f"{summary['status']} after round {summary['rounds']}"]
-    if summary["best-accuracy"] is not None:
-        accuracies = [summary[f"{which}-accuracy"] for which in ("best", "final")]
-        parts.append("accuracy {:.4f} at best, {:.4f} at last".format(*accuracies))
+    objective = Objective.parse(summary.get("objective", str(Objective())))
+    name = objective.name
+    if summary[f"best-{name}"] is not None:
+        best, final = (objective.shown(summary[f"{which}-{name}"]) for which in ("best", "final"))
+        parts.append(f"{name} {best} at best, {final} at last")
     if summary["rounds-to-target"] is not None:
-        parts.append(f"{summary['rounds-to-target']:.1f} rounds to {summary['target-accuracy']:g}")
+        parts.append(f"{summary['rounds-to-target']:.1f} rounds to {summary[f'target-{name}']:g}")
     return ", ".join(parts)

@@ -18,6 +18,7 @@ from fedavg_app.partitioning.classes import Classes
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.function import partitioner_of
 from fedavg_app.partitioning.iid import Iid
+from fedavg_app.partitioning.labels import check_labels, find_labels
 from fedavg_app.partitioning.natural import Natural
 from fedavg_app.partitioning.partitioner import Indices, Partitioner
 from fedavg_app.partitioning.shards import Shards
@@ -109,14 +110,15 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
         ConfigError: As for `make_partitioner`, the examples cannot be split like that, or the two
             splits have different owners.
     """
-    train, test = data.train.labels, data.test.labels
+    train, test = find_labels(data, config.partition_by)
     if config.partition == "natural" and not np.array_equal(np.unique(train), np.unique(test)):
         raise ConfigError(
             "partition", "natural", "the test set has other owners than the training set"
         )
-    if train.ndim > 1 and config.partition in PARTITIONERS.keys() - {"iid"}:
-        fix = f"an example has {train[0].size} targets; give 'iid', or owners for the data"
-        raise ConfigError("partition", config.partition, fix)
+    if config.partition in PARTITIONERS.keys() - {"iid"}:
+        train, test = (
+            check_labels(one, config.partition, config.partition_by) for one in (train, test)
+        )
     partitioner = make_partitioner(config.partition, config.partition_arguments)
     labels, count = {"train": train, "test": test}[split], config.num_clients
     if count > len(labels):

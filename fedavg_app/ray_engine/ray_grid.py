@@ -29,7 +29,7 @@ from fedavg_app.server.global_evaluation import Batch as TestBatch
 from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from tasks.base import Task
 from tasks.data.dataset import Dataset
-from tasks.training.evaluation import BatchResult, combine
+from tasks.training.evaluation import BatchResult, Scores, combine
 
 logger = logging.getLogger("fedavg_app.ray_engine")
 
@@ -149,7 +149,7 @@ class RayGrid(BaseGrid):
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
         batches = evaluation_batches(task, data, config)
 
-        def evaluate(arrays: ArrayRecord) -> tuple[float, float]:
+        def evaluate(arrays: ArrayRecord) -> Scores:
             results: dict[TestBatch, BatchResult] = {}
             failures = 0  # in a row
             while missing := [batch for batch in batches if batch not in results]:
@@ -162,7 +162,7 @@ class RayGrid(BaseGrid):
                 for worker, answer in self._ask("evaluate", asked).items():
                     results |= zip(parts[worker], answer, strict=True)
                 failures = 0 if results.keys() & set(missing) else failures + 1
-            return combine(results[batch] for batch in batches)
+            return combine(task.test_metrics(), (results[batch] for batch in batches))
 
         return evaluate
 

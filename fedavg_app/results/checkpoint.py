@@ -49,7 +49,7 @@ class RunState:
         history: The metrics of the rounds up to that one.
         data: The fingerprint of the data set.
         client_states: The clients' states, pickled, by partition.
-        best_model: The model with the best test accuracy so far.
+        best_model: The model with the best objective so far.
         data_source: Where the data set came from; "auto" might find another one when the run goes
             on, such as the whole one for an embedded part.
         resolved: What the config's "auto" meant as the run began, by field: the task's own values
@@ -63,7 +63,7 @@ class RunState:
     client_states: Mapping[int, bytes] = field(default_factory=dict)
     best_model: ArrayRecord | None = None
     data_source: str = "auto"
-    resolved: Mapping[str, float] = field(default_factory=dict)
+    resolved: Mapping[str, float | str] = field(default_factory=dict)
 
 
 def has_checkpoint(run_folder: Path) -> bool:

@@ -9,12 +9,13 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
 from fedavg_app.results.metrics import RoundMetrics
 from fedavg_app.results.rounds_to_target import rounds_to_target
+from tasks.objective import Objective
 
 # Keys that do not affect what was computed, and the one in which runs of a line differ.
 PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
 SEED, STRATEGY = "seed", "strategy"
 # Keys that say when a training is tested and when it ends.
-LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "patience")
+LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "target", "patience")
 # Keys whose values are clear without the key's name.
 SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
 
@@ -137,25 +138,42 @@ def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
     return list(accumulate(one.seconds for one in history))
 
 
-def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float = 0) -> Cost:
-    """Return what a run took, as a whole or until a test reached a target accuracy.
+def one_objective(runs: Sequence[FinishedRun]) -> Objective:
+    """Return the objective of all runs.
+
+    Raises:
+        ConfigError: They have different ones.
+    """
+    first = runs[0]
+    for run in runs:
+        if run.objective != first.objective:
+            fix = f"it goes by {run.objective.name}, {first.folder} by {first.objective.name}"
+            raise ConfigError("RUN", str(run.folder), f"{fix}; compare runs of one objective")
+    return first.objective
+
+
+def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float | None = None) -> Cost:
+    """Return what a run took, as a whole or until a test reached a target.
 
     Args:
         run: The run, with a round at least.
         clocks: By the name of their column.
-        target: 0 for the whole run, whose best and last accuracies are given, too. Up to a target,
+        target: None for the whole run, whose best and last values are given, too. Up to a target,
             rounds are counted as in the FedAvg paper; if it was never reached, all values are None.
     """
     rounds: float | None = run.history[-1].round
-    history, curve = run.history, run.curve
-    if target and (rounds := rounds_to_target(curve, target)) is not None:
-        reached = next(number for number, accuracy in curve if accuracy >= target)
+    history, curve, objective = run.history, run.curve, run.objective
+    if target is not None and (rounds := rounds_to_target(curve, target, objective)) is not None:
+        reached = next(number for number, value in curve if objective.is_reached(value, target))
         history = [one for one in history if one.round <= reached]
-    best = max((accuracy for _, accuracy in curve), default=None)
-    final = curve[-1][1] if curve else None
+    best = objective.best_point(curve)
+    values = {
+        f"best_{objective.name}": best[1] if best else None,
+        f"final_{objective.name}": curve[-1][1] if curve else None,
+    }
     found = {
         "rounds": rounds,
-        **({} if target else {"best_accuracy": best, "final_accuracy": final}),
+        **({} if target is not None else values),
         "rejected": sum(len(one.rejected) for one in history),
         "bytes_up": history[-1].total.get("bytes_up", 0),
         "bytes_down": history[-1].total.get("bytes_down", 0),

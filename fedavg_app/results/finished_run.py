@@ -10,9 +10,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, read_history
-from fedavg_app.results.rounds_to_target import accuracy_curve
+from fedavg_app.results.metrics import RoundMetrics, objective_curve, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
+from tasks.objective import Objective
 
 # Of runs that came to their end.
 FINISHED = "finished"
@@ -51,13 +51,19 @@ class FinishedRun:
 
     @property
     def on_clients(self) -> bool:
-        """Whether it is judged by the clients' own accuracy (`RoundMetrics.score`)."""
+        """Whether it is judged by the clients' own tests (`RoundMetrics.score`)."""
         return bool(self.config.get("local-arrays"))
 
     @property
+    def objective(self) -> Objective:
+        """What it is judged by: the accuracy where its config says nothing else."""
+        text = self.config.get("objective", "auto")
+        return Objective() if text == "auto" else Objective.parse(text)
+
+    @property
     def curve(self) -> list[tuple[int, float]]:
-        """(round, accuracy) for every round with the accuracy by which it is judged."""
-        return accuracy_curve(self.history, on_clients=self.on_clients)
+        """(round, value) for every round with the value by which it is judged."""
+        return objective_curve(self.history, self.objective, on_clients=self.on_clients)
 
 
 def read_run(folder: Path) -> FinishedRun:

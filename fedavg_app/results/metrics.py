@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.errors import RunError
+from tasks.objective import ACCURACY, LOSS, Objective
+
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.training.evaluation import Scores
 
 TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
 
@@ -29,10 +33,13 @@ class RoundMetrics:
         train_loss: Mean of the clients' training losses, weighted by n_k.
         train_metrics: The other metrics of the clients' training, weighted alike.
         test_loss: Mean loss of the new global model on the test set; None if not tested.
-        accuracy: Its accuracy there, in [0, 1]; None if not tested.
-        client_metrics: Of the clients' own evaluations: the n_k-weighted means, for accuracy also
-            the plain mean ("accuracy-mean") and the 10th percentile ("accuracy-p10").
-        client_accuracies: Of these evaluations, each client's accuracy by its number, in [0, 1].
+        accuracy: Its accuracy there, in [0, 1]; None if not tested, or if the task has none.
+        test_metrics: The task's other metrics there.
+        client_metrics: Of the clients' own evaluations: the metrics over the examples of all, the
+            n_k-weighted mean of the loss, and for each metric also the plain mean of the clients'
+            ("accuracy-mean") and the value that a tenth of them are worse than: the 10th percentile
+            ("accuracy-p10"), or the 90th where less is better ("mae-p90").
+        client_values: Of these evaluations, each client's value by its number, for each metric.
         partial: For means that are not those of all clients, "3 of 4 clients", by their names here:
             "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.
@@ -58,8 +65,9 @@ class RoundMetrics:
     train_metrics: dict[str, float] = field(default_factory=dict)
     test_loss: float | None = None
     accuracy: float | None = None
+    test_metrics: dict[str, float] = field(default_factory=dict)
     client_metrics: dict[str, float] = field(default_factory=dict)
-    client_accuracies: dict[int, float] = field(default_factory=dict)
+    client_values: dict[str, dict[int, float]] = field(default_factory=dict)
     partial: dict[str, str] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
@@ -72,14 +80,21 @@ class RoundMetrics:
     virtual_seconds: dict[str, float] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
 
-    def score(self, *, on_clients: bool) -> float | None:
-        """Return the accuracy by which a run is judged, in [0, 1]; None if not tested.
+    @property
+    def tested(self) -> dict[str, float]:
+        """The loss and all metrics on the test set, by name; empty if not tested."""
+        found = {ACCURACY: self.accuracy, **self.test_metrics, LOSS: self.test_loss}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def score(self, objective: Objective, *, on_clients: bool) -> float | None:
+        """Return the value by which a run is judged; None if not tested.
 
         Args:
+            objective: What it goes by.
             on_clients: Whether clients keep arrays of their own, without which the global model
-                says little: then it is their own accuracy, the mean weighted by n_k.
+                says little: then it is the value over all clients' own tests.
         """
-        return self.client_metrics.get("accuracy") if on_clients else self.accuracy
+        return (self.client_metrics if on_clients else self.tested).get(objective.name)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for one line of JSON; null for what is not finite."""
@@ -91,6 +106,15 @@ class RoundMetrics:
         earlier = before.total if before else {}
         total = {key: earlier.get(key, 0) + getattr(self, key) for key in TRAFFIC}
         return replace(self, total=total)
+
+
+def test_scores(scores: "Scores | None") -> dict[str, Any]:
+    """Return the results of a test of the global model as fields of `RoundMetrics`."""
+    if scores is None:
+        return {}
+    others = {name: value for name, value in scores.metrics.items() if name != ACCURACY}
+    accuracy = scores.metrics.get(ACCURACY)
+    return {"test_loss": scores.loss, "accuracy": accuracy, "test_metrics": others}
 
 
 def finite_json(value: Any) -> Any:
@@ -109,7 +133,7 @@ class TrainingResult:
         model: The global model after the last of these rounds; None where there was none.
         rounds_to_target: As `rounds_to_target` counts them; None where the target was not reached.
         error: Why the training failed; None where it did not.
-        best_model: The global model of the round with the best accuracy.
+        best_model: The global model of the round with the best objective.
         folder: Where the results are.
     """
 
@@ -128,6 +152,14 @@ class TrainingResult:
         if isinstance(self.error, RunError):
             return self.error.status
         return "failed" if isinstance(self.error, Exception) else "interrupted"
+
+
+def objective_curve(
+    history: Sequence[RoundMetrics], objective: Objective, *, on_clients: bool = False
+) -> list[tuple[int, float]]:
+    """Return (round, `RoundMetrics.score`) for every round that was tested."""
+    scores = ((one.round, one.score(objective, on_clients=on_clients)) for one in history)
+    return [(number, score) for number, score in scores if score is not None]
 
 
 def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:
@@ -158,8 +190,10 @@ def read_history(
                 break
             values = json.loads(line)
             values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
-            own = values.get("client_accuracies", {})  # runs of earlier versions have none
-            values["client_accuracies"] = {int(client): one for client, one in own.items()}
+            values["client_values"] = {
+                name: {int(client): one for client, one in own.items()}
+                for name, own in values.get("client_values", {}).items()
+            }
             history.append(RoundMetrics(**values))
     if last_round is not None and len(history) <= last_round:
         raise ValueError(f"{path.name} ends before round {last_round}")

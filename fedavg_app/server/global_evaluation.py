@@ -5,10 +5,10 @@ The batches and the order in which their results are added are fixed, so both gi
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord
-from torch import Tensor
 
 from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
@@ -16,12 +16,12 @@ from strategies.flower_arrays import from_record
 from tasks.base import Task, on_device
 from tasks.data.dataset import DataError, Dataset
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.evaluation import BatchResult, Evaluator, combine, load_arrays
-from tasks.training.examples import Examples
+from tasks.training.evaluation import BatchResult, Evaluator, Scores, combine, load_arrays
+from tasks.training.examples import Examples, bytes_of
 from tasks.training.hidden_state import HiddenState
 
-# Evaluates a global model: arrays -> (mean loss, accuracy).
-Evaluate = Callable[[ArrayRecord], tuple[float, float]]
+# Evaluates a global model: its arrays -> its scores on the test set.
+Evaluate = Callable[[ArrayRecord], Scores]
 # The first example of a batch, and the first one after it.
 Batch = tuple[int, int]
 # Prepared test examples are kept up to this many bytes in each process; the others are prepared
@@ -39,12 +39,12 @@ class CentralEvaluation:
         self._model = on_device(task.initial_model(config.seed), device)
         self._hidden = HiddenState(self._model)
         self._examples = Examples.stored(task, data.test, device)
-        self._prepared: dict[Batch, tuple[Tensor, Tensor]] = {}
+        self._prepared: dict[Batch, tuple[Any, Any]] = {}
         self._room = PREPARED_BYTES
 
-    def __call__(self, arrays: ArrayRecord) -> tuple[float, float]:
-        """Return (mean loss, accuracy) of the model with these arrays."""
-        return combine(self.batch_results(arrays, self._batches))
+    def __call__(self, arrays: ArrayRecord) -> Scores:
+        """Return the scores of the model with these arrays."""
+        return combine(self._task.test_metrics(), self.batch_results(arrays, self._batches))
 
     @cached_property
     def _batches(self) -> list[Batch]:
@@ -57,13 +57,13 @@ class CentralEvaluation:
         evaluator = Evaluator(self._task, self._model, self._config.seed)
         return [evaluator.batch(one[0], *self._batch(one)) for one in batches]
 
-    def _batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _batch(self, batch: Batch) -> tuple[Any, Any]:
         """Return a batch's prepared inputs and its targets."""
         if batch not in self._prepared:
             inputs, targets = self._examples.slice(*batch)
-            if inputs.nbytes > self._room:
+            if (size := bytes_of(inputs)) > self._room:
                 return inputs, targets
-            self._room -= inputs.nbytes
+            self._room -= size
             self._prepared[batch] = inputs, targets
         return self._prepared[batch]
 

@@ -44,12 +44,13 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
         raise ConfigError("local-arrays", given, fix)
 
 
-def warn_of_unknown_accuracy(config: RunConfig) -> None:
-    """Log that a run with local arrays whose clients do not evaluate knows no accuracy."""
+def warn_of_unknown_objective(config: RunConfig, name: str) -> None:
+    """Log that a run with local arrays whose clients do not evaluate knows no objective."""
     if config.local_arrays and not config.fraction_evaluate:
         logger.warning(
-            "local-arrays = %r with fraction-evaluate = 0: the clients' own accuracy will not "
-            "be known, so there is no best model, and neither target-accuracy nor patience "
-            "ends the run; give fraction-evaluate, as 1.0",
+            "local-arrays = %r with fraction-evaluate = 0: the clients' own %s will not be "
+            "known, so there is no best model, and neither a target nor patience ends the run; "
+            "give fraction-evaluate, as 1.0",
             config.local_arrays,
+            name,
         )

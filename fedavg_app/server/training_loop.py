@@ -11,7 +11,8 @@ from flwr.serverapp import Grid
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.links.virtual_clock import VirtualClock
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.metrics import RoundMetrics, test_scores
+from fedavg_app.server.client_tests import ClientScores, ClientTests
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
@@ -19,6 +20,7 @@ from fedavg_app.training_plan import TrainingPlan
 from strategies.reply_validation import DivergedReplyError, ReplyError
 from strategies.rounds import RoundOutcome
 from strategies.runner import Runner, nodes_of
+from tasks.metrics import Metric
 
 logger = logging.getLogger("fedavg_app.training_loop")
 
@@ -38,6 +40,7 @@ class TrainingLoop:
         model: The initial model, or that of the last completed round.
         nodes: The registry of nodes, which already has those that the run begins with.
         client_config: Goes to the clients, with the round's "learning-rate" added.
+        metrics: The task's, by which clients test the model.
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
             model) first.
         completed: The rounds of this run that are completed already; it continues after them.
@@ -52,6 +55,7 @@ class TrainingLoop:
     plan: TrainingPlan
     client_config: ConfigRecord
     evaluate: Evaluate
+    metrics: Mapping[str, Metric]
     on_round_end: Callable[[RoundMetrics, ArrayRecord], None]
     completed: InitVar[Sequence[RoundMetrics]] = ()
     clock: VirtualClock | None = None
@@ -94,9 +98,8 @@ class TrainingLoop:
 
     def _evaluate_initial_model(self) -> RoundMetrics:
         started = time.monotonic()
-        loss, accuracy = self.evaluate(self.model)
-        seconds = time.monotonic() - started
-        return RoundMetrics(0, test_loss=loss, accuracy=accuracy, seconds=seconds)
+        scores = test_scores(self.evaluate(self.model))
+        return RoundMetrics(0, **scores, seconds=time.monotonic() - started)
 
     def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
         """Run one round; return its metrics, outcome, and whether most that answered failed."""
@@ -118,13 +121,13 @@ class TrainingLoop:
 
         due = server_round % self.config.evaluate_every == 0
         due = due or server_round == self.plan.num_rounds
-        evaluated = RoundOutcome()
+        evaluated = ClientScores()
         if self.config.fraction_evaluate > 0 and due:
             evaluated, not_evaluated = self._evaluate_on_clients(server_round, config)
             for node, reason in not_evaluated.items():
                 both = f"{rejected.get(node)}; evaluation: {reason}"
                 rejected[node] = both if node in rejected else reason
-        test_loss, accuracy = self.evaluate(self.model) if due else (None, None)
+        scores = self.evaluate(self.model) if due else None
         train_metrics = _scalars(outcome.metrics)
         round_metrics = RoundMetrics(
             round=server_round,
@@ -135,10 +138,9 @@ class TrainingLoop:
             learning_rate=learning_rate,
             train_loss=train_metrics.pop(TRAIN_LOSS, None),
             train_metrics=train_metrics,
-            test_loss=test_loss,
-            accuracy=accuracy,
-            client_metrics=_scalars(evaluated.metrics),
-            client_accuracies=self._by_client(evaluated.accuracies),
+            **test_scores(scores),
+            client_metrics=evaluated.metrics,
+            client_values={name: self._by_client(one) for name, one in evaluated.values.items()},
             partial=_partial(outcome, evaluated),
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
@@ -154,13 +156,16 @@ class TrainingLoop:
 
     def _evaluate_on_clients(
         self, server_round: int, config: ConfigRecord
-    ) -> tuple[RoundOutcome, dict[int, str]]:
+    ) -> tuple[ClientScores, dict[int, str]]:
         """Return what the clients' evaluations amount to, and the reasons for replies without."""
+        tests = ClientTests(self.metrics)
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
         sent = self._messenger.send(cohort, messages, server_round, "evaluate")
-        outcome = self.strategy.finish_evaluation(server_round, sent.replies(), sent.reject)
-        return outcome, sent.unanswered | reasons(outcome)
+        replies = tests.without_states(sent.replies())
+        outcome = self.strategy.finish_evaluation(server_round, replies, sent.reject)
+        scores = tests.scores(outcome, _scalars(outcome.metrics))
+        return scores, sent.unanswered | reasons(outcome)
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""
@@ -210,7 +215,7 @@ def _scalars(metrics: MetricRecord | None) -> dict[str, float]:
     }
 
 
-def _partial(trained: RoundOutcome, evaluated: RoundOutcome) -> dict[str, str]:
+def _partial(trained: RoundOutcome, evaluated: ClientScores) -> dict[str, str]:
     """Return of how many clients means are, by the names that `RoundMetrics` has for them."""
     training = {
         "train_loss" if name == TRAIN_LOSS else f"train_metrics.{name}": number

@@ -21,6 +21,10 @@ def identity(config: TrainingConfig) -> Identity:
         task = load_task(config.model_copy(update={"device": "auto"}))
         rate = make_plan(config, task).learning_rate
         config = config.model_copy(update={"learning_rate": rate})
+    if config.objective != "auto":
+        task = load_task(config.model_copy(update={"device": "auto"}))
+        if make_plan(config, task).objective == task.default_objective():
+            config = config.model_copy(update={"objective": "auto"})
     return frozenset(settings(config).items())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ from tasks.data.dataset import Dataset
 from tasks.model_arrays import ModelArrays, is_compiled, read_arrays, state_of
 from tasks.training.dense_step import split_model
 from tasks.training.evaluation import Parameters
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, number_of, parts_of
 from tasks.training.layers import has_hooks, normalises_batches, runs_own_code
-from tasks.training.parts import loss_count, part_count
+from tasks.training.parts import count_predictions, loss_count, part_count
 from tasks.training.random_streams import seeded
 from tasks.training.task_client import Config, TaskClient
 
@@ -67,7 +68,8 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if abs(whole - total) <= TOLERANCE * abs(whole):
         text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
         yield Finding("warning", "loss", text)
-    text = f"{whole:.6g} for {len(targets)} examples of any outputs, {parts:.6g} for parts of them"
+    text = f"{whole:.6g} for {number_of(inputs)} examples of any outputs, "
+    text += f"{parts:.6g} for parts of them"
     if task.in_parts and not adds_up:
         raise TaskError("in_parts", f"is True, but the loss is {text}: leave it out")
     if part_count(task, model) is not None:
@@ -78,20 +80,23 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 
 
-def _losses(task: Task, outputs: Outputs, targets: Tensor) -> tuple[float, float, float] | None:
+def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float, float] | None:
     """Return the loss of a batch, the mean of its two parts' by their predictions, and their sum.
 
     Those of an initial model are nearly alike for all examples, so the outputs are drawn. It is
     None where there are no parts to be had.
     """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return None
     size = len(targets) // 3
-    if not isinstance(outputs, Tensor) or len(outputs) != len(targets) or not size:
+    if len(outputs) != len(targets) or not size:
         return None
     if outputs.is_floating_point():
         drawn = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
         outputs = (3 * drawn).to(outputs.dtype)
     places = [slice(None), slice(None, size), slice(size, None)]
-    counts = [int((targets[place] >= 0).sum()) for place in places[1:]]
+    count = loss_count(task.loss) or count_predictions
+    counts = [int(count(len(targets[place]), targets[place])) for place in places[1:]]
     if not all(counts):
         return None
     with torch.no_grad(), seeded(0, CPU):
@@ -109,10 +114,11 @@ def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
         text = "two tests of one batch give two outputs: draws, which the batch's place seeds, or "
         yield Finding("note", "model", f"{text}something kept, which each batch begins without")
         return
-    if not isinstance(first, Tensor) or len(first) != len(inputs):
+    number = number_of(inputs)
+    if not isinstance(first, Tensor) or len(first) != number:
         return
     try:
-        alone = [forward(model, one) for one in torch.split(inputs, 1)]
+        alone = [forward(model, one) for one in parts_of(inputs, 1, number)]
     except TaskError as error:
         text = "a test of one example fails, so it depends on the others of its batch, or a last "
         yield Finding("warning", "model", f"{text}batch of one has no result ({error})")

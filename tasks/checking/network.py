@@ -1,28 +1,29 @@
-"""Checks of a task's model, loss and count of correct predictions, on a few examples."""
+"""Checks of a task's model, loss and metrics, on a few examples."""
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tasks.base import (
-    Task,
-    count_correct,
-    count_predictions,
-    ignored_target,
-    is_cross_entropy,
-)
-from tasks.checking.examples import CPU, few_examples, few_rows
+from tasks.base import Task, ignored_target, is_cross_entropy
+from tasks.checking.examples import CPU, described, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
+from tasks.metrics import Metric, Ratio, accuracy
+from tasks.objective import ACCURACY, show_metric
+from tasks.structure import leaves
+from tasks.training.examples import call_model, number_of, parts_of
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
 from tasks.training.random_streams import seeded
 
 Outputs = Any  # what a task's model returns
-DRAWN = 20  # outputs for which correct is tried
+DRAWN = 20  # outputs for which metrics are tried
+# Sums of float32 in another order differ by less.
+TOLERANCE = 1e-5
 
 
 def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         model: A network of the task, which is not used afterwards: a pass may change it.
 
     Raises:
-        TaskError: The model, the loss or ``correct`` fails, or gives what cannot be right.
+        TaskError: The model, the loss or a metric fails, or gives what cannot be right.
     """
     _check_hooks(model)
     if task.in_parts and normalises_batches(model):
@@ -50,20 +51,20 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     kept = changed_names(before, model, state)
     _check_labels(task, data, outputs)
     loss = _loss(task, outputs, targets)
-    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
+    kinds = f"outputs {described(outputs)} and targets {described(targets)}"
     yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
     inputs, targets = few_examples(task, data.train, training=False)
     again, _ = few_examples(task, data.train, training=False, seed=1)
-    if not torch.equal(inputs, again):
+    if not all(map(torch.equal, leaves(inputs), leaves(again))):
         text = "gives other inputs each time: draw in augment, which is for training only"
         raise TaskError("prepare", text)
     _check_alone(task, data, inputs)
     outputs = forward(model.eval(), inputs)
-    correct = _check_correct(task, outputs, targets)
-    count = count_predictions(targets)
-    yield Finding(
-        "ok", "correct", f"{correct:g} of {count} predictions, the sum over single examples"
-    )
+    if found := _check_metrics(task, outputs, targets):
+        text = f"{', '.join(found)} for {number_of(inputs)} examples, as for each by itself"
+        yield Finding("ok", "metrics", text)
+    objective = task.default_objective()
+    yield Finding("ok", "objective", f"{objective}, by which best model and targets go")
     if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
         text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
         yield Finding("warning", "model", text)
@@ -76,26 +77,32 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         yield Finding("warning", "model", f"{text}from client to client; keep it out of the model")
 
 
-def _check_alone(task: Task, data: Dataset, inputs: Tensor) -> None:
+def _check_alone(task: Task, data: Dataset, inputs: Any) -> None:
     """Check that an example's input does not depend on those prepared with it."""
     rows = few_rows(data.train)
     for place in range(min(2, len(rows))):
         alone, _ = few_examples(task, data.train, training=False, rows=rows[place : place + 1])
-        same_shape = alone.shape[1:] == inputs.shape[1:]
-        if same_shape and not torch.allclose(alone[0], inputs[place], equal_nan=True):
-            text = "gives an example another input with others than alone: compute each by itself"
-            raise TaskError("prepare", text)
+        for one, every in zip(leaves(alone), leaves(inputs), strict=True):
+            same_shape = one.shape[1:] == every.shape[1:]
+            if same_shape and not torch.allclose(one[0], every[place], equal_nan=True):
+                text = "gives an example another input with others than alone: "
+                raise TaskError("prepare", f"{text}compute each by itself")
 
 
-def forward(model: nn.Module, inputs: Tensor, seed: int = 0) -> Outputs:
+def forward(model: nn.Module, inputs: Any, seed: int = 0) -> Outputs:
     """Return the model's outputs, whose draws have the seed; TaskError where it fails."""
     try:
         with seeded(seed, CPU), torch.set_grad_enabled(model.training):
-            return model(inputs)
+            return call_model(model, inputs)
     except Exception as error:
         kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
-        kind = f"inputs {_name(inputs.dtype)} {tuple(inputs.shape)}"
-        if inputs.is_floating_point() and inputs.dtype not in kinds and len(kinds) == 1:
+        kind = f"inputs {described(inputs)}"
+        if (
+            isinstance(inputs, Tensor)
+            and inputs.is_floating_point()
+            and inputs.dtype not in kinds
+            and len(kinds) == 1
+        ):
             (own,) = kinds
             text = f"returns {kind} for a model of {_name(own)}: return inputs.to({own})"
             raise TaskError("prepare", text) from error
@@ -114,12 +121,19 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
     if not is_cross_entropy(task.loss):
         return
     if not isinstance(outputs, Tensor):
-        text = f"returns {_kind(outputs)}, and the loss is torch's cross-entropy: return the logits"
-        raise TaskError("model", f"{text}, or give a loss and a correct of (outputs, targets)")
+        text = f"returns {described(outputs)}, and the loss is torch's cross-entropy: return the "
+        raise TaskError("model", f"{text}logits, or give a loss and metrics of (outputs, targets)")
     classes = outputs.shape[1] if outputs.dim() > 1 else 0
     ignored = ignored_target(task.loss)
     for split in (data.train, data.test):
-        targets = split.targets
+        if (targets := split.classes) is None:
+            given = split.targets
+            if isinstance(given, np.ndarray) and given.shape[1:] == outputs.shape[1:]:
+                continue  # probabilities of the classes
+            kind = given.dtype if isinstance(given, np.ndarray) else described(given)
+            text = f"the targets are {kind}, and the loss "
+            fix = "is torch's cross-entropy: give classes as int64, or another loss"
+            raise TaskError("dataset", text + fix)
         if ignored >= 0 and (targets == ignored).any():
             text = f"targets of {ignored} are ignored by the loss, but count as predictions"
             raise TaskError("dataset", f"{text}: make them {NO_PREDICTION}")
@@ -137,53 +151,75 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
         )
 
 
-def _loss(task: Task, outputs: Outputs, targets: Tensor) -> float:
+def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     """Return the loss; TaskError where it is not a finite number with a gradient."""
-    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
+    kinds = f"outputs {described(outputs)} and targets {described(targets)}"
     try:
         with seeded(0, CPU):
             loss = task.loss(outputs, targets)
     except Exception as error:
         raise TaskError("loss", f"raised {type(error).__name__} for {kinds}: {error}") from error
     if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
-        text = f"returned {_kind(loss)} for {kinds}: return one number, with its gradient"
+        text = f"returned {described(loss)} for {kinds}: return one number, with its gradient"
         raise TaskError("loss", text)
     if not loss.isfinite():
         raise TaskError("loss", f"is {loss.item():g} for the initial model: check inputs and model")
     return loss.item()
 
 
-def _check_correct(task: Task, outputs: Outputs, targets: Tensor) -> float:
-    """Return the number of correct predictions, which must be the sum of those of each example."""
-    kinds = f"outputs {_kind(outputs)} and targets {_kind(targets)}"
-    if task.correct is count_correct and not is_cross_entropy(task.loss) and _is_open(outputs):
+def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
+    """Return each metric with its value; TaskError where one cannot be right.
+
+    A metric of a batch must be that of its examples one by one, put together.
+    """
+    kinds = f"outputs {described(outputs)} and targets {described(targets)}"
+    default = task.metrics.get(ACCURACY) is accuracy
+    if default and not is_cross_entropy(task.loss) and _is_open(outputs):
         text = f"cannot tell which dimension of {kinds} has the classes: give the task's own"
-        raise TaskError("correct", text)
+        raise TaskError("metrics", f"accuracy {text}")
     tried = [outputs]
     if isinstance(outputs, Tensor) and outputs.is_floating_point():  # some are right by chance
         generator = torch.Generator().manual_seed(0)
         tried += [torch.randn(outputs.shape, generator=generator) for _ in range(DRAWN)]
-    counts = [_counted(task, one, targets, kinds) for one in tried]
-    return counts[0]
+    found = []
+    for name, metric in task.test_metrics().items():
+        several = tried if isinstance(metric, Ratio) else tried[:2]
+        values = [_measured(name, metric, one, targets, kinds) for one in several]
+        found.append(f"{name} {show_metric(name, values[0])}")
+    return found
 
 
-def _counted(task: Task, outputs: Outputs, targets: Tensor, kinds: str) -> float:
+def _measured(name: str, metric: Metric, outputs: Outputs, targets: Any, kinds: str) -> float:
     try:
-        found = task.count_correct(outputs, targets)
-        if not isinstance(outputs, Tensor) or len(outputs) != len(targets):
-            return found
-        parts = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
-        single = sum(task.count_correct(*part) for part in parts)
+        whole = metric.of_batch(outputs, targets)
+        value = metric.value([whole])
+        if not isinstance(outputs, Tensor) or targets is None or len(outputs) != number_of(targets):
+            return value
+        number = len(outputs)
+        parts = zip(parts_of(outputs, 1, number), parts_of(targets, 1, number), strict=True)
+        states = [metric.of_batch(*part) for part in parts]
+        single = metric.value(states)
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise TaskError("correct", f"{reason.removeprefix('correct ')} ({kinds})") from error
-    if found != single:
         raise TaskError(
-            "correct",
-            f"counts {found:g} in {len(targets)} examples, but {single:g} in the same examples one "
-            f"by one: compare predictions and targets of one shape ({kinds})",
+            "metrics", f"{name}: {reason.removeprefix(f'{name} ')} ({kinds})"
+        ) from error
+    if isinstance(metric, Ratio):
+        (total, count), (total1, count1) = (
+            [sum(float(one[part]) for one in some) for part in ("sum", "count")]
+            for some in ([whole], states)
         )
-    return found
+        if not np.allclose([total, count], [total1, count1], rtol=TOLERANCE, equal_nan=True):
+            raise TaskError(
+                "metrics",
+                f"{name} gives {total:g} of {count:g} for {number} examples, but {total1:g} of "
+                f"{count1:g} for the same examples one by one: return sums over the examples, "
+                f"of values of one shape ({kinds})",
+            )
+    elif not np.allclose(value, single, rtol=1e-3, atol=1e-5, equal_nan=True):
+        text = f"{name} is {value:g} for {number} examples, but {single:g} where the states of the "
+        raise TaskError("metrics", f"{text}same examples one by one are put together ({kinds})")
+    return value
 
 
 def _is_open(outputs: Outputs) -> bool:
@@ -195,12 +231,3 @@ def _is_open(outputs: Outputs) -> bool:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _kind(value: object) -> str:
-    """Return a tensor's dtype and shape, or what else it is."""
-    if isinstance(value, Tensor):
-        return f"{_name(value.dtype)} {tuple(value.shape)}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"

@@ -3,12 +3,14 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
+from numpy.typing import NDArray
 
 from tasks.data.atomic_file import replacing
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split, Splits, reading
@@ -101,22 +103,32 @@ def _read(path: Path, options: DataOptions, description: str) -> Dataset:
         arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         fingerprint = file.metadata()["fingerprint"]
     train, test = (
-        Split(*(arrays.get(f"{name}-{part}") for part in PARTS))  # type: ignore[arg-type]
-        for name in ("train", "test")
+        Split(*(_part(arrays, f"{name}-{part}") for part in PARTS)) for name in ("train", "test")
     )
     return Dataset(train, test, options, description, fingerprint)
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> Any:
+    """Return an array, or those whose names begin with the name and a dot; None for none."""
+    prefix = f"{name}."
+    several = {
+        key.removeprefix(prefix): one for key, one in arrays.items() if key.startswith(prefix)
+    }
+    return arrays.get(name, several or None)
 
 
 def _write(path: Path, train: Split, test: Split, *, private: bool) -> None:
     """Write the data set; a device's own is private, and replaces the one before it."""
     from safetensors.numpy import save_file
 
-    arrays = {
-        f"{name}-{part}": np.ascontiguousarray(array)
-        for name, split in (("train", train), ("test", test))
-        for part in PARTS
-        if (array := getattr(split, part)) is not None
-    }
+    arrays = {}
+    for name, split in (("train", train), ("test", test)):
+        for part in PARTS:
+            stored = getattr(split, part)
+            several = stored if isinstance(stored, Mapping) else {"": stored}
+            for key, array in several.items():
+                if array is not None:
+                    arrays[f"{name}-{part}" + f".{key}" * bool(key)] = np.ascontiguousarray(array)
     digest = hashlib.sha256()
     for array in arrays.values():
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -1,15 +1,20 @@
 """Data sets as the rest of the project sees them."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.structure import first_leaf, leaves, map_leaves
+
 NO_PREDICTION = -100  # what torch's cross-entropy ignores
 SAMPLED, DIGEST_DIGITS = 1000, 16
+# An array (n, ...) of any numbers, or several by name, as token ids and their mask.
+Stored = NDArray[Any] | Mapping[str, NDArray[Any]]
 
 
 class DataError(ValueError):
@@ -38,22 +43,33 @@ class Split:
     """The training or the test examples, as stored.
 
     Attributes:
-        inputs: (n, ...), as the files have them.
-        targets: (n,) or, with several predictions an example, (n, ...), int64.
+        inputs: (n, ...), as the files have them, or several such arrays by name.
+        targets: The same; classes are (n,) or, with several predictions an example, (n, ...),
+            int64. None for none, as where the loss needs the inputs alone.
         owners: Who each example is from, where the data say so: (n,) int64.
     """
 
-    inputs: NDArray[np.generic]
-    targets: NDArray[np.int64]
+    inputs: Stored
+    targets: Stored | None
     owners: NDArray[np.int64] | None = None
 
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """What a partition goes by, (n,): the owners where there are any, else the targets."""
-        return self.targets if self.owners is None else self.owners
-
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(first_leaf(self.inputs))
+
+    @property
+    def classes(self) -> NDArray[np.int64] | None:
+        """The targets where they are classes, or other integers of 64 bits; None else."""
+        targets = self.targets
+        is_int64 = isinstance(targets, np.ndarray) and targets.dtype == np.int64
+        return targets if is_int64 else None  # type: ignore[return-value]
+
+    def part(self, rows: "NDArray[np.int64] | slice") -> "Split":
+        """Return some of the examples."""
+        inputs, targets, owners = (
+            map_leaves(lambda array: array[rows], one)
+            for one in (self.inputs, self.targets, self.owners)
+        )
+        return Split(inputs, targets, owners)
 
 
 Splits = tuple[Split, Split]
@@ -86,22 +102,27 @@ class Dataset:
         found = hashlib.sha256(self.fingerprint.encode())
         for split in (self.train, self.test):
             places = np.linspace(0, max(len(split) - 1, 0), min(len(split), SAMPLED), dtype=int)
-            for array in (split.inputs, split.targets, split.owners):
-                if array is not None:
-                    found.update(f"{array.dtype}{array.shape}".encode())
-                    found.update(np.ascontiguousarray(array[places]).tobytes())
+            for array in leaves((split.inputs, split.targets, split.owners)):
+                found.update(f"{array.dtype}{array.shape}".encode())
+                found.update(np.ascontiguousarray(array[places]).tobytes())
         return found.hexdigest()[:DIGEST_DIGITS]
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
             for name in ("inputs", "targets"):
-                if not isinstance(array := getattr(split, name), np.ndarray):
-                    raise DataError(f"the {name} are a {type(array).__name__}: give a NumPy array")
-            if split.targets.dtype != np.int64:
-                raise DataError(f"the targets are {split.targets.dtype}: give classes as int64")
-            if len(split.inputs) != len(split.targets):
-                numbers = f"{len(split.inputs)} inputs, but {len(split.targets)} targets"
-                raise DataError(f"there are {numbers}: give as many of both")
+                for array in leaves(getattr(split, name)):
+                    if not isinstance(array, np.ndarray):
+                        kind = type(array).__name__
+                        raise DataError(f"the {name} are a {kind}: give a NumPy array")
+                    if array.dtype.kind not in "biuf":
+                        raise DataError(f"the {name} are {array.dtype}: give numbers")
+            if len({len(array) for array in leaves((split.inputs, split.targets))}) > 1:
+                numbers, targets = (
+                    " and ".join(str(len(array)) for array in leaves(one)) or "no"
+                    for one in (split.inputs, split.targets)
+                )
+                text = f"there are {numbers} inputs, but {targets} targets: give as many of both"
+                raise DataError(text)
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,7 @@ class Schema:
         Raises:
             ValueError: They do not fit the schema.
         """
-        inputs, targets = split.inputs, split.targets
+        inputs, targets = np.asarray(split.inputs), np.asarray(split.targets)
         if inputs.dtype != self.dtype or inputs.ndim == 0 or inputs.shape[1:] != self.shape:
             wanted = f"{np.dtype(self.dtype)} (n, {', '.join(map(str, self.shape))})"
             raise ValueError(f"inputs are {inputs.dtype} {inputs.shape}, not {wanted}")

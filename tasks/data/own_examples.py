@@ -66,4 +66,4 @@ def _read_archive(path: Path, schema: Schema) -> Split:
 
 
 def _none_of(split: Split) -> Split:
-    return Split(split.inputs[:0], split.targets[:0])
+    return split.part(slice(0))

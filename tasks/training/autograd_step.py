@@ -5,18 +5,21 @@ Two kinds of steps give the same weights but for rounding: `autograd_step` works
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.structure import first_leaf
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.dense_step import DenseStep, split_model
+from tasks.training.examples import call_model, number_of, parts_of
 from tasks.training.parts import Count
 from tasks.training.sgd_update import Loss, WeightUpdate, gradients
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
-Step = Callable[[Tensor, Tensor, float], Tensor]
+Step = Callable[[Any, Any, float], Tensor]
 
 
 def make_step(
@@ -30,7 +33,7 @@ def make_step(
 
     Args:
         model: The network, in training mode.
-        loss: The loss of (logits, targets).
+        loss: The loss of (outputs, targets).
         weights: The model's trained weights.
         update: Changes them.
         count: Counts a part of a batch (`tasks.training.parts.part_count`); None where batches must
@@ -43,7 +46,7 @@ def make_step(
     dense = DenseStep(split, update)
     limit = 0
 
-    def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+    def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
         nonlocal limit
         limit = limit or efficient_batch_size(model, inputs, inputs.device)
         use_dense = len(inputs) <= limit and targets.dtype == torch.int64
@@ -64,14 +67,18 @@ def autograd_step(
     The gradient of a large batch is the sum of those of its parts, which are processed faster.
     """
 
-    def step(inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
-        size = len(inputs) if count is None else part_size(model, inputs, len(inputs))
-        if count is not None and size < len(inputs):
-            parts = zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
-            whole = int(count(targets))
+    def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
+        number = size = number_of(inputs)
+        if count is not None:
+            size = part_size(model, inputs, number)
+        if count is not None and size < number:
+            parts = zip(
+                parts_of(inputs, size, number), parts_of(targets, size, number), strict=True
+            )
+            whole = int(count(number, targets))
             found, by_weight = mean_gradients(model, loss, weights, parts, count, whole)
         else:
-            found = loss(model(inputs), targets)
+            found = loss(call_model(model, inputs), targets)
             by_weight = gradients(found, weights)
         with torch.no_grad():
             update.add(weights, by_weight, learning_rate)
@@ -80,7 +87,7 @@ def autograd_step(
     return step
 
 
-def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
+def part_size(model: nn.Module, inputs: Any, count: int) -> int:
     """Return how many of ``count`` examples to take a gradient of at a time.
 
     Args:
@@ -88,14 +95,14 @@ def part_size(model: nn.Module, inputs: Tensor, count: int) -> int:
         inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
         count: How many examples the gradient is of.
     """
-    return min(count, efficient_batch_size(model, inputs, inputs.device))
+    return min(count, efficient_batch_size(model, inputs, first_leaf(inputs).device))
 
 
 def mean_gradients(
     model: nn.Module,
     loss: Loss,
     weights: Sequence[Tensor],
-    parts: Iterable[tuple[Tensor, Tensor]],
+    parts: Iterable[tuple[Any, Any]],
     count: Count | None,
     whole: int,
 ) -> tuple[Tensor, list[Tensor]]:
@@ -103,18 +110,18 @@ def mean_gradients(
 
     Args:
         model: The network.
-        loss: The loss of (logits, targets) of a part.
+        loss: The loss of (outputs, targets) of a part.
         weights: The model's weights to differentiate by.
         parts: Prepared inputs and their targets, at least one pair.
-        count: Counts a part by its targets; None for a single part.
+        count: Counts a part; None for a single part.
         whole: What it counts of all parts.
     """
     total = torch.zeros((), device=weights[0].device)
     sums: list[Tensor] = []
     for inputs, targets in parts:
-        part = loss(model(inputs), targets)
+        part = loss(call_model(model, inputs), targets)
         if count is not None:
-            part = part * (count(targets) / whole)
+            part = part * (count(number_of(inputs), targets) / whole)
         found = gradients(part, weights)
         if sums:
             torch._foreach_add_(sums, found)

@@ -1,10 +1,14 @@
 """How many examples a network should process at a time."""
 
+from collections.abc import Hashable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from tasks.structure import leaves
+from tasks.training.examples import call_model, chosen_of
 from tasks.training.hidden_state import HiddenState
 from tasks.training.random_streams import seeded
 
@@ -14,12 +18,10 @@ MAX_LAYER_BYTES = 12 * 2**20
 MAX_BATCH = 1000
 
 # By model, the bytes of a layer's largest output for one example of a shape and type.
-_largest: WeakKeyDictionary[nn.Module, dict[tuple[torch.Size, torch.dtype], int]] = (
-    WeakKeyDictionary()
-)
+_largest: WeakKeyDictionary[nn.Module, dict[Hashable, int]] = WeakKeyDictionary()
 
 
-def efficient_batch_size(model: nn.Module, inputs: Tensor, device: torch.device) -> int:
+def efficient_batch_size(model: nn.Module, inputs: Any, device: torch.device) -> int:
     """Return how many examples to process at a time where the result does not depend on it.
 
     On a CPU as many as make the largest output of a layer take `MAX_LAYER_BYTES`, but at most
@@ -33,18 +35,19 @@ def efficient_batch_size(model: nn.Module, inputs: Tensor, device: torch.device)
     """
     if device.type != "cpu":
         return MAX_BATCH
-    known, kind = _largest.setdefault(model, {}), (inputs.shape[1:], inputs.dtype)
+    known = _largest.setdefault(model, {})
+    kind = tuple((one.shape[1:], one.dtype) for one in leaves(inputs))
     if kind not in known:
         before = HiddenState(model)  # neither this pass nor its draws leave a trace
         with seeded(0, device):
-            known[kind] = _largest_output(model, inputs[:1])
+            known[kind] = _largest_output(model, chosen_of(inputs, slice(1)))
         before.restore()
     return min(max(MAX_LAYER_BYTES // known[kind], 1), MAX_BATCH)
 
 
 # Not in inference mode: a model may keep what it makes in its first call, such as a mask.
 @torch.no_grad()
-def _largest_output(model: nn.Module, example: Tensor) -> int:
+def _largest_output(model: nn.Module, example: Any) -> int:
     """Return the bytes of the largest output of a layer for one example, (1, ...)."""
     largest = 1
 
@@ -58,7 +61,7 @@ def _largest_output(model: nn.Module, example: Tensor) -> int:
     training = model.training
     try:
         model.eval()
-        model(example)
+        call_model(model, example)
     finally:
         for hook in hooks:
             hook.remove()

@@ -2,25 +2,54 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from tasks.base import Task, count_predictions
+from tasks.base import Task
+from tasks.metrics import Metric, State
 from tasks.model_arrays import state_of
+from tasks.structure import first_leaf
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, call_model, number_of
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import runs_own_code
-from tasks.training.parts import loss_count
+from tasks.training.parts import count_predictions, loss_count
 from tasks.training.random_streams import evaluation_seed, seeded
 from tasks.training.transfers import staged
 
 Parameters = list[NDArray[np.generic]]
-# Of one batch: the sum of the losses, the number of correct predictions, that of predictions.
-BatchResult = tuple[float, float, int]
+
+
+class BatchResult(NamedTuple):
+    """What one batch of a test gives.
+
+    Attributes:
+        loss: The sum of the losses over the predictions.
+        predictions: How many these are.
+        states: The state of each metric, by name.
+    """
+
+    loss: float
+    predictions: int
+    states: dict[str, State]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The results of a test.
+
+    Attributes:
+        loss: The mean of the batches' losses, by their numbers of predictions.
+        metrics: The value of each metric, by name.
+    """
+
+    loss: float
+    metrics: dict[str, float]
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
@@ -55,12 +84,13 @@ class Evaluator:
 
     def __init__(self, task: Task, model: nn.Module, seed: int, client: int | None = None) -> None:
         self._task, self._model, self._seed, self._client = task, model, seed, client
+        self._metrics = task.test_metrics()
         self._hidden = HiddenState(model)
         self._draws = not draws_from_torch_only(task, model)  # torch's layers draw in training only
 
     @torch.no_grad()
-    def batch(self, place: int, inputs: Tensor, targets: Tensor) -> BatchResult:
-        """Return the sum of the losses and the numbers of correct and of all predictions.
+    def batch(self, place: int, inputs: Any, targets: Any) -> BatchResult:
+        """Return the sum of the losses, the number of predictions and the metrics' states.
 
         Args:
             place: The place of the batch's first example.
@@ -68,16 +98,16 @@ class Evaluator:
             targets: Their targets.
 
         Raises:
-            ValueError: The task counts more correct predictions than there are.
+            ValueError: A metric's state cannot be right.
         """
         self._hidden.restore()
         self._model.eval()
-        with self._seeded(place, targets.device):
-            outputs = self._model(inputs)
-            count = count_predictions(targets)
+        with self._seeded(place, first_leaf(inputs).device):
+            outputs = call_model(self._model, inputs)
+            count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
-            correct = self._task.count_correct(outputs, targets)
-        return loss, correct, count
+            states = {name: one.of_batch(outputs, targets) for name, one in self._metrics.items()}
+        return BatchResult(loss, count, states)
 
     def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:
         if not self._draws:
@@ -91,25 +121,29 @@ def draws_from_torch_only(task: Task, model: nn.Module) -> bool:
     return task.augment is None and is_known and not runs_own_code(model)
 
 
-def combine(results: Iterable[BatchResult]) -> tuple[float, float]:
-    """Return (mean loss, accuracy), added up in the order given."""
-    loss = correct = 0.0
-    predictions = 0
-    for batch in results:
-        loss += batch[0]
-        correct += batch[1]
-        predictions += batch[2]
-    return loss / predictions, correct / predictions
+def combine(metrics: Mapping[str, Metric], results: Iterable[BatchResult]) -> Scores:
+    """Return the scores of a test from its batches' results, added up in the order given.
+
+    Args:
+        metrics: The task's (`Task.test_metrics`).
+        results: Of all batches, at least one.
+    """
+    found = list(results)
+    loss, predictions = 0.0, 0
+    for batch in found:
+        loss += batch.loss
+        predictions += batch.predictions
+    values = {
+        name: one.value([batch.states[name] for batch in found]) for name, one in metrics.items()
+    }
+    return Scores(loss / predictions, values)
 
 
 def evaluate(
     task: Task, model: nn.Module, examples: Examples, seed: int, client: int
-) -> tuple[float, float]:
-    """Return (mean loss, accuracy) of the model on a client's examples.
-
-    The loss is the mean of the batches' losses, by their numbers of predictions.
-    """
+) -> list[BatchResult]:
+    """Return the results of the model on a client's examples, batch by batch."""
     first, _ = examples.slice(0, 1)
-    places = examples.places(efficient_batch_size(model, first, first.device))
+    places = examples.places(efficient_batch_size(model, first, examples.device))
     evaluator = Evaluator(task, model, seed, client)
-    return combine(evaluator.batch(start, *examples.slice(start, end)) for start, end in places)
+    return [evaluator.batch(start, *examples.slice(start, end)) for start, end in places]

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.data.dataset import Split
+from tasks.structure import first_leaf, leaves, map_leaves
 
 
 @dataclass(frozen=True)
@@ -16,31 +20,41 @@ class Examples:
     """Examples on a device, as stored or prepared for the model.
 
     Attributes:
-        inputs: Inputs as stored or prepared; the first dimension is the examples.
-        targets: Their targets.
+        inputs: Inputs as stored or prepared, a tensor or a dictionary (once prepared also a tuple)
+            of tensors; the first dimension is the examples.
+        targets: Their targets, a tensor or a dictionary of tensors; None where there are none.
         prepare: Turns stored inputs into the model's when they are needed; None where they are
             prepared already.
         rows: Which of the examples these are, int64; None for all.
     """
 
-    inputs: Tensor
-    targets: Tensor = field(repr=False)
-    prepare: Callable[[Tensor], Tensor] | None = None
+    inputs: Any
+    targets: Any = field(repr=False)
+    prepare: Callable[[Any], Any] | None = None
     rows: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.targets if self.rows is None else self.rows)
+        return len(first_leaf(self.inputs) if self.rows is None else self.rows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the examples are."""
+        device: torch.device = first_leaf(self.inputs).device
+        return device
 
     @classmethod
     def stored(
         cls, task: Task, split: Split, device: torch.device, *, training: bool = False
     ) -> "Examples":
         """Return a data set's split on the device; on the CPU that is the mapped file itself."""
-        inputs, targets = map(torch.from_numpy, (split.inputs, split.targets))
-        prepare = task.augment if training and task.augment else task.prepare
-        return cls(inputs.to(device), targets.to(device), prepare)
 
-    def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        def moved(array: NDArray[np.generic]) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        prepare = task.augment if training and task.augment else task.prepare
+        return cls(map_leaves(moved, split.inputs), map_leaves(moved, split.targets), prepare)
+
+    def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield the batches that `places` describes, prepared one at a time."""
         for start, end in self.places(size, no_single=no_single):
             yield self.slice(start, end)
@@ -58,28 +72,56 @@ class Examples:
             bounds[-2] -= 1
         return list(pairwise(bounds))
 
-    def slice(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+    def slice(self, start: int, end: int) -> tuple[Any, Any]:
         """Return the prepared inputs and the targets of some consecutive examples."""
         chosen: slice | Tensor = slice(start, end)
         if self.rows is not None:
             chosen = self.rows[chosen]
-        inputs = self.inputs[chosen]
+        inputs = chosen_of(self.inputs, chosen)
         if self.prepare is not None:
-            inputs = self.prepare(inputs.clone() if self.rows is None else inputs)
-        if inputs.dim() == 4:  # images, in the layout of `tasks.base.on_device`
+            inputs = self.prepare(map_leaves(torch.clone, inputs) if self.rows is None else inputs)
+        if isinstance(inputs, Tensor) and inputs.dim() == 4:
+            # Images, in the layout of `tasks.base.on_device`.
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, self.targets[chosen]
+        return inputs, chosen_of(self.targets, chosen)
 
     def shuffled(self, generator: torch.Generator, limit: int | None = None) -> "Examples":
         """Return the examples in an order drawn from ``generator``; the first ``limit`` of them."""
-        order = torch.randperm(len(self), generator=generator)[:limit].to(self.targets.device)
+        order = torch.randperm(len(self), generator=generator)[:limit].to(self.device)
         rows = order if self.rows is None else self.rows[order]
         return replace(self, rows=rows)
 
-    def all_targets(self) -> Tensor:
+    def all_targets(self) -> Any:
         """Return the targets of all examples."""
-        return self.targets if self.rows is None else self.targets[self.rows]
+        return self.targets if self.rows is None else chosen_of(self.targets, self.rows)
 
     def prepared(self) -> "Examples":
         """Return a copy of the examples with prepared inputs."""
         return Examples(*self.slice(0, len(self)))
+
+
+def chosen_of(values: Any, rows: "slice | Tensor") -> Any:
+    """Return some of the examples: a tensor's, or of every tensor of a dictionary or tuple."""
+    return map_leaves(lambda one: one[rows], values)
+
+
+def parts_of(values: Any, size: int, count: int) -> Iterator[Any]:
+    """Yield consecutive parts of ``count`` examples, each of ``size`` but for the last."""
+    return (chosen_of(values, slice(start, start + size)) for start in range(0, count, size))
+
+
+def number_of(inputs: Any) -> int:
+    """Return how many examples prepared inputs have."""
+    return len(first_leaf(inputs))
+
+
+def call_model(model: nn.Module, inputs: Any) -> Any:
+    """Return a model's outputs: a dictionary are keyword arguments, a tuple is several."""
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(**inputs)
+
+
+def bytes_of(values: Any) -> int:
+    """Return the bytes of all tensors of a value."""
+    return sum(one.nbytes for one in leaves(values))

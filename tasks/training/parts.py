@@ -7,7 +7,9 @@ a weight for each class, the mean of the parts' means is another number.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,13 +29,14 @@ MODULES_OVER_ENTRIES = (
 # Keywords of a `functools.partial` that leave the loss a plain mean.
 HARMLESS = {"label_smoothing", "beta", "delta"}
 
-Count = Callable[[Tensor], Tensor | int]
+# (the number of examples, their targets) of a part -> how much of the mean it is.
+Count = Callable[[int, Any], Tensor | int]
 
 
 def part_count(task: Task, model: nn.Module) -> Count | None:
-    """Return what counts a part of a batch by its targets; None where a batch must stay whole."""
+    """Return what counts a part of a batch; None where a batch must stay whole."""
     if task.in_parts is not None:
-        return _predictions if task.in_parts else None
+        return count_predictions if task.in_parts else None
     return loss_count(task.loss) if looks_at_one_example(model) else None
 
 
@@ -47,16 +50,27 @@ def loss_count(loss: object) -> Count | None:
     if isinstance(loss, partial):
         return loss_count(loss.func) if not loss.args and loss.keywords.keys() <= HARMLESS else None
     if loss in OVER_PREDICTIONS:
-        return _predictions
+        return count_predictions
     if loss in OVER_ENTRIES:
-        return len
+        return count_examples
     if getattr(loss, "reduction", "") != "mean" or getattr(loss, "weight", None) is not None:
         return None
     if type(loss) in MODULES_OVER_PREDICTIONS:
-        return _predictions if getattr(loss, "ignore_index", 0) < 0 else None
-    return len if type(loss) in MODULES_OVER_ENTRIES else None
+        return count_predictions if getattr(loss, "ignore_index", 0) < 0 else None
+    return count_examples if type(loss) in MODULES_OVER_ENTRIES else None
 
 
-def _predictions(targets: Tensor) -> Tensor:
-    """Return how many predictions a part has, on its device, which is not waited for."""
-    return (targets >= 0).sum()
+def count_predictions(number: int, targets: Any) -> Tensor | int:
+    """Return how many predictions a part has, on its device, which is not waited for.
+
+    Those are the integer targets that are not negative; with any other targets, the examples.
+    """
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64:
+        return (targets >= 0).sum()
+    return number
+
+
+def count_examples(number: int, targets: Any) -> int:
+    """Return how many examples a part has."""
+    del targets
+    return number

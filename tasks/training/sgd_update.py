@@ -1,14 +1,15 @@
 """How a gradient changes a weight: SGD with momentum, weight decay and the proximal term."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tasks.training.local_training import LocalTraining
 
-# The loss of (logits, targets).
-Loss = Callable[[Tensor, Tensor], Tensor]
+# The loss of (outputs, targets).
+Loss = Callable[[Any, Any], Tensor]
 
 
 def gradients(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import cycle, islice, repeat, starmap
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,14 @@ from torch import Tensor, nn
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, state_of
 from tasks.training.autograd_step import make_step, mean_gradients, part_size
-from tasks.training.evaluation import Parameters, draws_from_torch_only, evaluate, load_arrays
+from tasks.training.evaluation import (
+    BatchResult,
+    Parameters,
+    combine,
+    draws_from_torch_only,
+    evaluate,
+    load_arrays,
+)
 from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
@@ -108,7 +116,7 @@ class TaskClient(NumPyClient):
             chosen = chosen.prepared()  # once, not for every step
         epoch = chosen.places(size, no_single=normalises_batches(self.model))
         places = islice(cycle(epoch), limit or len(epoch) * settings.local_epochs)
-        with self._seeded(settings, examples.targets.device):
+        with self._seeded(settings, examples.device):
             batches = starmap(chosen.slice, places)
             loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
         return to_arrays(self._sent().values()), len(examples), {"train-loss": loss}
@@ -137,19 +145,19 @@ class TaskClient(NumPyClient):
         named, count = self._trained_weights(), part_count(self.task, self.model)
         weights, size = list(named.values()), len(examples)
         if count is not None:
-            with self._seeded(settings, examples.targets.device):
+            with self._seeded(settings, examples.device):
                 first, _ = examples.slice(0, 1)
             size = part_size(self.model, first, size)
         if size == len(examples):
             count = None
-        with self._seeded(settings, examples.targets.device), self._staying_trained(named):
+        with self._seeded(settings, examples.device), self._staying_trained(named):
             loss, found = mean_gradients(
                 self.model,
                 self.task.loss,
                 weights,
                 examples.batches(size),
                 count,
-                0 if count is None else int(count(examples.all_targets())),
+                0 if count is None else int(count(len(examples), examples.all_targets())),
             )
         if settings.weight_decay:
             torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
@@ -168,19 +176,32 @@ class TaskClient(NumPyClient):
         return to_arrays(ordered), len(examples), {"train-loss": loss.item()}
 
     def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
-        """Return the loss, the number of test examples, and {"accuracy": share correct}.
+        """Return the loss, the number of test examples, and the metrics by name.
+
+        Raises:
+            ValueError: As for `test`.
+        """
+        scores = combine(self.task.test_metrics(), self.test(parameters, config))
+        return scores.loss, self.num_test_examples, {**scores.metrics}
+
+    @property
+    def num_test_examples(self) -> int:
+        """How many test examples the client has."""
+        return 0 if self._test is None else len(self._test)
+
+    def test(self, parameters: Parameters, config: Config) -> list[BatchResult]:
+        """Return the results of the model on the local test examples, batch by batch.
 
         Raises:
             ValueError: The client has no test examples, or the parameters are not the model's.
         """
         examples, seed = _required(self._test, "test"), LocalTraining.of(config).seed
         self._load(parameters)
-        loss, accuracy = evaluate(self.task, self.model, examples, seed, self.partition)
-        return loss, len(examples), {"accuracy": accuracy}
+        return evaluate(self.task, self.model, examples, seed, self.partition)
 
     def run_sgd(
         self,
-        batches: Iterable[tuple[Tensor, Tensor]],
+        batches: Iterable[tuple[Any, Any]],
         learning_rates: Iterable[float],
         settings: LocalTraining,
         momentum: MomentumBuffers | None = None,

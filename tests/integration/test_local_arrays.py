@@ -62,13 +62,13 @@ def test_each_client_trains_with_arrays_of_its_own(strategy):
 
 def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
     evaluated = {}
-    evaluate = TaskClient.evaluate
+    test = TaskClient.test
 
     def recording(self, parameters, config):
         evaluated[self.partition] = [array.copy() for array in parameters]
-        return evaluate(self, parameters, config)
+        return test(self, parameters, config)
 
-    monkeypatch.setattr(TaskClient, "evaluate", recording)
+    monkeypatch.setattr(TaskClient, "test", recording)
     grid, result, _ = run("fedavg", num_server_rounds=2, fraction_train=1.0, fraction_evaluate=1.0)
     contexts = {grid.partition(node): context for node, context in grid.contexts.items()}
     assert len(evaluated) == 20
@@ -166,7 +166,7 @@ def test_run_goes_by_the_clients_own_accuracy_and_keeps_each(tmp_path):
     config = make_config(**KEYS)
     expected = own_accuracies(grid, result.model, config)
     last = read_history(result.folder)[-1]
-    found = {int(client): one for client, one in last["client_accuracies"].items()}
+    found = {int(client): one for client, one in last["client_values"]["accuracy"].items()}
     assert list(found) == list(range(10))
     assert found == pytest.approx({client: one for client, (one, _) in expected.items()})
     examples = sum(number for _, number in expected.values())
@@ -199,8 +199,8 @@ def test_run_without_the_clients_accuracy_says_first_what_will_not_be_known(tmp_
     (warning,) = [one for one in caplog.records if "fraction-evaluate" in one.getMessage()]
     assert warning.getMessage() == (
         "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "
-        "be known, so there is no best model, and neither target-accuracy nor patience ends the "
-        "run; give fraction-evaluate, as 1.0"
+        "be known, so there is no best model, and neither a target nor patience ends the run; "
+        "give fraction-evaluate, as 1.0"
     )
     assert result.history[-1].round == 2
     summary = read_summary(result.folder)

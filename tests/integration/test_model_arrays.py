@@ -176,7 +176,7 @@ def test_saved_model_is_the_model_of_the_history(tmp_path):
     model.load_state_dict({name: torch.tensor(one) for name, one in load_file(path).items()})
     read = load_model(path, model.state_dict())
     evaluation = CentralEvaluation(task, task.dataset(config.data_options), config)
-    assert evaluation(read)[1] == result.history[-1].accuracy > 0.3
+    assert evaluation(read).metrics["accuracy"] == result.history[-1].accuracy > 0.3
 
 
 @pytest.mark.parametrize("layout", ["transposed", "fortran", "sliced", "reversed", "scalar"])

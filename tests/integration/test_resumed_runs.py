@@ -215,14 +215,14 @@ def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     keys = {"task": "edited_task:TASK", "learning-rate-decay": 0.5, "links": "4g"}
     keys["target-accuracy"] = "auto"
-    before = {"learning_rate": 0.08, "embedded_target_accuracy": 0.99, "seconds_per_example": 1e-3}
+    before = {"learning_rate": 0.08, "embedded_target": 0.99, "seconds_per_example": 1e-3}
     module.edit(**before)
     start(tmp_path / "whole", **keys)
     with pytest.raises(PowerLossError):
         start(tmp_path / "cut", 5, **keys)
     whole, cut = (only_folder(tmp_path / name) for name in ("whole", "cut"))
     module.edit(
-        learning_rate=0.4, learning_rates={"fedavg": 0.3}, embedded_target_accuracy=0.2,
+        learning_rate=0.4, learning_rates={"fedavg": 0.3}, embedded_target=0.2,
         seconds_per_example=1.0,
     )  # fmt: skip
     with pytest.raises(PowerLossError):  # from its second checkpoint it goes on alike

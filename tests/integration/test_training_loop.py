@@ -287,11 +287,11 @@ def test_clients_evaluate_on_their_own_test_data():
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
 def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monkeypatch):
-    evaluate, evaluating = TaskClient.evaluate, cohort(1, purpose="evaluate")
+    test, evaluating = TaskClient.test, cohort(1, purpose="evaluate")
 
     def without_loss(client, *given):
-        loss, count, metrics = evaluate(client, *given)
-        return np.nan if client.partition == evaluating[1] else loss, count, metrics
+        (result,) = test(client, *given)
+        return [result._replace(loss=np.nan) if client.partition == evaluating[1] else result]
 
     def spoil(reply):
         for record in reply.content.values():  # "metrics", or the one of a compressed reply
@@ -299,7 +299,7 @@ def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monk
                 record["train-loss"] = np.nan
         return reply
 
-    monkeypatch.setattr(TaskClient, "evaluate", without_loss)
+    monkeypatch.setattr(TaskClient, "test", without_loss)
     keys = {"strategy": strategy, "num_server_rounds": 1, "fraction_evaluate": 0.25}
     _, result = train({cohort(1)[2]: spoil}, **keys)
     metrics = result.history[1]

@@ -44,7 +44,7 @@ class Two(nn.Module):
 
 
 def broadcast(outputs, targets):
-    return (outputs > 0).eq(targets).sum()
+    return (outputs > 0).eq(targets).sum(), len(targets)
 
 
 def one_output():
@@ -113,7 +113,7 @@ IGNORED = changed(lambda inputs, targets: (inputs, targets - 1))
 FLOAT64 = changed(lambda inputs, targets: (inputs.astype(np.float64), targets))
 PAIR = networks.task("pair", Two)
 BROADCAST = networks.task(
-    "broadcast", one_output, learning_rate=0.1, loss=one_loss, correct=broadcast
+    "broadcast", one_output, learning_rate=0.1, loss=one_loss, metrics={"accuracy": broadcast}
 )
 SUM = networks.task("sum", networks.mlp, loss=nn.CrossEntropyLoss(reduction="none"))
 UNSEEDED = dataclasses.replace(MLP, dataset=unseeded)
@@ -156,11 +156,11 @@ def margin(outputs, targets):
 
 
 def sign_correct(outputs, targets):
-    return ((outputs.flatten() > 0) * 2 - 1 == targets).sum()
+    return ((outputs.flatten() > 0) * 2 - 1 == targets).sum(), len(targets)
 
 
 def share_correct(outputs, targets):
-    return (outputs.argmax(1) == targets).float().mean()
+    return (outputs.argmax(1) == targets).float().mean(), len(targets)
 
 
 def by_batch(inputs):
@@ -205,8 +205,8 @@ def no_test(options):
     return dataclasses.replace(data, test=Split(data.test.inputs[:0], data.test.targets[:0]))
 
 
-SIGNS = changed(signs, model=one_output, loss=margin, correct=sign_correct)
-SHARE = networks.task("share", networks.mlp, correct=share_correct)
+SIGNS = changed(signs, model=one_output, loss=margin, metrics={"accuracy": sign_correct})
+SHARE = networks.task("share", networks.mlp, metrics={"accuracy": share_correct})
 BY_BATCH = dataclasses.replace(MLP, prepare=by_batch)
 CLOSURE = networks.task("closure", Closure)
 COUNTING = networks.task("counting", networks.mlp, loss=Counting())
@@ -215,7 +215,7 @@ OTHER_TEST = dataclasses.replace(MLP, dataset=other_test)
 NO_TEST = dataclasses.replace(MLP, dataset=no_test)
 NO_TARGET = changed(lambda inputs, targets: (inputs, np.full_like(targets, -100)))
 RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
-PERCENT = networks.task("percent", networks.mlp, target_accuracy=95)
+PERCENT = networks.task("percent", networks.mlp, target=95)
 LOSS_CLASS = networks.task("loss-class", networks.mlp, loss=nn.CrossEntropyLoss)
 LOSS_SHAPE = networks.task(
     "loss-shape", networks.mlp, loss=lambda o, t: functional.cross_entropy(o, t)[None]
@@ -241,7 +241,7 @@ FOUND = {
     "FROM_ONE": ("error", "dataset: targets are 1 to 4, but the model has 4 outputs, for"),
     "IGNORED": ("error", "dataset: there are training targets of -1, and a negative target is no"),
     "SIGNS": ("error", "dataset: there are training targets of -1, and a negative target is no"),
-    "SHARE": ("error", "correct: counts 0."),
+    "SHARE": ("error", "metrics: accuracy: counts 0."),
     "BY_BATCH": ("error", "prepare: gives an example another input with others than alone"),
     "CLOSURE": ("error", "model or loss: a client's training depends on who trained before in"),
     "COUNTING": (
@@ -253,7 +253,7 @@ FOUND = {
     "NO_TEST": ("error", "dataset: there are no test examples, which each test needs"),
     "NO_TARGET": ("error", "dataset: the training examples have no target to be predicted"),
     "RATE": ("error", "learning_rate: is -0.1: give a number above 0"),
-    "PERCENT": ("error", "target_accuracy: is 95: give a share from 0 to 1"),
+    "PERCENT": ("error", "target: is 95: give a share from 0 to 1"),
     "LOSS_CLASS": ("error", "loss: is a class: give an object of it, CrossEntropyLoss()"),
     "LOSS_SHAPE": ("error", "loss: returned float32 (1,) for outputs float32 (8, 4)"),
     "NETWORK": ("error", "model: is a network: give a function that returns a new one"),
@@ -263,11 +263,14 @@ FOUND = {
     "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "FLOAT64": ("error", "prepare: returns inputs float64 (8, 1, 8, 8) for a model of float32: "),
     "PAIR": ("error", "model: returns a tuple of 2, and the loss is torch's cross-entropy: "),
-    "BROADCAST": ("error", "correct: counts"),
+    "BROADCAST": ("error", "metrics: accuracy gives 8 of 8 for 8 examples, but 0 of 8"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives other examples each time: draw a split with a fixed"),
     "HOOKED": ("error", "model: '1.weight' has a hook for when its gradient has been accumulated"),
-    "SEGMENTS": ("error", "correct: cannot tell which dimension of outputs float32 (8, 4, 4, 4)"),
+    "SEGMENTS": (
+        "error",
+        "metrics: accuracy cannot tell which dimension of outputs float32 (8, 4,",
+    ),
     "LOCKED": ("warning", "model: its attribute 'lock' cannot be copied: what training changes in"),
     "GLOBAL": ("error", "model or loss: a client's training depends on who trained before in"),
     "PREPARED": ("error", "prepare: raised AttributeError for inputs float32 (8, 1, 8, 8)"),

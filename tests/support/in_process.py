@@ -91,6 +91,7 @@ def run_loop(
         make_plan(config, task),
         client_config(config, data, model.fingerprint),
         CentralEvaluation(task, data, config),
+        task.test_metrics(),
         record,
     ).run()
     return TrainingResult(history, models[-1])

@@ -9,9 +9,9 @@ from tests.support.documents import ROOT
 
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
-    "num_server_rounds", "target_accuracy", "patience", "run_dir", "resume", "checkpoint_every",
-    "checkpoint_seconds", "data_dir", "data_source", "device", "round_timeout", "min_nodes",
-    "node_timeout",
+    "num_server_rounds", "objective", "target_accuracy", "target", "patience", "run_dir", "resume",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "data_source", "device", "round_timeout",
+    "min_nodes", "node_timeout",
 }  # fmt: skip
 
 

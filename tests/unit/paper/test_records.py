@@ -28,7 +28,8 @@ WITH_EFFECT = {
     "local-steps": 7, "partition": "shards", "partition-args": "a = 7", "round-timeout": 7.0,
     "over-selection": 0.7, "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0,
     "client-mods": "a.b:c", "num-threads": 7, "data-source": "mirror", "patience": 7,
-    "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7,
+    "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
+    "target": 0.7, "partition-by": "bins:7",
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def test_function_gets_labels_clients_seed_and_arguments(monkeypatch):
 
     given = []
     parts = split_by(monkeypatch, split, "first = 7")
-    assert given == [(DATA.train.labels.tolist(), 3, 5, 7)]
+    assert given == [(DATA.train.targets.tolist(), 3, 5, 7)]
     assert [part.tolist() for part in parts] == [[7], [20, 21], [40]]
     assert {part.dtype for part in parts} == {np.dtype(np.int64)}
 

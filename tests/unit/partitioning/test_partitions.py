@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.dirichlet import Dirichlet
 from fedavg_app.partitioning.partitions import PARTITIONERS, partition
-from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
 
 
@@ -99,7 +101,45 @@ def test_split_by_label_needs_one_target_for_each_example():
         assert len(partition(data, "train", RunConfig(partition=own, num_clients=2))) == 2
 
 
-def test_targets_that_are_no_classes_are_refused():
-    splits = [Split(np.zeros(3), np.zeros(3, kind)) for kind in (np.int64, np.float32)]
-    with pytest.raises(DataError, match="the targets are float32: give classes as int64"):
-        Dataset(*splits, DataOptions(), "", "made up")
+def regression(targets):
+    """Return a data set with these targets."""
+    split = Split({"age": np.arange(len(targets)) // 5, "x": np.zeros(len(targets))}, targets)
+    return Dataset(split, split, DataOptions(), "made up", "")
+
+
+def by_sign(split):
+    return (split.targets < 0).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("bins:2", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
+        ("age", [[5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]),
+        (f"{__name__}:by_sign", [[5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]),
+    ],
+)
+def test_partition_goes_by_bins_a_column_or_a_function(by, expected):
+    data = regression(np.linspace(1, -1, 10))
+    config = RunConfig(
+        partition="classes", partition_args="classes-per-client = 1", partition_by=by, num_clients=2
+    )
+    parts = partition(data, "train", config)
+    assert sorted(sorted(part.tolist()) for part in parts) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("by", "error"),
+    [
+        ("", "partition = 'shards': an example has a target of float64, which is no class; give"),
+        ("height", "partition-by = 'height': no such array; there are: age, x; or give 'bins:10'"),
+        ("x", "partition-by = 'x': gives float64 (10,): give one integer for each example"),
+        ("bins:1", "partition-by = 'bins:1': give the number of bins, 2 or more, as in bins:10"),
+    ],
+)
+def test_partition_by_what_is_no_label_is_refused(by, error):
+    config = RunConfig(partition="shards", partition_by=by, num_clients=2)
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        partition(regression(np.linspace(1, -1, 10)), "train", config)
+    random = RunConfig(partition="iid", num_clients=2)
+    assert len(partition(regression(np.linspace(1, -1, 10)), "train", random)) == 2

@@ -53,9 +53,10 @@ def test_data_without_test_examples_are_refused():
 def test_result_equals_that_of_the_whole_test_set_at_once():
     examples = data(300)
     task = tasks.load("mnist-cnn")
-    loss, accuracy = CentralEvaluation(task, examples, CONFIG)(arrays(1))
+    scores = CentralEvaluation(task, examples, CONFIG)(arrays(1))
     with torch.no_grad():
         logits = task.initial_model(1).eval()(task.prepare(torch.from_numpy(examples.test.inputs)))
     targets = torch.from_numpy(examples.test.targets)
-    assert loss == pytest.approx(task.loss(logits, targets).item(), rel=1e-5)
-    assert accuracy == pytest.approx((logits.argmax(dim=1) == targets).float().mean().item())
+    assert scores.loss == pytest.approx(task.loss(logits, targets).item(), rel=1e-5)
+    accuracy = (logits.argmax(dim=1) == targets).float().mean().item()
+    assert scores.metrics == {"accuracy": pytest.approx(accuracy)}

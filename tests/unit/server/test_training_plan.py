@@ -27,7 +27,7 @@ def test_auto_learning_rate_is_the_tasks_for_the_strategy():
 @pytest.mark.parametrize(("given", "expected"), [("auto", 0.97), (0.5, 0.5), (0.0, None)], ids=str)
 def test_target_is_the_tasks_unless_given_and_zero_means_none(given, expected):
     plan = make_plan(RunConfig(target_accuracy=given), MNIST_2NN)
-    assert plan.target_accuracy == expected
+    assert plan.target == expected
     assert not plan.ends_after(history([0.1, None]))
     assert not plan.ends_after(history([0.1, 0.49]))
     assert plan.ends_after(history([0.1, 1.0])) == (expected is not None)
@@ -61,6 +61,6 @@ def test_open_target_is_one_that_the_data_can_reach(given, source, expected):
     config = RunConfig(target_accuracy=given)
     data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
     plan = make_plan(config, MNIST_2NN, data)
-    assert plan.target_accuracy == expected
-    own = replace(MNIST_2NN, embedded_target_accuracy=None)  # a task that has one kind of data
-    assert make_plan(config, own, data).target_accuracy in (0.97, 0.95)
+    assert plan.target == expected
+    own = replace(MNIST_2NN, embedded_target=None)  # a task that has one kind of data
+    assert make_plan(config, own, data).target in (0.97, 0.95)

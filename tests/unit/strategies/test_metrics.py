@@ -58,7 +58,7 @@ def test_metric_that_no_client_has_a_usable_value_of_is_said_to_be_missing(name)
 
 @pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
 def test_clients_evaluation_goes_without_the_client_that_spoils_it(name):
-    """The spread of accuracies, too; an accuracy above 1 is as absurd as NaN."""
+    """An accuracy above 1 is as absurd as NaN."""
     for bad in (math.nan, 1.5, -0.1, 1.7e308):
         strategy = strategies.build(name, {})
         replies = [
@@ -69,7 +69,6 @@ def test_clients_evaluation_goes_without_the_client_that_spoils_it(name):
         outcome = strategy.finish_evaluation(1, replies)
         assert dict(outcome.metrics) == pytest.approx({
             "loss": (2 + 9 * 4) / 10, "accuracy": (0.5 + 3 * 0.9) / 4,
-            "accuracy-mean": 0.7, "accuracy-p10": 0.54,
         })  # fmt: skip
         assert outcome.partial == {"loss": "2 of 3 clients", "accuracy": "2 of 3 clients"}
 

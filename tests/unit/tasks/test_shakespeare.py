@@ -6,7 +6,7 @@ from torch.nn import functional
 from tasks.data.shakespeare import encode
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
-from tasks.training.evaluation import evaluate
+from tasks.training.evaluation import combine, evaluate
 from tasks.training.examples import Examples
 from tasks.training.task_client import TaskClient
 
@@ -21,7 +21,8 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
     _, test = small()
     model = SHAKESPEARE_LSTM.initial_model(2).eval()
     examples = Examples.stored(SHAKESPEARE_LSTM, test, torch.device("cpu"))
-    loss, accuracy = evaluate(SHAKESPEARE_LSTM, model, examples, 0, 0)
+    results = evaluate(SHAKESPEARE_LSTM, model, examples, 0, 0)
+    scores = combine(SHAKESPEARE_LSTM.test_metrics(), results)
     losses, right = [], []
     for inputs, targets in zip(test.inputs, test.targets, strict=True):
         length = (targets >= 0).sum()
@@ -30,8 +31,8 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
         wanted = torch.from_numpy(targets[:length])
         losses += functional.cross_entropy(logits, wanted, reduction="none").tolist()
         right += (logits.argmax(dim=1) == wanted).tolist()
-    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-    assert accuracy == pytest.approx(np.mean(right))
+    assert scores.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    assert scores.metrics == {"accuracy": pytest.approx(np.mean(right))}
 
 
 def test_full_gradient_weights_characters_not_lines(monkeypatch):

@@ -103,7 +103,7 @@ def test_one_training_example_is_enough():
         ({"targets": np.zeros(9, np.int64)}, "there are 10 inputs, but 9 targets: give as many"),
         ({"targets": torch.zeros(10)}, "the targets are a Tensor: give a NumPy array"),
         ({"inputs": [1] * 10}, "the inputs are a list: give a NumPy array"),
-        ({"targets": np.zeros(10)}, "the targets are float64: give classes as int64"),
+        ({"targets": np.array(["a"] * 10)}, "the targets are <U1: give numbers"),
     ],
 )
 def test_data_of_another_kind_are_refused_where_they_are_made(change, text):

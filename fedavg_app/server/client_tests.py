@@ -1,0 +1,126 @@
+"""What the clients' own tests of a model amount to."""
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+
+from fedavg_app.client.metric_states import STATES, read_states
+from strategies.flower_arrays import find_record
+from strategies.reply_validation import ClientReport, is_usable, printable, shorten
+from strategies.rounds import RoundOutcome
+from tasks.metrics import Metric, Ratio, State
+
+logger = logging.getLogger("fedavg_app.client_tests")
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """The metrics of the clients that tested a model.
+
+    Attributes:
+        metrics: The metrics over all their examples, with the clients' plain means and tenths
+            (`RoundMetrics.client_metrics`).
+        values: Each client's value by node, for each metric.
+        partial: For metrics that not all clients have: "3 of 4 clients".
+    """
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    values: dict[str, dict[int, float]] = field(default_factory=dict)
+    partial: dict[str, str] = field(default_factory=dict)
+
+
+class ClientTests:
+    """Puts together the metrics of one round's tests by clients.
+
+    A client whose metrics are no means over its examples sends their states, too: these are taken
+    out of its reply before a strategy sees it.
+
+    Args:
+        metrics: The task's.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self._metrics = metrics
+        self._records: dict[int, ArrayRecord] = {}
+
+    def without_states(self, replies: Iterable[Message]) -> Iterator[Message]:
+        """Yield the replies, and keep the states that they have."""
+        for reply in replies:
+            if not reply.has_error() and STATES in reply.content:
+                record = find_record(reply.content, STATES, ArrayRecord)
+                if record is not None:
+                    self._records[reply.metadata.src_node_id] = record
+                del reply.content[STATES]
+            yield reply
+
+    def scores(self, outcome: RoundOutcome, means: Mapping[str, float]) -> ClientScores:
+        """Return the metrics of the clients whose replies are used.
+
+        Args:
+            outcome: What the strategy made of the replies.
+            means: Its metrics: the means weighted by n_k, which are those over all examples where
+                clients sent no states.
+        """
+        found = ClientScores({**means}, {}, {**outcome.partial})
+        for name, metric in self._metrics.items():
+            self._add(found, name, metric, outcome.reports)
+        return found
+
+    def _add(
+        self, found: ClientScores, name: str, metric: Metric, reports: Sequence[ClientReport]
+    ) -> None:
+        values: dict[int, float] = {}
+        states: list[State] = []
+        for report in reports:
+            own = self._states(report, name, metric)
+            value = report.metrics.get(name) if own is None else _value(metric, own)
+            if value is not None and is_usable(name, value):
+                values[report.node_id] = value
+                states += [_as_state(value, report)] if own is None else own
+        if not values:
+            return
+        if self._records:
+            together = _value(metric, states)
+            if together is None:
+                logger.warning("the clients' states of %s cannot be put together", name)
+                found.metrics.pop(name, None)
+                return
+            found.metrics[name] = together
+        found.values[name] = values
+        found.metrics[f"{name}-mean"] = fmean(values.values())
+        worst = 10 if metric.higher_is_better in (True, None) else 90
+        found.metrics[f"{name}-p{worst}"] = float(np.percentile([*values.values()], worst))
+        if len(values) < len(reports):
+            found.partial[name] = f"{len(values)} of {len(reports)} clients"
+
+    def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State] | None:
+        """Return the states of a client's metric, batch by batch; None where it sent none."""
+        record = self._records.get(report.node_id)
+        if record is None and isinstance(metric, Ratio):
+            return None
+        try:
+            return read_states(record or ArrayRecord(), name, metric)
+        except ValueError as error:
+            text = "node %d: its %s is not used, the states cannot be read: %s"
+            logger.warning(text, report.node_id, name, printable(shorten(str(error))))
+            return []
+
+
+def _value(metric: Metric, states: Sequence[State]) -> float | None:
+    """Return a client's value; None where its states give none."""
+    try:
+        value = metric.value(states) if states else math.nan
+    except Exception:  # whatever a metric raises for states that a client made up
+        return None
+    return None if math.isnan(value) else value
+
+
+def _as_state(value: float, report: ClientReport) -> State:
+    """Return the state of a client whose metric is a mean over its examples."""
+    count = np.array(report.num_examples)
+    return {"sum": value * count, "count": count}

@@ -1,0 +1,193 @@
+"""Metrics of a test: how well a model's outputs fit the targets.
+
+Each batch gives a state, such as a sum and a count. States are put together over batches, processes
+and clients before the value is computed, so no metric is a mean of means.
+"""
+
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tasks.objective import ACCURACY
+
+# What one batch adds to a metric, by name.
+State = dict[str, NDArray[np.generic]]
+# (outputs, targets) -> the sum and the count, whose quotient is the metric.
+SumAndCount = Callable[[Any, Any], tuple[float | Tensor, float | Tensor]]
+
+
+def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
+    """Return how many targets are the largest logit, a scalar tensor.
+
+    Args:
+        logits: The model's outputs, in one dimension those of the classes.
+        targets: The classes, of the shape of the logits without that dimension.
+        classes: That dimension.
+
+    Raises:
+        ValueError: The targets have another shape.
+    """
+    predicted = logits.argmax(dim=classes)
+    if predicted.shape != targets.shape:
+        raise ValueError(
+            f"the default accuracy takes the largest logit of the last dimension, which gives "
+            f"{tuple(predicted.shape)} predictions of logits {tuple(logits.shape)}, for targets "
+            f"{tuple(targets.shape)}: give the task's own metrics"
+        )
+    return (predicted == targets).sum()
+
+
+def count_predictions(targets: Tensor) -> int:
+    """Return how many of the targets are to be predicted; negative ones are ignored."""
+    return int((targets >= 0).sum())
+
+
+def accuracy(logits: Tensor, targets: Tensor, classes: int = -1) -> tuple[Tensor, int]:
+    """Return how many predictions are correct, and how many there are; as for `count_correct`."""
+    return count_correct(logits, targets, classes), count_predictions(targets)
+
+
+class Metric(ABC):
+    """A metric as a test computes it.
+
+    Attributes:
+        higher_is_better: Its direction; None where it is not known.
+    """
+
+    higher_is_better: bool | None = None
+
+    @abstractmethod
+    def of_batch(self, outputs: Any, targets: Any) -> State:
+        """Return the state of a batch.
+
+        Raises:
+            ValueError: It cannot be right.
+        """
+
+    @abstractmethod
+    def value(self, states: Sequence[State]) -> float:
+        """Return the metric of all batches that these states, at least one, are of."""
+
+    @abstractmethod
+    def kinds(self) -> dict[str, tuple[int, ...] | None]:
+        """Return the shape of each array of a state by name; None where it depends on the batch."""
+
+
+class Ratio(Metric):
+    """A metric that is a sum over a count.
+
+    Args:
+        name: Its name: an accuracy counts predictions.
+        function: Returns both for a batch.
+    """
+
+    def __init__(self, name: str, function: SumAndCount) -> None:
+        self._name, self._function = name, function
+        self.higher_is_better = True if name == ACCURACY else None
+
+    def of_batch(self, outputs: Any, targets: Any) -> State:
+        """Return the batch's "sum" and "count", float64 ()."""
+        total, count = map(float, self._function(outputs, targets))
+        if self._name == ACCURACY and not (0 <= total <= count and total == int(total)):
+            kinds = f"the targets are {tuple(getattr(targets, 'shape', ()))}"
+            raise ValueError(
+                f"accuracy counts {total:g} of {count:g} predictions: give the number of those "
+                f"whose prediction is the target, of one shape ({kinds})"
+            )
+        return {"sum": np.array(total), "count": np.array(count)}
+
+    def kinds(self) -> dict[str, tuple[int, ...] | None]:
+        """Return the shapes, (), of sum and count."""
+        return {"sum": (), "count": ()}
+
+    def value(self, states: Sequence[State]) -> float:
+        """Return the sum of the sums over that of the counts; NaN where nothing was counted."""
+        total = count = 0.0
+        for state in states:
+            total += float(state["sum"])
+            count += float(state["count"])
+        return total / count if count else float("nan")
+
+
+class TorchMetric(Metric):
+    """A metric of the library torchmetrics, put together as it does between processes.
+
+    Args:
+        metric: The `torchmetrics.Metric`, which is not changed.
+    """
+
+    def __init__(self, metric: Any) -> None:
+        self._metric = metric.clone()
+        self.higher_is_better = metric.higher_is_better
+
+    def of_batch(self, outputs: Any, targets: Any) -> State:
+        """Return the metric's own states after the batch; those that are lists as one array."""
+        from torchmetrics.utilities import dim_zero_cat
+
+        metric = self._metric.to(targets.device)
+        metric.reset()
+        metric.update(outputs, targets)
+        found = {}
+        for name, state in metric.metric_state.items():
+            joined = dim_zero_cat(state) if isinstance(state, list) and state else state
+            found[name] = np.zeros(0, np.float32) if joined == [] else joined.cpu().numpy()
+        return found
+
+    def kinds(self) -> dict[str, tuple[int, ...] | None]:
+        """Return the shapes of the metric's states; None for those that are lists."""
+        self._metric.reset()
+        return {
+            name: None if isinstance(state, list) else tuple(state.shape)
+            for name, state in self._metric.metric_state.items()
+        }
+
+    def value(self, states: Sequence[State]) -> float:
+        """Return the metric; ValueError where it is not one number."""
+        metric = self._metric.to("cpu")
+        metric.reset()
+        for name, state in metric.metric_state.items():
+            own = torch.from_numpy(np.asarray(states[0][name]))
+            setattr(metric, name, [own] if isinstance(state, list) else own)
+        names = iter(states[0])
+
+        def gather(_: Tensor, group: object = None) -> list[Tensor]:
+            del group
+            name = next(names)
+            return [torch.from_numpy(np.asarray(state[name])) for state in states]
+
+        metric.dist_sync_fn, metric.distributed_available_fn = gather, lambda: True
+        with warnings.catch_warnings():  # it was never updated here
+            warnings.simplefilter("ignore", UserWarning)
+            found = metric.compute()
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"gives {kind}, not one number: choose an average")
+        return float(found)
+
+
+def make_metric(name: str, given: Any) -> Metric:
+    """Return what a task gives as a metric: a function, or a metric of torchmetrics.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    library = sys.modules.get("torchmetrics")  # imported by who gives one of its metrics
+    if library is not None and isinstance(given, library.Metric):
+        return TorchMetric(given)
+    if isinstance(given, type) or not callable(given):
+        kind = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        fix = "give a function of (outputs, targets), or an object of a torchmetrics class"
+        raise TypeError(f"{name} is {kind}: {fix}")
+    return Ratio(name, given)
+
+
+def make_metrics(given: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return the metrics by name; as for `make_metric`."""
+    return {name: make_metric(name, one) for name, one in given.items()}

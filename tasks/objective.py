@@ -1,0 +1,67 @@
+"""The objective of a task: what its best model, targets and comparisons go by."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+LOSS = "loss"
+ACCURACY = "accuracy"
+DIRECTIONS = {"max": True, "min": False}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric, or the loss, and its direction.
+
+    Attributes:
+        name: The metric's name, or "loss".
+        higher_is_better: Whether more of it is better.
+    """
+
+    name: str = ACCURACY
+    higher_is_better: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the objective of a text such as "max f1" or "min loss".
+
+        Raises:
+            ValueError: It is not of this form.
+        """
+        direction, _, name = text.partition(" ")
+        if direction not in DIRECTIONS or not name:
+            raise ValueError("give 'max' or 'min' and a metric's name, as in: min mae")
+        return cls(name, DIRECTIONS[direction])
+
+    def __str__(self) -> str:
+        return f"{'max' if self.higher_is_better else 'min'} {self.name}"
+
+    def is_reached(self, value: float | None, target: float | None) -> bool:
+        """Return whether a value is at least as good as a target; not where one is missing."""
+        if value is None or target is None:
+            return False
+        return value >= target if self.higher_is_better else value <= target
+
+    def is_better(self, value: float, best: float | None) -> bool:
+        """Return whether a value is better than the best so far, if there is one; NaN never is."""
+        if best is None or math.isnan(best):
+            return not math.isnan(value)
+        return value > best if self.higher_is_better else value < best
+
+    def best_point(self, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+        """Return the (round, value) of the best value, the first of equal ones."""
+        best: tuple[int, float] | None = None
+        for point in curve:
+            if self.is_better(point[1], best and best[1]):
+                best = point
+        return best
+
+    def shown(self, value: float) -> str:
+        """Return a value as text."""
+        return show_metric(self.name, value)
+
+
+def show_metric(name: str, value: float) -> str:
+    """Return a metric's value as text: shares with four decimals, others with four digits."""
+    return f"{value:.4f}" if name in (ACCURACY, LOSS) or 1e-3 <= abs(value) < 10 else f"{value:.4g}"

@@ -1,0 +1,108 @@
+"""The clients' own tests: each metric is that of all their examples at once."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord
+from sklearn.metrics import f1_score
+from torchmetrics.classification import MulticlassF1Score
+from torchmetrics.regression import MeanAbsoluteError
+
+from fedavg_app.client.metric_states import STATES
+from fedavg_app.partitioning.partitions import partition
+from tests.support import networks
+from tests.support.in_process import make_config, train
+
+COUNT = 6
+TASK = dataclasses.replace(
+    networks.MLP,
+    name="scored",
+    metrics={
+        "f1": MulticlassF1Score(networks.CLASSES, average="macro"),
+        "gap": lambda outputs, targets: (outputs.std(1).sum(), len(targets)),
+        "mae": lambda outputs, targets: ((outputs[:, 0] - targets).abs().sum(), len(targets)),
+    },
+    objective="min mae",
+)
+KEYS = {
+    "task": f"{__name__}:TASK", "num_clients": COUNT, "fraction_train": 1.0, "local_steps": 2,
+    "num_server_rounds": 2, "fraction_evaluate": 1.0, "partition": "dirichlet",
+    "partition_args": "alpha = 5.0", "batch_size": 8,
+}  # fmt: skip
+
+
+def outputs_of(result, rows):
+    """Return the final model's outputs and the targets of some test examples."""
+    model, data = TASK.model(), TASK.dataset(None)
+    model.load_state_dict({name: torch.tensor(one.numpy()) for name, one in result.model.items()})
+    with torch.no_grad():
+        outputs = model.eval()(TASK.prepare(torch.tensor(data.test.inputs[rows])))
+    return outputs, torch.tensor(data.test.targets[rows])
+
+
+def f1(outputs, targets):
+    return f1_score(targets, outputs.argmax(1), average="macro", labels=range(4), zero_division=0)
+
+
+def mae(outputs, targets):
+    return float((outputs[:, 0] - targets).abs().mean())
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
+def test_metrics_are_those_of_all_examples_and_of_each_client(strategy):
+    _, result = train(strategy=strategy, **KEYS)
+    last, config = result.history[-1], make_config(**KEYS)
+    parts = partition(TASK.dataset(None), "test", config)
+    for name, function in (("f1", f1), ("mae", mae)):
+        own = [function(*outputs_of(result, rows)) for rows in parts]
+        whole = function(*outputs_of(result, np.concatenate(parts)))
+        assert last.client_metrics[name] == pytest.approx(whole, abs=1e-6)
+        assert last.client_values[name] == pytest.approx(dict(enumerate(own)), abs=1e-6)
+        assert last.client_metrics[f"{name}-mean"] == pytest.approx(np.mean(own), abs=1e-6)
+        every = function(*outputs_of(result, np.arange(len(TASK.dataset(None).test))))
+        assert last.test_metrics[name] == pytest.approx(every, abs=1e-6)
+    assert last.client_metrics["f1"] != pytest.approx(last.client_metrics["f1-mean"], abs=1e-3)
+    own = [*last.client_values["mae"].values()]
+    assert last.client_metrics["mae-p90"] == pytest.approx(np.percentile(own, 90))
+    assert "f1-p10" in last.client_metrics
+    assert last.accuracy is None
+
+
+def spoil(message, context, call_next):
+    """Break the states of one client's F1, as a faulty client might."""
+    reply = call_next(message, context)
+    if STATES in reply.content and context.node_config["partition-id"] == 2:
+        record = reply.content[STATES]
+        names = [name for name in record if "/f1/" in name]
+        arrays = {name: one for name, one in record.items() if name not in names}
+        reply.content[STATES] = ArrayRecord(arrays | SPOILT[context.run_config["seed"]](names))
+    return reply
+
+
+SPOILT = {
+    1: lambda _: {},
+    2: lambda names: {name: Array(np.zeros(3, np.int64)) for name in names},
+    3: lambda names: {name.replace("/tp", "/oops"): Array(np.zeros(4)) for name in names},
+    4: lambda names: {name.replace("/", ""): Array(np.zeros(4)) for name in names},
+}
+
+
+@pytest.mark.parametrize("seed", SPOILT)
+def test_client_whose_states_cannot_be_used_is_left_out_of_that_metric(seed):
+    _, result = train(seed=seed, client_mods=f"{__name__}:spoil", **KEYS)
+    last = result.history[-1]
+    assert not last.rejected
+    assert sorted(last.client_values["f1"]) == [0, 1, 3, 4, 5]
+    assert last.partial["client_metrics.f1"] == "5 of 6 clients"
+    left = [2] if seed == 4 else []
+    assert sorted(last.client_values["mae"]) == [one for one in range(6) if one not in left]
+
+
+def test_mean_absolute_error_of_torchmetrics_is_the_functions():
+    whole = dataclasses.replace(TASK, metrics={"mae": MeanAbsoluteError()})
+    outputs, targets = torch.randn(10), torch.randn(10)
+    metric = whole.test_metrics()["mae"]
+    states = [metric.of_batch(outputs[:3], targets[:3]), metric.of_batch(outputs[3:], targets[3:])]
+    assert metric.value(states) == pytest.approx(float((outputs - targets).abs().mean()))

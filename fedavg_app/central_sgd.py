@@ -17,7 +17,7 @@ from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import CentralConfig
 from fedavg_app.device import pick_device
-from fedavg_app.errors import DivergedError
+from fedavg_app.errors import ConfigError, DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult, test_scores
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
@@ -29,8 +29,9 @@ from tasks.model_arrays import read_arrays, state_of
 from tasks.training.examples import Examples
 from tasks.training.layers import normalises_batches
 from tasks.training.local_training import LocalTraining
+from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
-from tasks.training.task_client import MomentumBuffers, TaskClient
+from tasks.training.task_client import TaskClient
 
 
 def train_centrally(
@@ -48,6 +49,9 @@ def train_centrally(
         DataError: The data set is not available.
         DivergedError: The loss is no longer finite.
     """
+    if task.train is not None:
+        fix = "it trains by a loop of its own, which only clients run: use run, not central"
+        raise ConfigError("task", config.task, fix)
     torch.set_num_threads(config.num_threads)
     GlobalModel.initial(task, config)  # refuses arrays that cannot be saved
     data = load_data(config, task)
@@ -61,10 +65,14 @@ def train_centrally(
     batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
-    local = LocalTraining(
-        plan.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
-    )
-    momentum: MomentumBuffers = {}
+    local = LocalTraining.of(
+        {
+            "learning-rate": plan.learning_rate, "momentum": config.momentum,
+            "weight-decay": config.weight_decay, "gradient-clip": config.gradient_clip,
+            "keep-optimizer": True, **plan.optimizer.settings(),
+        }
+    )  # fmt: skip
+    memory: Memory = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:
         return RoundMetrics(
@@ -86,7 +94,7 @@ def train_centrally(
             step = history[-1].round
             started = time.monotonic()
             steps = min(config.evaluate_every, plan.num_rounds - step)
-            loss = client.run_sgd(islice(batches, steps), rates, local, momentum)
+            loss = client.run_steps(islice(batches, steps), rates, local, memory)
             if not math.isfinite(loss):
                 raise DivergedError(
                     f"the loss is not finite after step {step + steps}; give a smaller "

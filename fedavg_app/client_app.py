@@ -27,12 +27,14 @@ from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
-    from tasks.training.task_client import Config, MomentumBuffers, TaskClient
+    from tasks.training.optimizers import Memory
+    from tasks.training.task_client import Config, TaskClient
 
 app = ClientApp()
 
-# The record of a client's state that keeps its momentum buffers from one round to the next.
-MOMENTUM = "momentum"
+# The records of a client's state that keep its momentum, what another optimiser keeps, or a task's
+# own loop, from round to round.
+MOMENTUM, OPTIMIZER, OWN_LOOP = "momentum", "optimizer", "own-loop"
 
 
 @app.query()
@@ -70,8 +72,8 @@ def train(message: Message, context: Context) -> Message:
     client, names, parameters, config = _read(message, context)
     record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
     offset = None if record is None else from_record(record)
-    with _momentum(context, config) as momentum:
-        return _reply(message, names, *client.fit(parameters, config, momentum, offset))
+    with _memory(context, config, client) as memory:
+        return _reply(message, names, *client.fit(parameters, config, memory, offset))
 
 
 @app.train("gradient")
@@ -79,8 +81,8 @@ def train(message: Message, context: Context) -> Message:
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
     client, names, parameters, config = _read(message, context)
-    with _momentum(context, config) as momentum:
-        return _reply(message, names, *client.gradient(parameters, config, momentum))
+    with _memory(context, config, client) as memory:
+        return _reply(message, names, *client.gradient(parameters, config, memory))
 
 
 @app.evaluate()
@@ -127,20 +129,35 @@ def _config(message: Message) -> "Config":
 
 
 @contextmanager
-def _momentum(context: Context, config: "Config") -> "Iterator[MomentumBuffers | None]":
-    """Yield the momentum buffers of the client's state; keep them as they are afterwards.
+def _memory(context: Context, config: "Config", client: "TaskClient") -> "Iterator[Memory | None]":
+    """Yield what the optimiser, or the task's own loop, keeps; keep it as it is afterwards.
 
-    The state changes last, and not at all if the work inside raises or there is no momentum. A
-    client that lost its state begins with zero, and so does a buffer that is not finite: NaN would
-    stay in it whatever model the server sends.
+    The state changes last, and not at all if the work inside raises or nothing is to be kept. A
+    client that lost its state begins with zero, and so does a weight of which something is not
+    finite: NaN would stay in it whatever model the server sends.
     """
-    if not config.get("momentum"):
+    from tasks.training.local_training import LocalTraining
+
+    settings, own = LocalTraining.of(config), client.task.train is not None
+    if not settings.keeps_memory and not own:
         yield None
         return
-    momentum = from_record(find_record(context.state, MOMENTUM, ArrayRecord) or ArrayRecord())
-    yield momentum
-    finite = {name: buffer for name, buffer in momentum.items() if np.isfinite(buffer).all()}
-    context.state[MOMENTUM] = to_record(finite)
+    key = OWN_LOOP if own else OPTIMIZER if settings.optimizer else MOMENTUM
+    memory = from_record(find_record(context.state, key, ArrayRecord) or ArrayRecord())
+    yield memory
+
+    if own:
+        if memory:
+            context.state[key] = to_record(memory)
+        return
+
+    def weight(name: str) -> str:
+        return name.rpartition("/")[0] if settings.optimizer else name
+
+    bad = {weight(name) for name, array in memory.items() if not np.isfinite(array).all()}
+    context.state[key] = to_record(
+        {name: array for name, array in memory.items() if weight(name) not in bad}
+    )
 
 
 def _reply(

@@ -48,7 +48,10 @@ Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # The keys that say how a client trains, for strategies whose clients do.
-LOCAL_SGD = ("local-epochs", "local-steps", "batch-size")
+LOCAL_SGD = (
+    "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "keep-optimizer",
+    "gradient-clip", "rate-schedule",
+)  # fmt: skip
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
 
@@ -96,7 +99,9 @@ class TrainingConfig(BaseModel):
     )
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
-        "auto", description="eta, of SGD; auto takes the task's default for the strategy"
+        "auto",
+        description="eta; auto takes the task's default for the strategy, or for the optimizer, "
+        "and else the optimizer's own",
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
@@ -106,6 +111,17 @@ class TrainingConfig(BaseModel):
     )
     weight_decay: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="lambda, of SGD; adds lambda w to each gradient"
+    )
+    optimizer: str = Field(
+        "auto",
+        description="of the clients: sgd, another of torch.optim such as adamw, or "
+        "package.module:Class; auto takes the task's",
+    )
+    optimizer_args: ArgumentText = Field(
+        "", description="its arguments in TOML, for example 'weight_decay = 0.1'; not for sgd"
+    )
+    gradient_clip: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="the norm that each step's gradient is clipped to; 0 means no limit"
     )
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
@@ -166,6 +182,11 @@ class TrainingConfig(BaseModel):
         return DataOptions(self.data_source, self.data_dir)
 
     @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """What "optimizer-args" says."""
+        return parse_arguments("optimizer-args", self.optimizer_args)
+
+    @property
     def method(self) -> str:
         """The name of the training method."""
         return "central"
@@ -203,6 +224,13 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
+    keep_optimizer: bool = Field(
+        False, description="clients keep their optimizer's state between rounds; not for sgd"
+    )
+    rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="how the learning rate goes on within a round: linear and cosine end at 0",
+    )
     partition: str = Field(
         "iid",
         description="how the data are split across the clients: a name or package.module:function",
@@ -275,7 +303,7 @@ class RunConfig(TrainingConfig):
         if self.local_epochs > 1 and self.local_steps:
             fix = "leave it at 1 where local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
-        _ = self.strategy_arguments, self.partition_arguments
+        _ = self.strategy_arguments, self.partition_arguments, self.optimizer_arguments
         return self
 
     @property

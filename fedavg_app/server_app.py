@@ -10,6 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.checkpoints import Checkpoints
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.client_optimizer import ClientOptimizer
 from fedavg_app.config import RunConfig, parse_config, warn_of_ignored, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
@@ -69,7 +70,13 @@ def run(
         RunError: The run could not go on.
     """
     config, strategy, data = prepared.config, prepared.strategy, prepared.data
-    told = client_config(config, data, prepared.model.fingerprint, with_number=tell_clients_number)
+    told = client_config(
+        config,
+        data,
+        prepared.model.fingerprint,
+        prepared.plan.optimizer,
+        with_number=tell_clients_number,
+    )
     query = node_query(grid, config, told, prepared.check_digests)
     nodes = NodeRegistry(grid, config.num_clients, query)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
@@ -120,7 +127,12 @@ def _restore_clients(grid: Grid, strategy: Runner, states: Mapping[int, bytes]) 
 
 
 def client_config(
-    config: RunConfig, data: Dataset, fixed_arrays: str = "", *, with_number: bool = False
+    config: RunConfig,
+    data: Dataset,
+    fixed_arrays: str = "",
+    optimizer: ClientOptimizer | None = None,
+    *,
+    with_number: bool = False,
 ) -> ConfigRecord:
     """Return what every client is told: its local work, and which data set exactly to load.
 
@@ -128,10 +140,16 @@ def client_config(
         config: The run's settings.
         data: The data set.
         fixed_arrays: The fingerprint of the model's fixed arrays, which do not travel.
+        optimizer: Of the clients; by default SGD.
         with_number: Whether to tell the number of clients, too.
     """
+    schedule = config.rate_schedule if config.rate_schedule != "constant" else ""
     optional: dict[str, float | str] = {
         "weight-decay": config.weight_decay,
+        "gradient-clip": config.gradient_clip,
+        "rate-schedule": schedule,
+        "keep-optimizer": config.keep_optimizer,
+        **(optimizer or ClientOptimizer()).settings(),
         "data-dir": data.options.directory,
         "num-clients": config.num_clients if with_number else 0,
         "fixed-arrays": fixed_arrays,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.client_optimizer import ClientOptimizer, client_optimizer, learning_rate
+from fedavg_app.config import RunConfig, TrainingConfig, inline
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, objective_curve
 from tasks.objective import ACCURACY, Objective
@@ -26,6 +27,7 @@ class TrainingPlan:
     """
 
     num_rounds: int
+    optimizer: ClientOptimizer
     learning_rate: float
     learning_rate_decay: float
     objective: Objective
@@ -50,6 +52,8 @@ class TrainingPlan:
         """Return the values of the config's fields that may be "auto"."""
         return {
             "learning_rate": self.learning_rate,
+            "optimizer": str(self.optimizer),
+            "optimizer_args": inline(self.optimizer.arguments),
             "objective": str(self.objective),
             "target": "none" if self.target is None else self.target,
             "seconds_per_example": self.seconds_per_example,
@@ -92,16 +96,17 @@ def make_plan(
     begun = {name: one for name, one in (resolved or {}).items() if getattr(config, name) == "auto"}
     if config.target_accuracy != "auto":
         begun.pop("target", None)
+    if "optimizer" in begun and resolved is not None:
+        begun["optimizer_args"] = resolved["optimizer_args"]
     config = config.model_copy(update=begun)
-    rate, seconds = config.learning_rate, task.seconds_per_example
-    if rate == "auto":
-        rate = task.learning_rates.get(config.method, task.learning_rate)
+    seconds = task.seconds_per_example
     if isinstance(config, RunConfig) and config.seconds_per_example != "auto":
         seconds = config.seconds_per_example
-    objective = _objective(config, task)
+    objective, optimizer = _objective(config, task), client_optimizer(config, task)
     return TrainingPlan(
         num_rounds=config.num_server_rounds,
-        learning_rate=rate,
+        optimizer=optimizer,
+        learning_rate=learning_rate(config, task, optimizer),
         learning_rate_decay=config.learning_rate_decay,
         objective=objective,
         target=_target(config, task, objective, data),

@@ -7,7 +7,7 @@ A task names a model, a data set, a loss and default settings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,14 @@ def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(one.contiguous() for one in inputs)
 
 
+if TYPE_CHECKING:
+    from tasks.training.examples import Examples
+    from tasks.training.local_training import LocalTraining
+    from tasks.training.optimizers import Memory
+
+    OwnLoop = Callable[[nn.Module, Examples, LocalTraining, Memory], Mapping[str, float]]
+
+
 @dataclass(frozen=True)
 class Task:
     """A learning problem.
@@ -78,6 +86,11 @@ class Task:
         augment: Replaces ``prepare`` for training examples, each time they are used. It draws from
             torch's global random state, which is seeded for every client and round. None for no
             augmentation.
+        train: Trains a client's model in place of steps of the loss's gradient: of (model,
+            examples, settings, memory), the model with the weights of the round, to be changed in
+            place, the client's examples in an order drawn for the round, what the config says of
+            local work, and arrays by name that the client keeps from round to round. Returns
+            metrics by name, "train-loss" for the one of that name.
         target: The value of the objective to which rounds are counted, in the papers a test
             accuracy; None where there is none.
         embedded_target: The same where the data are the embedded part, with which the paper's may
@@ -91,6 +104,8 @@ class Task:
         objective: What best model, target and comparisons go by: a metric's name or "loss", with
             its direction, as in "min mae", where it is not known; "" for the first metric, or the
             loss where there is none.
+        optimizer: What ``optimizer = "auto"`` means: "sgd", another of `torch.optim` or a path.
+        optimizer_args: Its arguments but the learning rate; none for SGD.
         in_parts: Whether the gradient of a batch is the sum of those of its parts, each with its
             share of the predictions, so that a large batch may be cut: no example's output or loss
             depends on the others. None finds it out of layers and losses of torch; what is not
@@ -107,11 +122,14 @@ class Task:
     prepare: Callable[[Any], Any]
     learning_rate: float
     augment: Callable[[Any], Any] | None = None
+    train: "OwnLoop | None" = None
     target: float | None = None
     embedded_target: float | None = None
     loss: Callable[[Any, Any], Tensor] = functional.cross_entropy
     metrics: Mapping[str, Any] = field(default_factory=lambda: {ACCURACY: accuracy}, hash=False)
     objective: str = ""
+    optimizer: str = "sgd"
+    optimizer_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
     in_parts: bool | None = None
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
     learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)

@@ -34,7 +34,8 @@ GROUPS = {
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
-        "momentum", "weight-decay", "device", "num-threads",
+        "rate-schedule", "momentum", "weight-decay", "optimizer", "optimizer-args",
+        "keep-optimizer", "gradient-clip", "device", "num-threads",
     ],
     "Replies and nodes": [
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",

@@ -36,7 +36,7 @@ def find_labels(data: Dataset, by: str) -> tuple[NDArray[Any], NDArray[Any]]:
         return tuple(np.asarray(function(split)) for split in splits)  # type: ignore[return-value]
     if by:
         return tuple(_column(split, by) for split in splits)  # type: ignore[return-value]
-    found = [split.targets if split.owners is None else split.owners for split in splits]
+    found = [split.owners_or_targets for split in splits]
     # Those that have no labels of one array can still be split at random.
     return tuple(  # type: ignore[return-value]
         one if isinstance(one, np.ndarray) else np.empty((len(split), 0))

@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
+from fedavg_app.client_optimizer import client_optimizer
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
@@ -120,7 +121,8 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     check_names(config)
     task = load_task(config)
     model = GlobalModel.initial(task, config)
-    strategy = make_strategy(config, model)
+    optimizer = client_optimizer(config, task)
+    strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)
     load_mods(config.client_mods)
     return task, model, strategy
 

@@ -4,8 +4,11 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from flwr.app import MessageType
+
 import strategies
 from fedavg_app.client.local_arrays import matching
+from fedavg_app.client_optimizer import ClientOptimizer
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.server.cohort import cohort_size
@@ -16,21 +19,41 @@ from strategies.rounds import RunSettings
 from strategies.runner import Runner, StrategyError
 
 
-def make_strategy(config: RunConfig, model: GlobalModel) -> Runner:
-    """Return the strategy that the config names, for this model.
+def make_strategy(
+    config: RunConfig, model: GlobalModel, optimizer: ClientOptimizer, *, own_loop: bool
+) -> Runner:
+    """Return the strategy that the config names.
+
+    Args:
+        config: The run's settings.
+        model: The initial model.
+        optimizer: Of the clients.
+        own_loop: Whether the task trains by a loop of its own.
 
     Raises:
-        ConfigError: It refuses its arguments, a round needs more replies than it has clients, or
-            an array of the model cannot be sent, trained by the strategy, or stay on the clients.
+        ConfigError: It refuses its arguments or the optimiser, a round needs more replies than it
+            has clients, or an array of the model cannot be sent, trained by the strategy, or stay
+            on the clients.
     """
     settings = _run_settings(config, model)
     try:
         strategy = strategies.build(config.strategy, config.strategy_arguments, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
-    if strategy.plain_sgd and config.momentum:
-        fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
-        raise ConfigError("momentum", config.momentum, fix)
+    if own_loop and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
+        fix = "the task trains by a loop of its own, which it knows nothing of; give fedavg or one "
+        raise ConfigError("strategy", config.strategy, f"{fix}that compresses updates")
+    if strategy.plain_sgd:
+        for key, value, default in (
+            ("momentum", config.momentum, 0.0),
+            ("rate-schedule", config.rate_schedule, "constant"),
+            ("optimizer", optimizer.name, ""),
+        ):
+            if value != default:
+                fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
+                if key == "optimizer":
+                    fix = f"give sgd: {config.strategy} is defined for SGD alone"
+                raise ConfigError(key, value, fix)
     check_local_arrays(config, model, strategy)
     try:
         strategy.read_model(model.sent)

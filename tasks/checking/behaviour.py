@@ -59,6 +59,10 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
         yield Finding("note", "model", f"hooks on {', '.join(hooks[:5])}: they run in every pass")
     elif split_model(model) is not None:
         yield Finding("ok", "model", "ends in dense layers, which take the fast step")
+    if task.train is not None:
+        text = "a loop of its own: the seed fixes the order of its examples and its draws; its "
+        yield Finding("note", "train", f"{text}steps and optimisers are its own business")
+        return
     inputs, targets = few_examples(task, data.train, training=False)
     losses = _losses(task, forward(model.eval(), inputs), targets)
     if losses is None:
@@ -174,7 +178,9 @@ def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[
 
 def runs_unknown_code(task: Task, model: nn.Module) -> bool:
     """Return whether training runs code that is neither torch's nor vouched for by the task."""
-    return not task.in_parts and (runs_own_code(model) or loss_count(task.loss) is None)
+    return task.train is not None or (
+        not task.in_parts and (runs_own_code(model) or loss_count(task.loss) is None)
+    )
 
 
 def _all_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from tasks.base import Task, ignored_target
 from tasks.checking.finding import Finding, TaskError
 from tasks.data.dataset import NO_PREDICTION, Dataset, Split, Stored
+from tasks.data.map_style import MapStyleSplit
 from tasks.objective import ACCURACY, LOSS
 from tasks.structure import leaves
 from tasks.training.examples import Examples
@@ -46,7 +47,8 @@ def few_examples(
     """
     rows = few_rows(split) if rows is None else rows
     name = "augment" if training and task.augment is not None else "prepare"
-    kind = f"inputs {_kind(split.inputs, len(rows))}"
+    is_read = isinstance(split, MapStyleSplit)
+    kind = f"{len(rows)} examples" if is_read else f"inputs {_kind(split.inputs, len(rows))}"
     try:
         with seeded(seed, CPU):
             stored = Examples.stored(task, split, CPU, training=training)
@@ -75,10 +77,14 @@ def check_examples(task: Task, data: Dataset) -> Iterator[Finding]:
             continue
         _check_targets(task, split, name)
         _check_finite(task, split, name)
-    kinds = [_kind(split.inputs) for split in (train, test if len(test) else train)]
+    is_read = isinstance(train, MapStyleSplit)
+    kinds = [
+        "read one by one" if isinstance(split, MapStyleSplit) else _kind(split.inputs)
+        for split in (train, test if len(test) else train)
+    ]
     if kinds[0] != kinds[1]:
         raise TaskError("dataset", f"training inputs are {kinds[0]}, test inputs {kinds[1]}")
-    targets = "no targets"
+    targets = "targets with them" if is_read else "no targets"
     if isinstance(train.targets, np.ndarray):
         targets = f"targets {train.targets.min():.6g} to {train.targets.max():.6g}"
         if train.targets.ndim > 1:
@@ -148,6 +154,8 @@ def _check_targets(task: Task, split: Split, name: str) -> None:
 
 def _check_finite(task: Task, split: Split, name: str) -> None:
     """Check that inputs are finite, at least once they are prepared, and targets."""
+    if isinstance(split, MapStyleSplit):
+        return  # they are not all read for this
     if bad := _not_finite(split.inputs):
         prepared, _ = few_examples(task, split.part(np.array(bad[:1])), training=False)
         if not all(one.isfinite().all() for one in leaves(prepared)):

@@ -12,6 +12,7 @@ from tasks.checking.examples import CPU, described, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
+from tasks.data.map_style import MapStyleSplit
 from tasks.metrics import Metric, Ratio, accuracy
 from tasks.objective import ACCURACY, show_metric
 from tasks.structure import leaves
@@ -126,6 +127,8 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
     classes = outputs.shape[1] if outputs.dim() > 1 else 0
     ignored = ignored_target(task.loss)
     for split in (data.train, data.test):
+        if isinstance(split, MapStyleSplit):
+            continue
         if (targets := split.classes) is None:
             given = split.targets
             if isinstance(given, np.ndarray) and given.shape[1:] == outputs.shape[1:]:

@@ -99,7 +99,7 @@ def _read(path: Path, options: DataOptions, description: str) -> Dataset:
     from safetensors import safe_open
 
     # Through torch, which maps the file copy on write: processes share the pages.
-    with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+    with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call, unused-ignore]
         arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         fingerprint = file.metadata()["fingerprint"]
     train, test = (

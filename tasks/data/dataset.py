@@ -38,6 +38,11 @@ class DataOptions:
     own: bool = False
 
 
+def evenly(length: int, number: int) -> NDArray[np.int64]:
+    """Return up to ``number`` places, evenly spread over a length."""
+    return np.linspace(0, max(length - 1, 0), min(length, number), dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Split:
     """The training or the test examples, as stored.
@@ -62,6 +67,39 @@ class Split:
         targets = self.targets
         is_int64 = isinstance(targets, np.ndarray) and targets.dtype == np.int64
         return targets if is_int64 else None  # type: ignore[return-value]
+
+    @property
+    def owners_or_targets(self) -> Any:
+        """What a partition by label goes by where nothing else is said."""
+        return self.targets if self.owners is None else self.owners
+
+    def sampled(self) -> Iterator[bytes]:
+        """Yield dtype, shape, and the values of up to `SAMPLED` examples of each array."""
+        places = evenly(len(self), SAMPLED)
+        for array in leaves((self.inputs, self.targets, self.owners)):
+            yield f"{array.dtype}{array.shape}".encode()
+            yield np.ascontiguousarray(array[places]).tobytes()
+
+    def check(self) -> None:
+        """Check that inputs and targets are arrays of numbers, as many of each.
+
+        Raises:
+            DataError: They are not.
+        """
+        for name in ("inputs", "targets"):
+            for array in leaves(getattr(self, name)):
+                if not isinstance(array, np.ndarray):
+                    kind = type(array).__name__
+                    raise DataError(f"the {name} are a {kind}: give a NumPy array")
+                if array.dtype.kind not in "biuf":
+                    raise DataError(f"the {name} are {array.dtype}: give numbers")
+        if len({len(array) for array in leaves((self.inputs, self.targets))}) > 1:
+            numbers, targets = (
+                " and ".join(str(len(array)) for array in leaves(one)) or "no"
+                for one in (self.inputs, self.targets)
+            )
+            text = f"there are {numbers} inputs, but {targets} targets: give as many of both"
+            raise DataError(text)
 
     def part(self, rows: "NDArray[np.int64] | slice") -> "Split":
         """Return some of the examples."""
@@ -96,33 +134,18 @@ class Dataset:
     def digest(self) -> str:
         """Return a digest by which two processes find that they do not hold the same examples.
 
-        It is of the fingerprint and of up to `SAMPLED` examples of each split, evenly spread: a
-        split that is drawn differs in all of them.
+        It is of the fingerprint and of some examples of each split, evenly spread: a split that is
+        drawn differs in all of them.
         """
         found = hashlib.sha256(self.fingerprint.encode())
         for split in (self.train, self.test):
-            places = np.linspace(0, max(len(split) - 1, 0), min(len(split), SAMPLED), dtype=int)
-            for array in leaves((split.inputs, split.targets, split.owners)):
-                found.update(f"{array.dtype}{array.shape}".encode())
-                found.update(np.ascontiguousarray(array[places]).tobytes())
+            for part in split.sampled():
+                found.update(part)
         return found.hexdigest()[:DIGEST_DIGITS]
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
-            for name in ("inputs", "targets"):
-                for array in leaves(getattr(split, name)):
-                    if not isinstance(array, np.ndarray):
-                        kind = type(array).__name__
-                        raise DataError(f"the {name} are a {kind}: give a NumPy array")
-                    if array.dtype.kind not in "biuf":
-                        raise DataError(f"the {name} are {array.dtype}: give numbers")
-            if len({len(array) for array in leaves((split.inputs, split.targets))}) > 1:
-                numbers, targets = (
-                    " and ".join(str(len(array)) for array in leaves(one)) or "no"
-                    for one in (split.inputs, split.targets)
-                )
-                text = f"there are {numbers} inputs, but {targets} targets: give as many of both"
-                raise DataError(text)
+            split.check()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def make_step(
     """
     general = autograd_step(model, loss, weights, update, count)
     split = split_model(model)
-    if split is None or loss is not functional.cross_entropy:
+    if split is None or loss is not functional.cross_entropy or not update.is_linear:
         return general
     dense = DenseStep(split, update)
     limit = 0

@@ -9,10 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from tasks.base import Task
 from tasks.data.dataset import Split
+from tasks.data.map_style import MapStyleSplit
 from tasks.structure import first_leaf, leaves, map_leaves
+
+READ_AT_A_TIME = 100
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,17 @@ class Examples:
     def stored(
         cls, task: Task, split: Split, device: torch.device, *, training: bool = False
     ) -> "Examples":
-        """Return a data set's split on the device; on the CPU that is the mapped file itself."""
+        """Return a data set's split on the device; on the CPU that is the mapped file itself.
+
+        Examples of a `MapStyleSplit` are read batch by batch.
+        """
 
         def moved(array: NDArray[np.generic]) -> Tensor:
             return torch.from_numpy(array).to(device)
 
         prepare = task.augment if training and task.augment else task.prepare
+        if isinstance(split, MapStyleSplit):
+            return MapStyleExamples(split, None, prepare, None, device)
         return cls(map_leaves(moved, split.inputs), map_leaves(moved, split.targets), prepare)
 
     def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -98,6 +108,47 @@ class Examples:
     def prepared(self) -> "Examples":
         """Return a copy of the examples with prepared inputs."""
         return Examples(*self.slice(0, len(self)))
+
+
+@dataclass(frozen=True)
+class MapStyleExamples(Examples):
+    """Examples of a `MapStyleSplit`, read when they are needed.
+
+    Attributes:
+        place: The device to put them on.
+    """
+
+    place: torch.device = CPU
+
+    def __len__(self) -> int:
+        return len(self.inputs if self.rows is None else self.rows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the examples are once they are read."""
+        return self.place
+
+    def slice(self, start: int, end: int) -> tuple[Any, Any]:
+        """Read some consecutive examples; return the prepared inputs and the targets."""
+        end = min(end, len(self))
+        numbers = range(start, end) if self.rows is None else self.rows[start:end].tolist()
+        batch = default_collate([self.inputs.read(number) for number in numbers])
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError("an example of the data set is no pair (input, target)")
+        inputs, targets = (map_leaves(lambda one: one.to(self.place), one) for one in batch)
+        read = Examples(inputs, targets, self.prepare)
+        return read.slice(0, len(read))
+
+    def all_targets(self) -> Any:
+        """Read all examples for their targets."""
+        found = [self.slice(*place)[1] for place in self.places(READ_AT_A_TIME)]
+        several = list(zip(*map(leaves, found), strict=True))
+        joined = iter([torch.cat(one) for one in several])
+        return map_leaves(lambda _: next(joined), found[0])
+
+    def prepared(self) -> "Examples":
+        """Return the examples themselves, which need not fit into memory."""
+        return self
 
 
 def chosen_of(values: Any, rows: "slice | Tensor") -> Any:

@@ -1,8 +1,16 @@
 """The settings of a client's local training, parsed once from a message's config."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
+
+# What the learning rate is multiplied by, by the share of the round's steps that are done.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda share: 1 - share,
+    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
+}
 
 
 @dataclass(frozen=True)
@@ -17,6 +25,12 @@ class LocalTraining:
         momentum: m: v <- m v + g, and a step is eta v.
         weight_decay: lambda: adds lambda / 2 * |w|^2 to the loss.
         proximal_mu: FedProx's mu: adds mu / 2 * |w - w_sent|^2 to the loss.
+        gradient_clip: The norm that a step's gradient is clipped to, if not 0.
+        rate_schedule: How the learning rate goes on within a round: "constant", "linear" or
+            "cosine", which end at 0.
+        optimizer: The class of torch's optimisers (`tasks.training.optimizers`); "" for SGD.
+        optimizer_args: Its arguments but the learning rate, as a JSON object.
+        keep_optimizer: Whether the client keeps the optimiser's state from round to round.
         seed: The run's.
         server_round: The round, from 1.
     """
@@ -28,6 +42,11 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     proximal_mu: float = 0.0
+    gradient_clip: float = 0.0
+    rate_schedule: str = "constant"
+    optimizer: str = ""
+    optimizer_args: str = ""
+    keep_optimizer: bool = False
     seed: int = 0
     server_round: int = 0
 
@@ -36,11 +55,23 @@ class LocalTraining:
         """Return the settings in a config with kebab-case keys; other keys are ignored.
 
         Raises:
-            ValueError: A value is not a number.
+            ValueError: A value is not a number where it should be one.
         """
         values: dict[str, Any] = {}
         for field in fields(cls):
             key = field.name.replace("_", "-")
             if key in config:
-                values[field.name] = (float if field.type is float else int)(config[key])
+                kind: Any = type(field.default)
+                values[field.name] = kind(config[key])
         return cls(**values)
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether the client keeps something of its optimiser from round to round."""
+        return self.keep_optimizer if self.optimizer else self.momentum > 0
+
+    def rates(self, steps: int) -> Iterator[float]:
+        """Yield the learning rates of so many steps."""
+        for step in range(steps):
+            share = step / steps
+            yield self.learning_rate * SCHEDULES[self.rate_schedule](share)

@@ -42,11 +42,13 @@ class WeightUpdate:
 
     v <- m v + g + o + lambda w + mu (w - w_sent), w <- w - eta v; where m is 0, v begins with 0 in
     every step. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu
-    (arXiv 1812.06127) are settings; w_sent are the weights when this is made.
+    (arXiv 1812.06127) are settings; w_sent are the weights when this is made. Where there is a
+    limit, g is first scaled to that norm over all weights if it is longer, as by
+    `torch.nn.utils.clip_grad_norm_`.
 
     Args:
         weights: The weights to train, which are changed in place.
-        settings: m, lambda and mu.
+        settings: m, lambda, mu and the limit of the gradient's norm.
         buffers: The buffers v, one per weight, which are changed in place; none where m is 0.
         offsets: o, added to the gradients, one per weight; none for zero.
     """
@@ -59,16 +61,35 @@ class WeightUpdate:
         offsets: Sequence[Tensor] = (),
     ) -> None:
         self._momentum, self._mu = settings.momentum, settings.proximal_mu
+        self._clip = settings.gradient_clip
         self._decay = settings.weight_decay
         self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
         self._offsets = dict(zip(weights, offsets, strict=bool(offsets)))
         self._sent = {w: w.detach().clone() for w in weights} if self._mu else {}
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a weight's gradient may be added by itself, in parts (`add_product`)."""
+        return not self._clip
 
     def add(
         self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
     ) -> None:
         """Change some of the weights by their gradients, which may be overwritten."""
         step = list(gradients)
+        self._correct(step, weights)
+        if self._momentum:
+            buffers = [self._buffers[w] for w in weights]
+            torch._foreach_mul_(buffers, self._momentum)
+            torch._foreach_add_(buffers, step)
+            step = buffers
+        torch._foreach_add_(list(weights), step, alpha=-learning_rate)
+
+    def _correct(self, step: list[Tensor], weights: Sequence[Tensor]) -> None:
+        """Clip gradients, and add the offsets and the terms of decay and mu to them."""
+        if self._clip:
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(step)))
+            torch._foreach_mul_(step, torch.clamp(self._clip / (norm + 1e-6), max=1.0))
         if self._offsets:
             torch._foreach_add_(step, [self._offsets[w] for w in weights])
         if self._decay:
@@ -76,12 +97,6 @@ class WeightUpdate:
         if self._mu:
             away = torch._foreach_sub(list(weights), [self._sent[w] for w in weights])
             torch._foreach_add_(step, away, alpha=self._mu)
-        if self._momentum:
-            buffers = [self._buffers[w] for w in weights]
-            torch._foreach_mul_(buffers, self._momentum)
-            torch._foreach_add_(buffers, step)
-            step = buffers
-        torch._foreach_add_(list(weights), step, alpha=-learning_rate)
 
     def add_product(
         self, weight: Tensor, left: Tensor, right: Tensor, learning_rate: float

@@ -1,8 +1,8 @@
-"""`TaskClient`: one client's local work on any task: SGD, a full gradient, or an evaluation."""
+"""`TaskClient`: one client's local work on any task: training, a full gradient, or a test."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import cycle, islice, repeat, starmap
+from itertools import cycle, islice, starmap
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
 from tasks.training.local_training import LocalTraining
+from tasks.training.optimizers import Memory, OptimizerUpdate
 from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.sgd_update import WeightUpdate
@@ -33,15 +34,13 @@ from tasks.training.trained_weights import staying_trained
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
-# The momentum buffer of each parameter, by its name in the model.
-MomentumBuffers = dict[str, NDArray[np.generic]]
 
 
 class TaskClient(NumPyClient):
     """One client's local work on any task.
 
-    It keeps nothing from call to call. Momentum buffers are the caller's to keep: `fit` and
-    `gradient` take those of the call before and update them.
+    It keeps nothing from call to call. What an optimiser keeps, such as momentum, is the caller's
+    to keep: `fit` and `gradient` take that of the call before and update it.
 
     Args:
         task: The learning problem.
@@ -78,10 +77,10 @@ class TaskClient(NumPyClient):
         self,
         parameters: Parameters,
         config: Config,
-        momentum: MomentumBuffers | None = None,
+        memory: Memory | None = None,
         offset: Mapping[str, NDArray[np.generic]] | None = None,
     ) -> tuple[Parameters, int, Config]:
-        """Run local SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
+        """Run local training, by default SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
 
         The examples are split into batches of B once, in an order fixed by (seed, partition,
         round), and E epochs run over the same batches, as the algorithm is written; or, with
@@ -91,8 +90,9 @@ class TaskClient(NumPyClient):
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.
             config: The keys of `LocalTraining`.
-            momentum: The buffers v to start with, zero for parameters that it does not name;
-                updated in place once all steps are done. None starts with zero.
+            memory: What the optimiser kept of its last call: with momentum the buffers v, by the
+                parameter's name, else `OptimizerUpdate.kept`. What is not in it begins with zero;
+                updated in place once all steps are done.
             offset: Added to the gradients of every step, by the parameter's name (SCAFFOLD's
                 c - c_k); nothing to those that it does not name.
 
@@ -110,19 +110,23 @@ class TaskClient(NumPyClient):
         self._load(parameters)
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
+        if self.task.train is not None:
+            metrics = self._own_training(examples.shuffled(order), settings, memory)
+            return to_arrays(self._sent().values()), len(examples), metrics
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
         epoch = chosen.places(size, no_single=normalises_batches(self.model))
-        places = islice(cycle(epoch), limit or len(epoch) * settings.local_epochs)
+        steps = limit or len(epoch) * settings.local_epochs
+        places = islice(cycle(epoch), steps)
         with self._seeded(settings, examples.device):
             batches = starmap(chosen.slice, places)
-            loss = self.run_sgd(batches, repeat(settings.learning_rate), settings, momentum, offset)
+            loss = self.run_steps(batches, settings.rates(steps), settings, memory, offset)
         return to_arrays(self._sent().values()), len(examples), {"train-loss": loss}
 
     def gradient(
-        self, parameters: Parameters, config: Config, momentum: MomentumBuffers | None = None
+        self, parameters: Parameters, config: Config, memory: Memory | None = None
     ) -> tuple[Parameters, int, Config]:
         """Return the gradient of the mean loss over all local examples, for FedSGD.
 
@@ -130,7 +134,7 @@ class TaskClient(NumPyClient):
             parameters: As in `fit`.
             config: The keys of `LocalTraining`; weight decay adds lambda w to the gradient g, and
                 with momentum v <- m v + g is returned instead of g.
-            momentum: As in `fit`.
+            memory: As in `fit`.
 
         Returns:
             The gradient's arrays, in the order of ``parameters``, with buffers as the pass over the
@@ -163,12 +167,12 @@ class TaskClient(NumPyClient):
             torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
         by_name = dict(zip(named, found, strict=True))
         if settings.momentum:
-            momentum = {} if momentum is None else momentum
+            memory = {} if memory is None else memory
             for name, g in by_name.items():
-                if name in momentum:
-                    v = staged(momentum[name], g.device).to(g.device, non_blocking=True)
+                if name in memory:
+                    v = staged(memory[name], g.device).to(g.device, non_blocking=True)
                     g.add_(v, alpha=settings.momentum)
-            momentum.update(zip(by_name, to_arrays(by_name.values()), strict=True))
+            memory.update(zip(by_name, to_arrays(by_name.values()), strict=True))
         ordered = [
             by_name.get(name, array)  # a buffer as the pass over the examples left it
             for name, array in self._sent().items()
@@ -199,38 +203,45 @@ class TaskClient(NumPyClient):
         self._load(parameters)
         return evaluate(self.task, self.model, examples, seed, self.partition)
 
-    def run_sgd(
+    def _own_training(
+        self, examples: Examples, settings: LocalTraining, memory: Memory | None
+    ) -> Config:
+        """Train by the task's own loop; return its metrics."""
+        assert self.task.train is not None
+        self._set_training_mode()
+        named = self._trained_weights()
+        with self._seeded(settings, examples.device), self._staying_trained(named):
+            found = self.task.train(
+                self.model, examples, settings, {} if memory is None else memory
+            )
+        return {name: float(value) for name, value in found.items()}
+
+    def run_steps(
         self,
         batches: Iterable[tuple[Any, Any]],
         learning_rates: Iterable[float],
         settings: LocalTraining,
-        momentum: MomentumBuffers | None = None,
+        memory: Memory | None = None,
         offset: Mapping[str, NDArray[np.generic]] | None = None,
     ) -> float:
-        """Take one SGD step per batch, from the model's current weights.
+        """Take one step of the optimiser per batch, from the model's current weights.
 
         Args:
             batches: Prepared inputs and their targets, at least one pair.
             learning_rates: The learning rate of every step, at least as many.
-            settings: Momentum, weight decay and FedProx's mu are used.
-            momentum: As in `fit`.
+            settings: The optimiser and its arguments, momentum, weight decay, mu and clipping.
+            memory: As in `fit`.
             offset: As in `fit`.
 
         Returns:
             The mean of the batches' losses.
         """
-        # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
-        # more than a small model's step, and the first construction imports torch's compiler (2 s).
         self._set_training_mode()
         named = self._trained_weights()
         weights = list(named.values())
-        momentum = {} if momentum is None else momentum
-        has_momentum = settings.momentum > 0
-        buffers = (
-            [_like(w, momentum.get(name)) for name, w in named.items()] if has_momentum else []
-        )
+        memory = {} if memory is None else memory
         offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
-        update = WeightUpdate(weights, settings, buffers, offsets)
+        update, keep = self._update(named, settings, memory, offsets)
         count = part_count(self.task, self.model)
         step = make_step(self.model, self.task.loss, weights, update, count)
         total = torch.zeros((), device=weights[0].device)
@@ -239,8 +250,28 @@ class TaskClient(NumPyClient):
             for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
                 total += step(inputs, targets, learning_rate)
                 steps += 1
-        momentum.update(zip(named, to_arrays(buffers), strict=False))
+        kept = keep()
+        memory.update(zip(kept, to_arrays(kept.values()), strict=True))
         return total.item() / steps
+
+    @staticmethod
+    def _update(
+        named: Mapping[str, Tensor],
+        settings: LocalTraining,
+        memory: Memory,
+        offsets: Sequence[Tensor],
+    ) -> tuple[WeightUpdate, Callable[[], Mapping[str, Tensor]]]:
+        """Return how gradients change the weights, and what returns what is kept of it."""
+        if settings.optimizer:
+            found = OptimizerUpdate(named, settings, offsets, memory)
+            return found, found.kept if settings.keep_optimizer else dict
+        # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
+        # more than a small model's step, and the first construction imports torch's compiler (2 s).
+        buffers = {
+            name: _like(w, memory.get(name)) for name, w in named.items() if settings.momentum > 0
+        }
+        update = WeightUpdate(list(named.values()), settings, list(buffers.values()), offsets)
+        return update, lambda: buffers
 
     def _seeded(
         self, settings: LocalTraining, device: torch.device

@@ -3,6 +3,7 @@
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedavg_app.client_optimizer import client_optimizer
 from fedavg_app.config import RunConfig, kebab, parse_config
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
@@ -89,7 +90,7 @@ def run_loop(
         nodes,
         config,
         make_plan(config, task),
-        client_config(config, data, model.fingerprint),
+        client_config(config, data, model.fingerprint, client_optimizer(config, task)),
         CentralEvaluation(task, data, config),
         task.test_metrics(),
         record,

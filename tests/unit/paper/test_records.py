@@ -29,7 +29,8 @@ WITH_EFFECT = {
     "over-selection": 0.7, "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0,
     "client-mods": "a.b:c", "num-threads": 7, "data-source": "mirror", "patience": 7,
     "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
-    "target": 0.7, "partition-by": "bins:7",
+    "target": 0.7, "partition-by": "bins:7", "optimizer": "adamw", "optimizer-args": "eps = 0.7",
+    "gradient-clip": 0.7, "keep-optimizer": True, "rate-schedule": "linear",
 }  # fmt: skip
 
 

@@ -1,0 +1,92 @@
+"""The optimiser of the clients' training: the config's, or the task's."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedavg_app.config import TrainingConfig
+from fedavg_app.errors import ConfigError
+
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
+
+SGD = "sgd"
+
+
+@dataclass(frozen=True)
+class ClientOptimizer:
+    """An optimiser that can be made.
+
+    Attributes:
+        name: Its name or path; "" for SGD, which the keys "momentum" and "weight-decay" describe.
+        arguments: Its arguments but the learning rate.
+    """
+
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, str]:
+        """Return what clients are told; nothing for SGD."""
+        if not self.name:
+            return {}
+        arguments = {"optimizer-args": json.dumps(self.arguments)} if self.arguments else {}
+        return {"optimizer": self.name, **arguments}
+
+    def __str__(self) -> str:
+        return self.name or SGD
+
+
+def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
+    """Return the optimiser that the config names, or the task.
+
+    Raises:
+        ConfigError: There is none of that name, it refuses its arguments, or keys of SGD are given.
+    """
+    name, arguments = config.optimizer, config.optimizer_arguments
+    if name == "auto":
+        name, arguments = task.optimizer, {**task.optimizer_args, **arguments}
+    if name == SGD:
+        if arguments:
+            fix = "SGD has none; give momentum or weight-decay, or another optimizer"
+            raise ConfigError("optimizer-args", config.optimizer_args, fix)
+        if getattr(config, "keep_optimizer", False):
+            fix = "SGD keeps its momentum anyway; leave it out, or give another optimizer"
+            raise ConfigError("keep-optimizer", True, fix)
+        return ClientOptimizer()
+    for key, value in (("momentum", config.momentum), ("weight-decay", config.weight_decay)):
+        if value:
+            fix = f"it is of SGD; with {name} give it in optimizer-args"
+            raise ConfigError(key, value, fix)
+    from tasks.training.optimizers import check_optimizer, find_optimizer
+
+    try:
+        find_optimizer(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError("optimizer", name, str(error)) from error
+    try:
+        check_optimizer(name, arguments)
+    except Exception as error:
+        given = config.optimizer_args or str(arguments)
+        raise ConfigError("optimizer-args", given, f"{name} refuses it: {error}") from error
+    return ClientOptimizer(name, arguments)
+
+
+def learning_rate(config: TrainingConfig, task: "Task", optimizer: ClientOptimizer) -> float:
+    """Return the learning rate that the config gives, or what "auto" means for the optimiser.
+
+    Raises:
+        ConfigError: It has no default.
+    """
+    if config.learning_rate != "auto":
+        return config.learning_rate
+    rates = task.learning_rates
+    if not optimizer.name or optimizer.name == task.optimizer:
+        return rates.get(config.method, task.learning_rate)
+    from tasks.training.optimizers import default_rate
+
+    rate = rates.get(optimizer.name, default_rate(optimizer.name))
+    if rate is None:
+        fix = f"{optimizer.name} has no default; give a number"
+        raise ConfigError("learning-rate", "auto", fix)
+    return rate

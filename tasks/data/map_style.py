@@ -1,0 +1,62 @@
+"""Examples that are read one by one, for data that do not fit into memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.data.dataset import DataError, Split, evenly
+from tasks.structure import leaves
+
+READ = 8  # examples of a digest
+
+
+@dataclass(frozen=True)
+class MapStyleSplit(Split):
+    """Examples that are read when they are needed, from a map-style dataset.
+
+    Attributes:
+        inputs: Any object with ``len`` and ``[number]``, such as a data set of torchvision, or one
+            of Hugging Face's, which are mapped files.
+        targets: None: each example has its own.
+        owners: As for `Split`.
+        labels: What a partition by label goes by, (n,) int64; None if nothing is known without
+            reading the examples.
+        example: Turns what ``inputs`` has for a number into the example, (input, target), each a
+            tensor, an array, a number or a dictionary of such; None where it is that already.
+    """
+
+    inputs: Any
+    targets: None = None
+    owners: NDArray[np.int64] | None = None
+    labels: NDArray[np.int64] | None = None
+    example: Callable[[Any], tuple[Any, Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def owners_or_targets(self) -> Any:
+        """What a partition by label goes by where nothing else is said."""
+        return self.labels if self.owners is None else self.owners
+
+    def read(self, number: int) -> tuple[Any, Any]:
+        """Return an example."""
+        found: tuple[Any, Any] = self.inputs[number]
+        return found if self.example is None else self.example(found)
+
+    def sampled(self) -> Iterator[bytes]:
+        """Yield the number of examples, and the values of `READ` of them."""
+        yield str(len(self)).encode()
+        for place in evenly(len(self), READ):
+            for value in leaves(self.read(int(place))):
+                yield np.asarray(value).tobytes()
+
+    def check(self) -> None:
+        """Check that there is a label for each example; DataError else."""
+        for name, array in (("labels", self.labels), ("owners", self.owners)):
+            if array is not None and len(array) != len(self):
+                text = f"there are {len(self)} examples, but {len(array)} {name}: give as many"
+                raise DataError(text)

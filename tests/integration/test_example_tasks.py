@@ -1,0 +1,132 @@
+"""The tasks of docs/example-tasks.md: under several strategies, resumed, and their metrics."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, jaccard_score, mean_absolute_error, r2_score
+
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.preparation import prepare
+from fedavg_app.server_app import run
+from tasks.training.examples import Examples
+from tests.integration.test_resumed_runs import PowerLossError, StatefulGrid
+from tests.support.documents import ROOT, examples
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
+
+EXAMPLES = examples(ROOT / "docs" / "example-tasks.md")
+NAMES = [name.removesuffix("_task.py") for name in EXAMPLES]
+STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for file, content in EXAMPLES.items():
+        (tmp_path / file).write_text(content)
+        monkeypatch.delitem(sys.modules, file.removesuffix(".py"), raising=False)
+    return lambda name: importlib.import_module(f"{name}_task")
+
+
+def start(folder, name, last_round=None, **changes):
+    keys = {
+        "task": f"{name}_task:TASK", "num_clients": 5, "fraction_train": 1.0, "batch_size": 20,
+        "num_server_rounds": 4, "run_dir": str(folder), "device": "cpu",
+        **({"local_epochs": 2} if name == "gan" else {"local_steps": 10}),
+    }  # fmt: skip
+    config = RunConfig(**keys | changes)
+    return run(StatefulGrid(config, last_round), prepare(config))
+
+
+def keys_for(strategy, name):
+    """Return what a strategy needs: SCAFFOLD is defined for SGD, STC's updates are small."""
+    keys = {"strategy": strategy}
+    if strategy == "scaffold" and name == "labels":
+        keys |= {"optimizer": "sgd", "learning_rate": 0.1}
+    if strategy == "stc":
+        keys["strategy_args"] = "sparsity-up = 0.5"
+        keys |= {"num_server_rounds": 12} if name == "labels" else {}
+    if "FedAdam" in strategy:
+        keys["strategy_args"] = "eta = 0.02, tau = 0.001"
+    return keys
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
+    module(name)
+    if (name, strategy) == ("gan", "scaffold"):
+        with pytest.raises(ConfigError, match="the task trains by a loop of its own"):
+            start(tmp_path / "runs", name, strategy=strategy)
+        return
+    result = start(tmp_path / "runs", name, fraction_evaluate=1.0, **keys_for(strategy, name))
+    summary = read_summary(result.folder)
+    objective = summary["objective"].split()[1]
+    first, best = result.history[0].tested[objective], summary[f"best-{objective}"]
+    assert best < first if summary["objective"].startswith("min") else best > first
+    assert summary["rejected-replies"] == 0
+    assert len(result.history[-1].client_values[objective]) == 5
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "stc"])
+@pytest.mark.parametrize("name", NAMES)
+def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
+    module(name)
+    keys = {**keys_for(strategy, name), "checkpoint_every": 2}
+    if name == "labels":
+        keys["keep_optimizer"] = True
+    start(tmp_path / "whole", name, **keys)
+    with pytest.raises(PowerLossError):
+        start(tmp_path / "cut", name, 3, **keys)
+    whole, cut = (only_folder(tmp_path / part) for part in ("whole", "cut"))
+    start(tmp_path / "cut", name, resume=str(cut), **keys)
+    assert_model(cut, whole)
+    tested = [[line["test_metrics"] for line in read_history(one)] for one in (whole, cut)]
+    assert tested[0] == tested[1]
+
+
+def outputs_of(task, result):
+    """Return the final model's outputs for the whole test set at once, and the targets."""
+    model, data = task.model(), task.dataset(RunConfig().data_options)
+    model.load_state_dict({name: torch.tensor(one.numpy()) for name, one in result.model.items()})
+    every = Examples.stored(task, data.test, torch.device("cpu"))
+    inputs, targets = every.slice(0, len(every))
+    with torch.no_grad():
+        return model.eval()(inputs), targets
+
+
+def macro(score, targets, predicted):
+    return score(targets.flatten(), predicted.flatten(), average="macro")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("wine", {"f1": lambda o, t: macro(f1_score, t, o.argmax(1))}),
+        ("regression", {"mae": lambda o, t: mean_absolute_error(t, o)}),
+        ("regression", {"r2": lambda o, t: r2_score(t, o)}),
+        ("labels", {"f1": lambda o, t: f1_score(t, o > 0, average="macro")}),
+        ("segments", {"miou": lambda o, t: macro(jaccard_score, t, o.argmax(1))}),
+        ("gan", {"distance": lambda o, _: (o[0].norm(dim=1) - 1).abs().mean()}),
+    ],
+)  # fmt: skip
+def test_metrics_are_scikit_learns_on_the_whole_test_set(name, expected, module, tmp_path):
+    task = module(name).TASK
+    result = start(tmp_path / "runs", name)
+    outputs, targets = outputs_of(task, result)
+    for metric, function in expected.items():
+        found = result.history[-1].test_metrics[metric]
+        assert found == pytest.approx(float(function(outputs, targets)), abs=1e-6)
+
+
+def test_kept_optimizer_changes_the_run_and_a_new_one_begins_anew(module, tmp_path):
+    module("labels")
+    models = [
+        start(tmp_path / str(keep), "labels", keep_optimizer=keep).model for keep in (True, False)
+    ]
+    assert any(
+        not np.array_equal(models[0][name].numpy(), models[1][name].numpy()) for name in models[0]
+    )

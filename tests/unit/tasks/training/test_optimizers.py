@@ -1,0 +1,134 @@
+"""A client's training with torch's optimisers, against a plain loop of torch's."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
+
+from tasks.mnist import MNIST_2NN
+from tasks.training.evaluation import load_arrays
+from tasks.training.examples import Examples
+from tasks.training.optimizers import check_optimizer, default_rate, find_optimizer
+from tasks.training.random_streams import torch_generator
+from tasks.training.task_client import TaskClient
+
+TASK = dataclasses.replace(MNIST_2NN, model=lambda: MNIST_2NN.model().double())
+DRAWS = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(40, 1, 28, 28, generator=DRAWS, dtype=torch.float64)
+EXAMPLES = Examples(INPUTS, torch.randint(0, 10, (40,), generator=DRAWS))
+STEPS, SIZE, RATE = 7, 10, 0.01
+CASES = {
+    "adamw": ("AdamW", {"weight_decay": 0.1, "betas": [0.8, 0.99]}),
+    "adam": ("Adam", {}),
+    "rmsprop": ("RMSprop", {"momentum": 0.5}),
+    "adagrad": ("Adagrad", {"lr_decay": 0.1}),
+    "nadam": ("NAdam", {}),
+    "torch.optim:SGD": ("SGD", {"momentum": 0.9, "nesterov": True}),
+}
+
+
+def start():
+    return [array.numpy().copy() for array in TASK.initial_model(3).state_dict().values()]
+
+
+def batches(server_round):
+    order = torch_generator(1, "batches", 0, server_round)
+    whole = list(EXAMPLES.shuffled(order).batches(SIZE))
+    return [whole[step % len(whole)] for step in range(STEPS)]
+
+
+def plain(model, optimizer, server_round, schedule=None, clip=0.0):
+    """Take the steps of a round as any tutorial of torch does."""
+    scheduler = schedule(optimizer) if schedule else None
+    for inputs, targets in batches(server_round):
+        optimizer.zero_grad()
+        TASK.loss(model(inputs), targets).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+
+
+def config(server_round, name, arguments, **more):
+    return {
+        "learning-rate": RATE, "batch-size": SIZE, "local-steps": STEPS, "seed": 1,
+        "server-round": server_round, "optimizer": name, "optimizer-args": json.dumps(arguments),
+        **more,
+    }  # fmt: skip
+
+
+def model_of(arrays):
+    model = TASK.model()
+    load_arrays(model, dict(zip(model.state_dict(), arrays, strict=True)))
+    return model
+
+
+def assert_same(arrays, model):
+    for ours, theirs in zip(arrays, model.state_dict().values(), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("keep", [False, True], ids=["new", "kept"])
+def test_two_rounds_equal_a_plain_loop_of_torch(name, keep):
+    """A kept state makes the two rounds those of one optimiser."""
+    kind, arguments = CASES[name]
+    arrays, memory = start(), {}
+    for server_round in (1, 2):
+        told = config(server_round, name, arguments, **{"keep-optimizer": keep})
+        client = TaskClient(TASK, TASK.model(), EXAMPLES)
+        given = memory if keep else None
+        arrays = client.fit(arrays, told, given)[0]
+
+    model = model_of(start())
+    optimizers = [getattr(torch.optim, kind)(model.parameters(), lr=RATE, **arguments)]
+    optimizers.append(
+        optimizers[0] if keep else getattr(torch.optim, kind)(model.parameters(), RATE, **arguments)
+    )
+    for server_round, optimizer in enumerate(optimizers, 1):
+        plain(model, optimizer, server_round)
+    assert_same(arrays, model)
+    assert bool(memory) == (keep and bool(optimizers[0].state))
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("cosine", lambda one: CosineAnnealingLR(one, STEPS)),
+        ("linear", lambda one: LinearLR(one, 1.0, 1e-12, STEPS)),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["", "adamw"])
+def test_schedule_and_clipping_equal_torchs(name, schedule, optimizer):
+    more = {"rate-schedule": name, "gradient-clip": 0.5}
+    told = config(1, optimizer, {}, **more)
+    arrays = TaskClient(TASK, TASK.model(), EXAMPLES).fit(start(), told)[0]
+    model = model_of(start())
+    kind = torch.optim.AdamW if optimizer else torch.optim.SGD
+    plain(model, kind(model.parameters(), lr=RATE), 1, schedule, clip=0.5)
+    assert_same(arrays, model)
+
+
+def test_optimiser_is_found_by_name_or_path():
+    assert find_optimizer("AdamW") is find_optimizer("torch.optim:AdamW") is torch.optim.AdamW
+    assert default_rate("adamw") == 1e-3
+    assert default_rate("rmsprop") == 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("adamx", {}, "known optimisers: "),
+        ("lbfgs", {}, "it evaluates the loss several times a step"),
+        ("torch:nn", {}, "it is no class of torch.optim.Optimizer"),
+        ("adam", {"beta": 1}, "unexpected keyword argument 'beta'"),
+        ("adam", {"betas": [2, 0.9]}, "Invalid beta parameter"),
+    ],
+)
+def test_optimiser_that_cannot_be_made_is_refused(name, arguments, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        check_optimizer(name, arguments)

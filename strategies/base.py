@@ -6,16 +6,17 @@
 4. `step`: the next global model, from the clients' mean.
 5. What is kept between rounds: the strategy's attributes, which only `step` changes.
 
-What else a strategy may say is in `strategies.hooks`.
+What else a strategy may say and do has a default.
 
 A strategy never touches a message or a record (`strategies.messages`), a buffer, or a reply that
 must not be used: its `Runner` does. In any Flower app it stands where Flower's `FedAvg` stands.
 """
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from flwr.app import (
     ArrayRecord,
@@ -34,15 +35,13 @@ from pydantic.dataclasses import dataclass
 
 from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory
-from strategies.hooks import Hooks
 from strategies.messages import Broadcast, Received, Update
-from strategies.model import Vector
+from strategies.model import Vector, change_norm
 from strategies.registry import Weights
-from strategies.reply_validation import NUM_EXAMPLES
+from strategies.reply_validation import NUM_EXAMPLES, ReplyError
 from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
 from strategies.server_messages import Reply
 from strategies.strategy_runner import StrategyRunner
-from strategies.wrappers import refuse_wrapper
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
@@ -56,7 +55,7 @@ NOT_OURS = (
 
 
 @dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
-class FederatedStrategy(Hooks, Strategy):
+class FederatedStrategy(Strategy):
     """A method of federated learning, and a `flwr.serverapp.strategy.Strategy`.
 
     The arguments are those of Flower's `FedAvg`. In this project's app the run's config takes their
@@ -64,7 +63,22 @@ class FederatedStrategy(Hooks, Strategy):
 
     Args:
         weights: How clients count: "samples", by n_k, or "uniform".
+
+    Attributes:
+        train_type: The type of training messages: "train", or "train.gradient" for a gradient.
+        local_work: Human-readable description of the local work, where that is not SGD with the
+            config's epochs or steps and its batch size; else empty.
+        plain_sgd: Whether the method is defined for SGD without momentum only.
+        needs: Keys that the settings of clients must have.
+        updates_evaluation: Whether clients that evaluate are sent what `broadcast` says, too; else
+            the model.
     """
+
+    train_type: ClassVar[str] = MessageType.TRAIN
+    local_work: ClassVar[str] = ""
+    plain_sgd: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
+    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
@@ -128,6 +142,37 @@ class FederatedStrategy(Hooks, Strategy):
             ReplyError: No model can be made of the replies; all are rejected for that reason.
         """
 
+    # What a strategy may say and do beside its five functions.
+
+    def begin(self, now: Round) -> None:
+        """Called before the messages of a round, or of an evaluation, are made."""
+
+    def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
+        """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
+        (vector,) = terms
+        return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
+
+    def bits_down(self, now: Round, node: int) -> float:
+        """Return what a client is sent by the papers' formulas, in bits: 32 an entry."""
+        return 32.0 * now.model.size
+
+    def bits_up(self, now: Round) -> float:
+        """Return what one client sends by the papers' formulas, in bits: 32 an entry."""
+        return 32.0 * now.model.size
+
+    def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
+        """Called when a training reply was rejected; by default it does nothing."""
+
+    def read_evaluation(self, now: Round, reply: Reply) -> None:
+        """Read the payload of a reply to an evaluation; by default it does nothing.
+
+        Raises:
+            ReplyError: The reply must not be used.
+        """
+
+    def forget_clients(self) -> None:
+        """Called when all clients have lost their memories; by default it does nothing."""
+
     # What Flower's `Strategy.start`, and its wrappers, call.
 
     @cached_property
@@ -170,9 +215,17 @@ class FederatedStrategy(Hooks, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of a round, for a share of the nodes drawn at random."""
-        if not self.sends_models():
-            refuse_wrapper(self)
+        """Return the messages of a round, for a share of the nodes drawn at random.
+
+        Raises:
+            ValueError: A strategy around this one calls it, and clients send no models. Wrappers
+                clip and add noise to models; where they find none they say nothing.
+        """
+        caller = sys._getframe(1).f_locals.get("self")
+        wrapped = isinstance(caller, Strategy) and caller is not self
+        if wrapped and not self.sends_models():
+            names = f"{type(self).__name__} inside of {type(caller).__name__}"
+            raise ValueError(f"{names}: give a strategy whose clients send models, as FedAvg's do")
         return self.runner.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(

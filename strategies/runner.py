@@ -32,10 +32,7 @@ class Runner(ABC):
 
     Attributes:
         settings: Of the run.
-        train_type: The type of training messages: "train", or "train.gradient" for a gradient.
-        local_work: Human-readable description of the local work, where that is not SGD with the
-            config's epochs or steps and its batch size; else empty.
-        plain_sgd: Whether the method is defined for SGD without momentum only.
+        train_type, local_work, plain_sgd: As in `strategies.base.FederatedStrategy`.
         clips_on_clients: Whether client mods clip the update of all that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """

@@ -33,8 +33,8 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory
+from strategies.client_messages import Train, around_handler
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector, change_norm
 from strategies.registry import Weights

@@ -1,11 +1,15 @@
-"""The client's end of messages: what came is read, the handler is called, its reply is written."""
+"""The client's end of messages: a strategy's end on the client, around a ClientApp's handlers.
 
-from collections.abc import Mapping
+What came is read, the handler is called, and its reply is written.
+"""
+
+from collections.abc import Callable, Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.flower_arrays import array_record, from_record, get_record, to_record
+from strategies.client_memory import ClientMemory
+from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.messages import (
     ARRAYS_KEY,
     BUFFERS,
@@ -14,19 +18,76 @@ from strategies.messages import (
     UPDATE,
     Received,
     Update,
-    model_key,
+    named_or_only,
 )
 from strategies.model import Model, Vector
 from strategies.reply_validation import ARRAYS, NUM_EXAMPLES
 
+# Trains from a model and returns what that left; further vectors go to the handler by name.
+Train = Callable[..., Update]
+# What a strategy does on the client: (received, memory, train) -> (update, the memory to keep).
+# Without a memory the client's whole state stays as it was, that of the handler included.
+ClientEnd = Callable[[Received, ClientMemory, Train], tuple[Update, ClientMemory | None]]
 
-def read_received(message: Message, context: Context) -> Received:
-    """Return what a training message says.
+
+class NoUpdateError(Exception):
+    """The handler's reply has no arrays, or is an error; it goes to the server as it is."""
+
+
+def around_handler(
+    end: ClientEnd, message: Message, context: Context, call_next: ClientAppCallable
+) -> Message:
+    """Handle a message by a strategy's end on the client. The client's state is changed last.
 
     Raises:
-        ValueError: It has no settings of a round, or its arrays cannot be read.
+        ValueError: The message cannot be read, training returned arrays of other names or shapes
+            than the model's, or what the strategy's end raises.
     """
-    settings = _settings(message.content)[1].copy()
+    name, settings = _settings(message.content)
+    received, memory = _received(message, context, settings), ClientMemory.read(context.state)
+    before = context.state.copy()  # the handler keeps its own there, such as momentum
+    reply: Message | None = None
+
+    def train(model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
+        nonlocal reply
+        key = str(received.settings.get(ARRAYS_KEY, ARRAYS))
+        # Records of its own: other clients in this process share the model.
+        content = RecordDict({key: array_record(model.record), name: received.settings})
+        for own, vector in (vectors or {}).items():
+            content[own] = to_record(model.layout.unflatten(vector))
+        message.content = content
+        reply = call_next(message, context)
+        if reply.has_content() and not received.trains:
+            return Update()
+        if not reply.has_content() or not reply.content.array_records:
+            raise NoUpdateError
+        return _take_update(reply.content, model)
+
+    try:
+        update, kept = end(received, memory, train)
+    except NoUpdateError:
+        assert reply is not None
+        return reply
+    if kept is None:
+        context.state = before
+        reply = None
+    if reply is None:
+        reply = Message(RecordDict(), reply_to=message)
+    _write_update(reply.content, update)
+    if kept is not None:
+        kept.write(context.state)
+    return reply
+
+
+def _settings(content: RecordDict) -> tuple[str, ConfigRecord]:
+    """Return the name and a copy of a message's settings."""
+    for name, record in content.config_records.items():
+        if SERVER_ROUND in record:
+            return name, record.copy()
+    raise ValueError(f"no ConfigRecord with {SERVER_ROUND!r}")
+
+
+def _received(message: Message, context: Context, settings: ConfigRecord) -> Received:
     names = settings.get(BUFFERS, [])
     buffers = tuple(map(str, names)) if isinstance(names, list) else ()
     found = dict(message.content.array_records)
@@ -46,47 +107,11 @@ def read_received(message: Message, context: Context) -> Received:
     )
 
 
-def train_from(
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    received: Received,
-    model: Model,
-    vectors: Mapping[str, Vector],
-) -> tuple[Message, Update]:
-    """Return the handler's reply to a message with this model, and the update that was in it.
-
-    The update of an evaluation is empty.
-
-    Args:
-        message: The server's message; its content is replaced.
-        context: The client's context.
-        call_next: The handler.
-        received: What the message said.
-        model: What to train from.
-        vectors: Further vectors for the handler, by the name of their record.
-
-    Raises:
-        NoUpdateError: The reply has no arrays.
-        ValueError: Training returned arrays of other names or shapes than the model's.
-    """
-    name, _ = _settings(message.content)
-    key = str(received.settings.get(ARRAYS_KEY, ARRAYS))
-    # Records of its own: other clients in this process share the model.
-    content = RecordDict({key: array_record(model.record), name: received.settings})
-    for own, vector in vectors.items():
-        content[own] = to_record(model.layout.unflatten(vector))
-    message.content = content
-    reply = call_next(message, context)
-    if reply.has_content() and not received.trains:
-        return reply, Update()
-    if not reply.has_content() or not reply.content.array_records:
-        raise NoUpdateError(reply)
-    key = model_key(reply.content)
-    record = get_record(reply.content, key, ArrayRecord)
-    del reply.content[key]  # `write_update` puts it back if it is sent
-    arrays = from_record(record)
-    layout = model.layout
+def _take_update(content: RecordDict, model: Model) -> Update:
+    """Return the update in a handler's reply to a model, whose record of arrays is taken out."""
+    name, record = named_or_only(content, ARRAYS, ArrayRecord)
+    del content[name]  # `_write_update` puts it back if it is sent
+    arrays, layout = from_record(record), model.layout
     shapes = {own: array.shape for own, array in arrays.items() if own in layout.names}
     expected = dict(zip(layout.names, layout.shapes, strict=True))
     if set(arrays) != set(model.order) or shapes != expected:
@@ -95,13 +120,11 @@ def train_from(
     buffers = {own: arrays[own] for own in model.buffers}
     trained = Model(layout, layout.flatten(arrays), buffers, model.order)
     trained.record = record
-    metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
-    examples = metrics.get(NUM_EXAMPLES, 0)
-    return reply, Update(trained, trained.buffers, float(str(examples)))
+    metrics = next(iter(content.metric_records.values()), MetricRecord())
+    return Update(trained, buffers, float(str(metrics.get(NUM_EXAMPLES, 0))))
 
 
-def write_update(content: RecordDict, update: Update) -> None:
-    """Put an update into the content of a reply."""
+def _write_update(content: RecordDict, update: Update) -> None:
     if update.model is not None:
         content[ARRAYS] = update.model.record
     elif update.buffers:
@@ -111,19 +134,3 @@ def write_update(content: RecordDict, update: Update) -> None:
     for name, vector in update.vectors.items():
         assert update.model is not None
         content[name] = to_record(update.model.layout.unflatten(vector))
-
-
-class NoUpdateError(Exception):
-    """The handler's reply has no arrays, or is an error; it goes to the server as it is."""
-
-    def __init__(self, reply: Message) -> None:
-        super().__init__("training returned no arrays")
-        self.reply = reply
-
-
-def _settings(content: RecordDict) -> tuple[str, ConfigRecord]:
-    """Return the name and the record of a training message's settings."""
-    for name, record in content.config_records.items():
-        if SERVER_ROUND in record:
-            return name, record
-    raise ValueError(f"no ConfigRecord with {SERVER_ROUND!r}")

@@ -11,8 +11,8 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_end import Train, around_handler
 from strategies.client_memory import ClientMemory, Vectors, zeros
+from strategies.client_messages import Train, around_handler
 from strategies.codec import Codec
 from strategies.compression.error_feedback import OutOfRangeError, check_range, compress
 from strategies.compression.float32 import Float32

@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass
 from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Term
 from strategies.base import FederatedStrategy
-from strategies.client_end import Train
 from strategies.client_memory import ClientMemory
+from strategies.client_messages import Train
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import CODEC, HEAD, UPDATES, answer

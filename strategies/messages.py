@@ -13,10 +13,9 @@ from typing import TypeVar
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from strategies.flower_arrays import find_record
 from strategies.model import Arrays, Model, Vector
 from strategies.random_streams import random_stream
-from strategies.reply_validation import ARRAYS, CONFIG, ReplyError
+from strategies.reply_validation import CONFIG, ReplyError
 
 # The record of arrays that are sent as they are where the others are compressed, and the setting
 # that lists their names.
@@ -103,16 +102,14 @@ class Update:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
 
 
-def model_key(content: RecordDict) -> str:
-    """Return the name of a reply's record of the model; ReplyError if there is none."""
-    if find_record(content, ARRAYS, ArrayRecord) is not None:
-        return ARRAYS
-    return only(content.array_records, ARRAYS)
+def named_or_only(content: RecordDict, name: str, kind: type[Record]) -> tuple[str, Record]:
+    """Return (name, record) of a reply's record of that name, else of the only one of its kind.
 
-
-def only(records: Mapping[str, Record], name: str) -> str:
-    """Return the name of the only record of a kind; ReplyError without one or with more."""
-    if len(records) != 1:
-        kind = "ArrayRecord" if name == ARRAYS else "MetricRecord"
-        raise ReplyError(f"no {kind} {name!r}")
-    return next(iter(records))
+    Raises:
+        ReplyError: There is none, or there are several of other names.
+    """
+    found = {key: one for key, one in content.items() if isinstance(one, kind)}
+    if name not in found and len(found) != 1:
+        raise ReplyError(f"no {kind.__name__} {name!r}")
+    key = name if name in found else next(iter(found))
+    return key, found[key]

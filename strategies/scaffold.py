@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
 from strategies.base import FederatedStrategy
-from strategies.client_end import Train
 from strategies.client_memory import ClientMemory, Vectors
+from strategies.client_messages import Train
 from strategies.local_steps import local_steps
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector, change_norm

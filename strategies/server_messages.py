@@ -9,10 +9,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from numpy.typing import NDArray
 
 from strategies.aggregation import finite_or_sent
-from strategies.flower_arrays import array_record, find_record, from_array, get_record, to_record
-from strategies.messages import BUFFERS, PAYLOAD, UPDATE, Broadcast, model_key, only
+from strategies.flower_arrays import array_record, find_record, from_array, to_record
+from strategies.messages import BUFFERS, PAYLOAD, UPDATE, Broadcast, named_or_only
 from strategies.model import Arrays, Model, Vector, name_at
 from strategies.reply_validation import (
+    ARRAYS,
     METRICS,
     NUM_EXAMPLES,
     ClientReport,
@@ -106,8 +107,8 @@ class Reply:
     @cached_property
     def _arrays(self) -> ArrayRecord:
         """The record of all arrays."""
-        content, names = self.message.content, self._model.order
-        record = get_record(content, model_key(content), ArrayRecord)
+        names = self._model.order
+        _, record = named_or_only(self.message.content, ARRAYS, ArrayRecord)
         if set(record) != set(names):
             different = shorten(", ".join(sorted(set(record) ^ set(names))))
             raise ReplyError(f"array names differ from the model's: {different}")
@@ -127,10 +128,7 @@ class Reply:
 
 def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> ClientReport:
     """Return the metrics of a reply; ReplyError as for `report_of`, or it has no record of them."""
-    content = message.content
-    record = find_record(content, METRICS, MetricRecord)
-    if record is None:
-        record = get_record(content, only(content.metric_records, METRICS), MetricRecord)
+    _, record = named_or_only(message.content, METRICS, MetricRecord)
     return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
 
 

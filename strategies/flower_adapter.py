@@ -7,8 +7,9 @@ Flower's strategies raise when one reply's records differ from the others' and a
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -35,7 +36,7 @@ from strategies.reply_validation import (
     check_norm,
 )
 from strategies.rounds import Round, RunSettings
-from strategies.runner import Runner, StrategyError, Use, check_finite
+from strategies.runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 from strategies.server_messages import Reply, read_report
 
 FLOWER = logging.getLogger("flwr")
@@ -124,11 +125,9 @@ class FlowerAdapter(Runner):
         if self.counts_privacy:
             logger.info("%s", COVERED)
 
-    def _begin(
-        self,
-    ) -> tuple[Use, Callable[[list[ClientReport]], tuple[Model | None, MetricRecord | None]]]:
+    def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
         """Keep the replies that the inner strategy can use, and give it all of them at once."""
-        model, buffers = self.now.model, BufferMean(self.now.model.buffers)
+        model = self.now.model
         kept: list[Message] = []
 
         def use(message: Message) -> ClientReport:
@@ -142,20 +141,9 @@ class FlowerAdapter(Runner):
             kept.append(message)
             return report
 
-        def finish(reports: list[ClientReport]) -> tuple[Model | None, MetricRecord | None]:
-            own = buffers.result()
-            for name, array in own.items():
-                check_finite(name, array, model.buffers[name])
-            vector, metrics = self._aggregate(kept, reports)
-            if vector is None:
-                return None, metrics
-            return Model(model.layout, vector, own, model.order), metrics
+        return use, partial(self._aggregate, kept)
 
-        return use, finish
-
-    def _begin_evaluation(
-        self, server_round: int
-    ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
+    def _begin_evaluation(self, server_round: int) -> tuple[Use, FinishEvaluation]:
         """Give the inner strategy the metrics."""
         kept: list[Message] = []
 

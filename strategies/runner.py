@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from strategies.aggregation import finite_or_sent
-from strategies.model import Array, Model, usual_buffers
+from strategies.aggregation import BufferMean, finite_or_sent
+from strategies.model import Array, Model, Vector, usual_buffers
 from strategies.reply_validation import ClientReport, ReplyError
 from strategies.rounds import Round, RoundOutcome, RunSettings
 from strategies.screening import OnRejected, Screening
@@ -21,6 +22,10 @@ SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a mode
 
 # Reads a reply that has no error, and raises a `ReplyError` where it must not be used.
 Use = Callable[[Message], ClientReport]
+# Makes of the reports of those that were used the next model's vector, None where the round leaves
+# the model as it is, and the metrics. It raises a `ReplyError` where no model can be made.
+Finish = Callable[[list[ClientReport]], tuple[Vector | None, MetricRecord | None]]
+FinishEvaluation = Callable[[list[ClientReport]], MetricRecord | None]
 
 
 class StrategyError(RuntimeError):
@@ -94,18 +99,19 @@ class Runner(ABC):
         Raises:
             StrategyError: The strategy failed.
         """
-        use, finish = self._begin()
+        buffers = BufferMean(self.now.model.buffers)
+        use, finish = self._begin(buffers)
         screening = Screening()
         screening.run(replies, use, on_rejected, self.settings.min_replies)
         model, metrics = None, None
         if screening.reports:
             try:
-                model, metrics = finish(screening.reports)
+                model, metrics = self._next_model(screening.reports, finish, buffers)
             except ReplyError as error:
                 screening.reject_all(error)
         return RoundOutcome(
             model=None if model is None else model.record,
-            metrics=None if model is None else metrics,
+            metrics=metrics,
             partial=screening.log(server_round, "training"),
             rejected=screening.rejected,
             formula_bits_up=len(screening.reports) * self.reply_bits(),
@@ -146,20 +152,25 @@ class Runner(ABC):
         """Log what the strategy is."""
 
     @abstractmethod
-    def _begin(
-        self,
-    ) -> tuple[Use, Callable[[list[ClientReport]], tuple[Model | None, MetricRecord | None]]]:
-        """Return what takes each valid reply, and what makes the next model of them.
-
-        The second is given the reports of those replies. Its model is None where the round leaves
-        the model as it is; it raises a `ReplyError` where no model can be made.
-        """
+    def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
+        """Return what takes each reply, which adds its buffers, and what ends the round."""
 
     @abstractmethod
-    def _begin_evaluation(
-        self, server_round: int
-    ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
-        """Return what takes each valid reply, and what makes the evaluation's metrics of them."""
+    def _begin_evaluation(self, server_round: int) -> tuple[Use, FinishEvaluation]:
+        """Return what takes each reply, and what ends the evaluation."""
+
+    def _next_model(
+        self, reports: list[ClientReport], finish: Finish, buffers: BufferMean
+    ) -> tuple[Model | None, MetricRecord | None]:
+        before = self.now.model
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = buffers.result()
+        for name, array in means.items():
+            check_finite(name, array, before.buffers[name])
+        vector, metrics = finish(reports)  # last: it changes what the strategy keeps
+        if vector is None:
+            return None, None
+        return Model(before.layout, vector, means, before.order), metrics
 
 
 def nodes_of(messages: Iterable[Message]) -> list[int]:

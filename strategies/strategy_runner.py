@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,18 @@ from flwr.serverapp import Grid
 from strategies.aggregation import BufferMean, WeightedMean
 from strategies.messages import ARRAYS_KEY, BUFFERS, SERVER_ROUND, UPDATE, Broadcast
 from strategies.metrics import mean_metrics
-from strategies.model import Model, buffer_norms
+from strategies.model import Vector, buffer_norms
 from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
 from strategies.rounds import Aggregate, Round, RunSettings
-from strategies.runner import Runner, StrategyError, Use, check_finite, nodes_of
+from strategies.runner import (
+    Finish,
+    FinishEvaluation,
+    Runner,
+    StrategyError,
+    Use,
+    check_finite,
+    nodes_of,
+)
 from strategies.server_messages import ContentWriter, Reply, read_report
 
 if TYPE_CHECKING:
@@ -94,13 +102,10 @@ class StrategyRunner(Runner):
         doc = type(self.strategy).__doc__ or type(self.strategy).__name__
         logger.info("%s", doc.split("\n")[0])
 
-    def _begin(
-        self,
-    ) -> tuple[Use, Callable[[list[ClientReport]], tuple[Model | None, MetricRecord | None]]]:
+    def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
         """Average what the strategy reads of the replies, and let it step."""
         now, strategy = self.now, self.strategy
         means: list[WeightedMean] = []
-        buffers = BufferMean(now.model.buffers)
         metrics: list[RecordDict] = []
 
         def use(message: Message) -> ClientReport:
@@ -124,18 +129,16 @@ class StrategyRunner(Runner):
                 metrics.append(RecordDict(dict(message.content.metric_records)))
             return report
 
-        def finish(reports: list[ClientReport]) -> tuple[Model | None, MetricRecord | None]:
+        def finish(reports: list[ClientReport]) -> tuple[Vector | None, MetricRecord | None]:
             nodes = [report.node_id for report in reports]
-            model = self._step(Aggregate(nodes, [mean.result() for mean in means]), buffers)
+            vector = self._step(Aggregate(nodes, [mean.result() for mean in means]))
             if strategy.train_metrics_aggr_fn is not None:
-                return model, strategy.train_metrics_aggr_fn(metrics, strategy.weighted_by_key)
-            return model, mean_metrics(reports)
+                return vector, strategy.train_metrics_aggr_fn(metrics, strategy.weighted_by_key)
+            return vector, mean_metrics(reports)
 
         return use, finish
 
-    def _begin_evaluation(
-        self, server_round: int
-    ) -> tuple[Use, Callable[[list[ClientReport]], MetricRecord | None]]:
+    def _begin_evaluation(self, server_round: int) -> tuple[Use, FinishEvaluation]:
         """Average the clients' metrics by n_k."""
         strategy = self.strategy
         metrics: list[RecordDict] = []
@@ -195,19 +198,15 @@ class StrategyRunner(Runner):
             for node in nodes
         ]
 
-    def _step(self, aggregate: Aggregate, buffers: BufferMean) -> Model | None:
-        """Return the next model.
+    def _step(self, aggregate: Aggregate) -> Vector | None:
+        """Return the next model's vector.
 
         Raises:
             ReplyError: It would not be finite.
             StrategyError: The strategy returned a vector of another size.
         """
-        before = self.now.model
-        layout = before.layout
+        layout = self.now.model.layout
         with np.errstate(over="ignore", invalid="ignore"):
-            own = buffers.result()  # first: the step changes what the strategy keeps
-            for name, array in own.items():
-                check_finite(name, array, before.buffers[name])
             vector = self.strategy.step(self.now, aggregate)
             if vector is None:
                 return None
@@ -216,7 +215,7 @@ class StrategyRunner(Runner):
                 raise StrategyError(f"step returned {shape}, not {[layout.size]}")
             vector = layout.rounded(vector)
         if not np.isfinite(vector).all():
-            sent = layout.unflatten(before.vector)
+            sent = layout.unflatten(self.now.model.vector)
             for name, array in layout.unflatten(vector).items():
                 check_finite(name, array, sent[name])
-        return Model(layout, vector, own, before.order)
+        return vector

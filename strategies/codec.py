@@ -14,6 +14,7 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
+from strategies.compression import COMPRESSORS, FEEDBACK
 from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import (
     ErrorFeedback,
@@ -21,7 +22,6 @@ from strategies.compression.error_feedback import (
     Residual,
     check_contraction,
 )
-from strategies.compression.registry import COMPRESSORS, FEEDBACK
 from strategies.registry import Registry
 
 

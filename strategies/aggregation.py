@@ -1,24 +1,16 @@
 """Weighted means, and what is checked of arrays: pure functions on NumPy arrays."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strategies.compression.decoded_update import Update
 from strategies.model import Array, Arrays
 
-
-class Addend(Protocol):
-    """What adds itself to a sum, such as a decoded update."""
-
-    size: int
-
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight`` times the entries to the total, in place."""
-
-
-Term = Array | Addend
+# What is averaged over the clients: an array, or a decoded update, which adds itself.
+Term = Array | Update
 
 # Entries that are added at a time: few enough for a processor's cache.
 BLOCK = 1 << 16

@@ -23,7 +23,7 @@ class Compressed(CompressedStrategy):
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
-            the next update), "ef21" or, for uplinks with a sparsity, "momentum".
+            the next update) or, for uplinks with a sparsity, "momentum".
         warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
 
     The others are those of `CompressedStrategy`.

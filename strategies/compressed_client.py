@@ -14,7 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from strategies.client_memory import ClientMemory, Vectors, zeros
 from strategies.client_messages import Train, around_handler
 from strategies.codec import Codec
-from strategies.compression.error_feedback import OutOfRangeError, check_range, compress
+from strategies.compression.error_feedback import OutOfRangeError, compress
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import (
     Head,
@@ -60,8 +60,11 @@ def answer(
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
 
-    A client whose server names the codec keeps its text, and begins anew with another one: that of
-    another training. Where it has not the one of a message, it asks for it and the model.
+    A client that evaluates sends an empty one, and keeps the model that it was brought up to. One
+    whose server names the codec keeps its text, and begins anew with another one: that of another
+    training. Where it has not the codec or the model of a message, it asks for both. Training that
+    diverges is reported, and the client's state stays as it was: an update that is sent and
+    rejected would be added to the next one again.
 
     Args:
         codec_of: Returns the codec of a text; of an empty one where none was sent, None if it must.
@@ -74,78 +77,51 @@ def answer(
             answered last, or is of another codec.
     """
     head = Head.decode(received.take(HEAD))
+
+    def reply(status: ReplyStatus, data: bytes = b"") -> bytes:
+        return Payload(status, head.codec, received.number, data).encode()
+
     text = str(received.settings.pop(CODEC, memory.codec))
     if text != memory.codec:
         memory = ClientMemory(codec=text)
     memory.check_round(received)
     codec = codec_of(text)
-    if codec is not None and codec.digest == head.codec:
-        update, kept = train_compressed(codec, head, received, memory, train)
-        return update, None if kept is None else replace(kept, codec=text)
-    if received.model is None:
-        return _without_update(ReplyStatus.NEEDS_MODEL, head.codec, received), None
-    raise ValueError(
-        f"codec mismatch between server and client, whose codec is {codec}: give both the same "
-        "strategy and strategy-args"
-    )
-
-
-def train_compressed(
-    codec: Codec, head: Head, received: Received, memory: ClientMemory, train: Train
-) -> tuple[Update, ClientMemory | None]:
-    """Return the client's compressed update, and the memory that it keeps.
-
-    A client that evaluates sends an empty one, and keeps the model that it was brought up to.
-
-    Training that diverges is reported to the server, and the client's state stays as it was: an
-    update that is sent and rejected would be added to the next one again.
-
-    Args:
-        codec: What both ends compress with.
-        head: Of the server's message.
-        received: What the server sent.
-        memory: What the client kept.
-        train: Runs the handler.
-
-    Raises:
-        ValueError: The updates in the message cannot be read.
-    """
+    if codec is None or codec.digest != head.codec:
+        if received.model is None:
+            return Update(payload=reply(ReplyStatus.NEEDS_MODEL)), None
+        raise ValueError(
+            f"codec mismatch between server and client, whose codec is {codec}: give both the same "
+            "strategy and strategy-args"
+        )
     updates = received.take(UPDATES) if UPDATES in received.settings else b""
     model = received.model or _synced(codec, received, memory, head.version, updates)
     if model is None:
-        return _without_update(ReplyStatus.NEEDS_MODEL, codec.digest, received), None
+        return Update(payload=reply(ReplyStatus.NEEDS_MODEL)), None
     copy = None if isinstance(codec.downlink, Float32) else model.record  # sent whole every time
     trained = train(model)
     if not received.trains:
-        payload = Payload(ReplyStatus.UPDATE, codec.digest, received.number).encode()
-        return Update(payload=payload), replace(memory, model=copy, version=head.version)
+        kept = replace(memory, model=copy, version=head.version)
+        return Update(payload=reply(ReplyStatus.UPDATE)), kept
     assert trained.model is not None
     # Kept in float32, also where the model is float64.
-    update = (trained.model.vector - model.vector).astype(np.float32, copy=False)
+    change = (trained.model.vector - model.vector).astype(np.float32, copy=False)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
         sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
-    vectors = memory.settled(head.settled, take) or zeros(codec.feedback.memories, update)
-    to_send, vectors = codec.feedback.to_send(update, vectors)
+    vectors = memory.settled(head.settled, take) or zeros(codec.feedback.memories, change)
+    to_send, vectors = codec.feedback.to_send(change, vectors)
     try:
         uplink = codec.uplink_in(received.number)
         # Another package's rule may compute in float64.
         exact = to_send.astype(np.float32, copy=False)
-        data, sent = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
-        check_range(sent)
+        data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
     except OutOfRangeError:
-        return _without_update(ReplyStatus.DIVERGED, codec.digest, received), None
-    payload = Payload(ReplyStatus.UPDATE, codec.digest, received.number, data).encode()
-    kept = ClientMemory(
-        received.number,
-        {name: one.astype(np.float32, copy=False) for name, one in vectors.items()},
-        data,
-        copy,
-        head.version,
-    )
-    return replace(trained, model=None, payload=payload), kept
+        return Update(payload=reply(ReplyStatus.DIVERGED)), None
+    vectors = {name: one.astype(np.float32, copy=False) for name, one in vectors.items()}
+    kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
+    return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
 
 
 def _synced(
@@ -187,7 +163,3 @@ def _build(
     if Version.of(number, vector) != version:
         return None
     return Model(layout, vector, start.buffers, start.order)
-
-
-def _without_update(status: ReplyStatus, codec: int, received: Received) -> Update:
-    return Update(payload=Payload(status, codec, received.number).encode())

@@ -159,7 +159,6 @@ class CompressedStrategy(FederatedStrategy):
         rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
         try:
             data, sent = compress(update, self.codec.downlink, layout, rng)
-            check_range(sent)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
         self._versions.confirm(aggregate.nodes, now.number)

@@ -174,11 +174,17 @@ def add(first: Vector, second: Vector) -> Vector:
 def compress(
     vector: Vector, compressor: Compressor, layout: Layout, rng: np.random.Generator
 ) -> tuple[bytes, Update]:
-    """Return a vector's bytes, and what they decode to; OutOfRangeError if it is not finite."""
+    """Return a vector's bytes, and what they decode to.
+
+    Raises:
+        OutOfRangeError: The vector is not finite, or as for `check_range`.
+    """
     if not np.isfinite(vector).all():
         raise OutOfRangeError("the update has NaN or infinite values")
     data = compressor.encode(vector, layout, rng)
-    return data, compressor.decode(data, layout)
+    sent = compressor.decode(data, layout)
+    check_range(sent)
+    return data, sent
 
 
 def check_range(update: Update) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from strategies.compression.error_feedback import MomentumCorrection, Residual, compress
+from strategies.compression.error_feedback import MomentumCorrection, Residual
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import (
@@ -28,7 +28,8 @@ RESIDUAL = Residual()
 def send(update, residual, compressor, layout, rng):
     """Return the bytes, the update that they decode to, and the residual once it is accepted."""
     total, memory = RESIDUAL.to_send(update, {"residual": residual})
-    data, sent = compress(total, compressor, layout, rng)
+    data = compressor.encode(total, layout, rng)
+    sent = compressor.decode(data, layout)
     return data, sent, RESIDUAL.accepted(memory, sent)["residual"]
 
 

@@ -8,8 +8,8 @@
 
 What else a strategy may say and do has a default.
 
-A strategy never touches a message or a record (`strategies.messages`), a buffer, or a reply that
-must not be used: its `Runner` does. In any Flower app it stands where Flower's `FedAvg` stands.
+A strategy never touches a message or a record, a buffer, or a reply that must not be used: its
+`Runner` does. In any Flower app it stands where Flower's `FedAvg` stands.
 """
 
 import sys

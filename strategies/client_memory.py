@@ -11,13 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.compression.sync_protocol import Version
-from strategies.flower_arrays import (
-    array_record,
-    find_record,
-    from_record,
-    raw_array,
-    to_record,
-)
+from strategies.flower_arrays import array_record, find_record, from_record, raw_array, to_record
 from strategies.messages import Received
 from strategies.model import Vector
 

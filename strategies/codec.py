@@ -1,9 +1,8 @@
 """What both ends of a compressed strategy compress with, and a text that says it.
 
 In this project's app each end makes its own from the run's config. In any other the server's first
-message names it: the text is JSON, and a client builds only what has a name here. Two ends that
-differ, such as those with other ``strategy-args``, have texts of other digests: the bytes of one
-end would decode to something else at the other, often without an error.
+message names it, and a client builds only what has a name here. Messages name the text's digest:
+the bytes of one end would decode to something else at another, often without an error.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""The client's end of every compressed strategy (docs/protocol.md).
-
-It brings the copy of the model up to date, trains, settles the memory of the error feedback,
-compresses, and returns the update with the memory to keep.
-"""
+"""The client's end of every compressed strategy (docs/protocol.md)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +12,7 @@ from strategies.client_messages import Train, around_handler
 from strategies.codec import Codec
 from strategies.compression.error_feedback import OutOfRangeError, compress
 from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import (
-    Head,
-    Payload,
-    ReplyStatus,
-    Version,
-    decode_updates,
-)
+from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from strategies.messages import Received, Update
 from strategies.model import Model
 from strategies.random_streams import UPLINK

@@ -1,9 +1,8 @@
 """The server's end of every compressed strategy (docs/protocol.md).
 
 Clients send compressed updates. The server turns each round's into one compressed update of the
-global model and changes the model by exactly that. It keeps the last of these updates: a client
-that missed some is sent those it missed, which is the papers' partial sum P(s), exact to the last
-bit; or the full model where that is smaller, or where the client is new or has lost its state.
+global model and changes the model by exactly that. A client that missed some is sent those, or the
+full model.
 """
 
 import secrets
@@ -51,8 +50,7 @@ class CompressedStrategy(FederatedStrategy):
     """A strategy whose clients send compressed updates and are sent compressed updates.
 
     Subclasses are compositions: their arguments are fields, of which `make_codec` makes the codec,
-    and they may override `combine`. Buffers, such as batch normalisation's statistics, travel
-    beside the updates as they are, both ways, and the server takes their weighted mean.
+    and they may override `combine`.
 
     Args:
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.

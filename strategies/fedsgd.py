@@ -19,12 +19,8 @@ class FedSGD(FedAvg):
     steps and batch size have no effect; eta is the round's "learning-rate". With momentum m clients
     send v_k <- m v_k + g_k instead. In another app clients need a handler `@app.train("gradient")`.
 
-    Args:
-        weights: "samples" weights clients by n_k, "uniform" equally.
-        server_optimizer: Turns the step into the change of the model: "none", "sgd", "adam" or
-            "yogi", or a table with arguments (`strategies.server_optimizer`).
-
-    The others are those of Flower's `FedAvg`.
+    The arguments are those of `strategies.fedavg.FedAvg`; a server optimiser turns the step into
+    the change of the model.
     """
 
     train_type: ClassVar[str] = "train.gradient"

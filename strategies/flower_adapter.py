@@ -1,8 +1,4 @@
-"""Any other `flwr.serverapp.strategy.Strategy`, Flower's own included, behind our validation.
-
-Flower's strategies raise when one reply's records differ from the others' and average NaN. Behind
-`FlowerAdapter` they see valid replies only.
-"""
+"""Any other `flwr.serverapp.strategy.Strategy`, Flower's own included, behind our validation."""
 
 import logging
 import math
@@ -64,11 +60,10 @@ COVERED = (
 class FlowerAdapter(Runner):
     """Runs a strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
-    Replies are reduced to the records and metrics that all of them share: one client with a metric
-    of its own would make Flower's strategies drop the round. The means of other metrics
-    (`strategies.metrics`) are made here, with the strategy's weights. The strategy sees trained
-    arrays only: a server optimiser's step would make a variance negative, and noise would spoil a
-    counter. Buffers travel beside them, and the next model has the mean of them, weighted by n_k.
+    Flower's strategies drop a round in which a reply's records or metrics differ from the others':
+    they see those that all have (`strategies.flower_metrics`). They see trained arrays only: a
+    server optimiser's step would make a variance negative, and noise would spoil a counter. The
+    next model has the mean of the buffers, weighted by n_k.
 
     Args:
         inner: The strategy.

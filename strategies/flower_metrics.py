@@ -1,7 +1,7 @@
 """The metrics of replies to a strategy of Flower's: those that it asks for, and the others.
 
-Such a strategy takes replies only where all of them have the same metrics. It gets those that all
-have; the means of the others (`strategies.metrics`) are added to what it makes of them.
+Such a strategy gets the metrics that all replies have; the means of the others
+(`strategies.metrics`) are added to what it makes of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

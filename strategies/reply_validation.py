@@ -1,8 +1,7 @@
 """Validation of client replies: what the server checks before it uses any number of a reply.
 
 A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
-model, never by what a header claims, and reports a failure as one `ReplyError` with a one-line
-reason.
+model, never by what a header claims.
 """
 
 import math

@@ -28,11 +28,9 @@ class RunSettings:
         buffers: The names of the model's arrays that are sent as they are: those that gradients do
             not train, such as batch normalisation's running statistics and counters, and those that
             stay on the clients. The next model has the clients' mean of them, whatever the
-            strategy. Arrays that are fixed, and further names of one array, do not travel. None for
-            `usual_buffers`.
+            strategy. None for `usual_buffers`.
         other_app: Whether another app than this project's runs the rounds: then nodes are drawn,
-            and messages with the model name what compresses the updates, which clients cannot know
-            from a config.
+            and messages with the model name what compresses the updates.
     """
 
     num_clients: int = 0

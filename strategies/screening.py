@@ -87,11 +87,9 @@ class Screening:
         return partial
 
     def _log_traceback(self, node: int, error: Error) -> None:
-        """Log the traceback of a client's error, each once and the first few only.
-
-        Its lines are indented, since a client could forge log lines.
-        """
+        """Log the traceback of a client's error, each once and the first few only."""
         lines = (error.reason or "").strip()[-MAX_TRACEBACK:].splitlines()
+        # Indented, since a client could forge log lines.
         text = "\n".join(f"    {printable(line)}" for line in lines)
         is_new = text not in self.logged and len(self.logged) < MAX_LOGGED_TRACEBACKS
         if len(lines) > 1 and is_new:

@@ -1,9 +1,9 @@
 """The contract of compressors: an update as bytes, and back.
 
 A compressor is one class in one file. It is a value: two that were made with the same arguments
-encode and decode alike, so that the server's and the client's end can each make their own. What a
-compressed strategy sends in a direction is exactly `Compressor.encode`; both ends continue with
-`Compressor.decode` of these bytes, so that they agree to the last bit.
+encode and decode alike, so that the server's and the client's end can each make their own. Both
+ends continue with `Compressor.decode` of the bytes that are sent, so that they agree to the last
+bit. docs/protocol.md has the bytes of every compressor here.
 """
 
 from abc import ABC, abstractmethod

@@ -147,11 +147,11 @@ class MomentumCorrection(ErrorFeedback):
 
 
 def check_contraction(place: str, compressor: Compressor) -> None:
-    """Check that what a compressor leaves out is less than what it is given.
+    """Check that what a compressor leaves out is less than what it is given, if that is known.
 
-    Otherwise a residual, or the difference from an estimate, grows from round to round.
-
-    A compressor without a known bound passes; ``place`` is "uplink" or "downlink", for the error.
+    Args:
+        place: "uplink" or "downlink", for the error.
+        compressor: The compressor.
 
     Raises:
         ValueError: It is not.

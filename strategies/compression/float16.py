@@ -1,10 +1,8 @@
 """Half precision: every entry as an IEEE 754 float16, little endian, with a scale for each array.
 
-It halves the bytes of float32, and is the baseline for the other compressors.
-
-Bytes: a signed exponent e for each array of the layout, 1 byte; the entries, 2 bytes each, which
-decode to 2^e times their value. The sender takes the e that brings the array's largest magnitude to
-[2^14, 2^15), so that small updates keep their 11 significant bits; 0 for an array of zeros.
+It halves the bytes of float32, and is the baseline for the other compressors. An array's scale is a
+power of two that brings its largest magnitude to [2^14, 2^15), so that small updates keep their 11
+significant bits.
 """
 
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ class Float16(Compressor):
     """Sends 11 significant bits of every entry, fewer of those 2^29 times below the largest."""
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         from torch import from_numpy  # converts ten times as fast as NumPy, to the same bits
 
         exponents, scaled = [], vector.copy()

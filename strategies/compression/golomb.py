@@ -1,10 +1,8 @@
 """Golomb code of positions: the gaps between them as bits (Sattler et al. 2020, Algorithm 3).
 
-With M = 2^b, the gap d >= 1 to the previous position (the first from -1) is (d - 1) div M in unary,
-that many ones and a zero, and (d - 1) mod M in b bits. The paper writes these two after each other
-for every position; here all unary parts come first and all remainders after them. The number of
-bits is the same, and NumPy can decode all positions at once. Bits fill bytes from the most
-significant down, and zeros the last byte.
+docs/protocol.md has the code. The paper writes a gap's unary part and its remainder after each
+other; here all unary parts come first and all remainders after them. The number of bits is the
+same, and NumPy can decode all positions at once.
 """
 
 import math

@@ -8,9 +8,6 @@ the common mean. Here each client's update is factored alone.
 An array of two or more dimensions is a matrix M of its first dimension n by all the others m. It is
 sent as P (n x r) and Q (m x r), and decodes to P Q^T, where that takes fewer numbers:
 r (n + m) < n m. Every other array is sent as it is.
-
-Bytes (little endian), array by array in the layout's order: P, then Q, both row by row, or the
-array's entries; all float32.
 """
 
 from collections.abc import Iterator
@@ -52,7 +49,7 @@ class LowRank(Compressor):
     iterations: Count = 1
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         parts, start = [], 0
         for rows, columns, factored in self._matrices(layout):
             part = vector[start : start + rows * columns]

@@ -3,12 +3,8 @@
 D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic: QSGD: Communication-Efficient SGD via
 Gradient Quantization and Encoding. NeurIPS 2017, arXiv 1610.02132. Each bucket of d entries has a
 norm N; an entry v becomes l N / s, where l is one of the two whole numbers beside s v / N, drawn so
-that the mean is v (section 3.1; buckets: section 3.3).
-
-Bytes (little endian): the norms, float32 each; b, 1 byte; z, 4 bytes; l + s of z entries, ``bits``
-bits each (`bit_packing`). Where b is 255 these are all entries; else those whose l is not zero, and
-after them comes the Golomb code of their positions (`golomb`). A sender takes what is likely to be
-shorter.
+that the mean is v (section 3.1; buckets: section 3.3). What is sent is l of all entries, or only of
+those where it is not zero, with their positions: whatever is likely to be shorter.
 """
 
 import math
@@ -59,7 +55,7 @@ class Quantized(Compressor):
         return (1 << (self.bits - 1)) - 1
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         norms, numbers = [np.empty(0, np.float32)], [np.empty(0, np.uint8)]
         step = max(CHUNK // self.bucket, 1) * self.bucket
         for start in range(0, len(vector), step):

@@ -1,9 +1,9 @@
 """Entries at random positions, which are sent as a seed (random-k sparsification).
 
 J. Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency. 2016,
-arXiv 1610.05492, section 2 ("random mask"). Bytes (little endian): the seed, 8 bytes; the k values,
-float32 each: one from each of k stretches of n/k entries, the first of which begins at a random
-entry. Like drawing k of n, this gives each entry the chance k/n, but it takes only k numbers.
+arXiv 1610.05492, section 2 ("random mask"). One entry is drawn from each of k stretches of n/k, the
+first of which begins at a random entry. Like drawing k of n, this gives each entry the chance k/n,
+but it takes only k random numbers.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ class RandomEntries(Compressor):
     unbiased: bool = False
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         seed = int(rng.integers(2**64, dtype=np.uint64))
         values = vector[self._positions(seed, len(vector))].astype(np.float64)
         if self.unbiased:

@@ -6,9 +6,6 @@ Federated Learning. ICML 2022, arXiv 2108.08842. The rotated entries y of a bloc
 nearly normal. Each is sent as the nearest y' of 2^bits levels, those of the best quantiser of a
 normal variable (J. Max: Quantizing for Minimum Distortion, IRE Transactions on Information Theory
 6(1), 1960, table I), and each block with a scale S by which the levels are multiplied.
-
-Bytes (little endian): the rotation's seed, 8 bytes; a scale for each block, float32; the numbers of
-the levels, ``bits`` bits each (`bit_packing`), those of the last block's padding included.
 """
 
 import math
@@ -58,7 +55,7 @@ class Rotated(Compressor):
     unbiased: bool = True
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         seed = int(rng.integers(2**64, dtype=np.uint64))
         numbers, scales = [np.empty(0, np.uint8)], [np.empty(0)]
         for y, unit in Rotation(seed, len(vector)).forward(vector):

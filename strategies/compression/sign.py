@@ -2,8 +2,7 @@
 
 J. Bernstein et al.: signSGD, ICML 2018, arXiv 1802.04434. One bit an entry, and what the paper's
 count leaves out: a sign may be 0 (no gradient, a tied vote), so the positions of the zeros are sent
-too. Bytes (little endian): the step, float32; b, 1 byte; z, 4 bytes; then bits: the Golomb code of
-the z positions that are zero (`golomb`), the signs of the others (1 is negative), zero padding.
+too, in Golomb's code (`golomb`).
 """
 
 import math
@@ -35,7 +34,7 @@ class Sign(Compressor):
     step: Step = 1.0
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         zeros = np.flatnonzero(vector == 0)
         b = golomb.parameter(len(zeros) / max(len(vector), 1))
         bits = golomb.encode(zeros, b, vector[vector != 0] < 0)

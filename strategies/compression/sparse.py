@@ -1,8 +1,7 @@
 """The k largest entries as they are: positions and a float32 each (top-k sparsification).
 
 A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. EMNLP 2017, arXiv
-1704.05021. Bytes (little endian): b, 1 byte; k, 4 bytes; k float32 values; then bits: the Golomb
-code of the k positions (`golomb`), zero padding.
+1704.05021. Positions are sent in Golomb's code (`golomb`).
 """
 
 import struct
@@ -34,7 +33,7 @@ class Sparse(Compressor):
     scope: Scope = "tensor"
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         b = golomb.parameter(len(positions) / max(len(vector), 1))

@@ -1,8 +1,7 @@
 """The bytes that keep clients' copies of the global model equal to the server's.
 
-docs/protocol.md specifies them for other languages. A *version* of the global model is the number
-of the round that made it (0 is the initial model), with a fingerprint: the CRC-32 of its trained
-arrays' bytes. So a client that decodes an update to other values than the server notices at once.
+docs/protocol.md specifies them. By the fingerprint of a version, a client that decodes an update to
+other values than the server notices at once.
 """
 
 import struct
@@ -24,22 +23,16 @@ _REPLY = struct.Struct("<BBII")
 
 
 class ReplyStatus(IntEnum):
-    """What a client's reply says.
+    """What a client's reply says."""
 
-    Attributes:
-        UPDATE: An update follows.
-        NEEDS_MODEL: The client has no model that the message's updates lead on from.
-        DIVERGED: Its training gave NaN, infinite or enormous values; nothing is sent.
-    """
-
-    UPDATE = 0
-    NEEDS_MODEL = 1
-    DIVERGED = 2
+    UPDATE = 0  # an update follows
+    NEEDS_MODEL = 1  # the client has no model that the message's updates lead on from
+    DIVERGED = 2  # its training gave NaN, infinite or enormous values
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the global model: the round that made it, and a fingerprint of 32 bits."""
+    """A version of the global model: the round that made it (0: none did), its CRC-32."""
 
     number: int
     fingerprint: int

@@ -1,8 +1,6 @@
 """The k largest entries as signs with one magnitude per block: sparse ternary compression.
 
-Sattler et al. 2020, arXiv 1903.02891, Algorithm 1. Bytes (little endian): b, 1 byte; k, 4 bytes;
-one float32 magnitude mu per block; then bits: the Golomb code of the k positions (`golomb`), k
-signs (1 is negative), zero padding.
+Sattler et al. 2020, arXiv 1903.02891, Algorithm 1. Positions are sent in Golomb's code (`golomb`).
 """
 
 import math
@@ -38,7 +36,7 @@ class Ternary(Compressor):
     scope: Scope = "tensor"
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the bytes that the module's docstring describes."""
+        """Return the update's bytes."""
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
         means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]

@@ -1,8 +1,7 @@
 """Another compressor's bytes, packed with Zstandard (RFC 8878).
 
 It is the baseline for methods made for updates: plain numbers, in half precision or 8 bits an
-entry, packed by a general-purpose compressor. Bytes: one Zstandard frame that states the size
-of its content and has no dictionary; none at all where the other compressor has none.
+entry, packed by a general-purpose compressor.
 """
 
 import math
@@ -48,7 +47,7 @@ class Zstandard(Compressor):
         object.__setattr__(self, "inner", compression.COMPRESSORS.build_part("of", self.of))
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
-        """Return the other compressor's bytes as a Zstandard frame."""
+        """Return the other compressor's bytes as a Zstandard frame; none where that has none."""
         data = self.inner.encode(vector, layout, rng)
         return zstandard.ZstdCompressor(level=int(self.level)).compress(data) if data else b""
 
@@ -83,8 +82,5 @@ class Zstandard(Compressor):
         return self.inner.error_bound(size)
 
     def expected_bits(self, layout: Layout) -> float:
-        """Return the other compressor's formula: but for the frame's few bytes, an upper bound.
-
-        What packing saves depends on the values.
-        """
+        """Return the other compressor's formula: but for the frame's few bytes, an upper bound."""
         return self.inner.expected_bits(layout)

@@ -1,6 +1,6 @@
 """The server's end of messages: contents are written, and every part of a reply is checked."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -132,46 +132,39 @@ def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> Clie
     return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
 
 
-class ContentWriter:
-    """Writes the contents of a round's training messages.
+def write_contents(
+    model: Model, settings: ConfigRecord, keys: tuple[str, str], broadcasts: Iterable[Broadcast]
+) -> Iterator[RecordDict]:
+    """Yield the content of a training message for each broadcast.
 
-    Messages of the same content share their records.
+    Contents of the same broadcast share their records; a client mod may replace them.
 
     Args:
         model: The global model.
         settings: What all clients are told.
         keys: The names of the record of arrays and of that of settings.
+        broadcasts: What else the clients are sent.
     """
-
-    def __init__(self, model: Model, settings: ConfigRecord, keys: tuple[str, str]) -> None:
-        self._model, self._settings, self._keys = model, settings, keys
-        self._written: dict[Hashable, RecordDict] = {}
-        self._vectors: dict[int, tuple[Vector, ArrayRecord]] = {}
-        buffers = {name: model.record[name] for name in model.buffers}
-        self._buffers = array_record(buffers) if buffers else None
-
-    def content(self, broadcast: Broadcast) -> RecordDict:
-        """Return the content of a message; a client mod may replace the records in it."""
-        vectors = tuple((name, id(one)) for name, one in broadcast.vectors.items())
-        key = (*broadcast.entries.items(), broadcast.full, vectors)
-        if key not in self._written:
-            self._written[key] = self._write(broadcast)
-        return RecordDict(dict(self._written[key]))
-
-    def _write(self, broadcast: Broadcast) -> RecordDict:
-        model, settings, (arrays, config) = self._model, self._settings, self._keys
-        if broadcast.entries:
-            settings = settings.copy()
-            settings.update(broadcast.entries)
-        content = RecordDict({arrays: model.record} if broadcast.full else {})
-        content[config] = settings
-        if self._buffers is not None and not broadcast.full:
-            content[BUFFERS] = self._buffers
-        for name, vector in broadcast.vectors.items():
-            if id(vector) not in self._vectors:
-                self._vectors[id(vector)] = vector, to_record(model.layout.unflatten(vector))
-            content[name] = self._vectors[id(vector)][1]
-        return content
+    arrays, config = keys
+    buffers = array_record({name: model.record[name] for name in model.buffers})
+    written: dict[Hashable, RecordDict] = {}
+    vectors: dict[int, tuple[Vector, ArrayRecord]] = {}
+    for broadcast in broadcasts:
+        own = tuple((name, id(vector)) for name, vector in broadcast.vectors.items())
+        key = (*broadcast.entries.items(), broadcast.full, own)
+        if key not in written:
+            content = RecordDict({arrays: model.record} if broadcast.full else {})
+            content[config] = settings
+            if broadcast.entries:
+                content[config] = ConfigRecord({**settings, **broadcast.entries})
+            if buffers and not broadcast.full:
+                content[BUFFERS] = buffers
+            for name, vector in broadcast.vectors.items():
+                if id(vector) not in vectors:
+                    vectors[id(vector)] = vector, to_record(model.layout.unflatten(vector))
+                content[name] = vectors[id(vector)][1]
+            written[key] = content
+        yield RecordDict(dict(written[key]))
 
 
 def _read(

@@ -25,7 +25,7 @@ from strategies.runner import (
     check_finite,
     nodes_of,
 )
-from strategies.server_messages import ContentWriter, Reply, read_report
+from strategies.server_messages import Reply, read_report, write_contents
 
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
@@ -180,15 +180,11 @@ class StrategyRunner(Runner):
                 text = "the strategy's own settings have the name; give another in train_config"
                 raise ValueError(f"{sorted(taken)[0]!r}: {text}")
         strategy.begin(now)
-        writer = ContentWriter(model, config, (strategy.arrayrecord_key, strategy.configrecord_key))
-        plain = Broadcast()
+        keys = strategy.arrayrecord_key, strategy.configrecord_key
+        sent = (strategy.broadcast(now, node) if has_end else Broadcast() for node in nodes)
         return [
-            Message(
-                writer.content(strategy.broadcast(now, node) if has_end else plain),
-                dst_node_id=node,
-                message_type=message_type,
-            )
-            for node in nodes
+            Message(content, dst_node_id=node, message_type=message_type)
+            for node, content in zip(nodes, write_contents(model, config, keys, sent), strict=True)
         ]
 
     def _step(self, aggregate: Aggregate) -> Vector | None:

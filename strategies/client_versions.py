@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.sync_protocol import ModelUpdate, Version
+from strategies.compression.sync_protocol import Version, encode_update
 
 
 class ClientVersions:
@@ -34,7 +34,7 @@ class ClientVersions:
         self.current, self._count = Version.of(number, vector), 0
         self._oldest = number  # the version that the first update kept leads on from
         self._max_bytes = 4 * vector.size  # in float32, as updates are
-        self._updates: deque[ModelUpdate] = deque()
+        self._updates: deque[tuple[int, bytes]] = deque()
         self._joined: dict[int, bytes] = {}  # the updates since a version, for clients alike
         self.confirmed.clear()
 
@@ -57,9 +57,9 @@ class ClientVersions:
         self.current = Version.of(server_round, vector)
         self._joined.clear()
         self._count += 1
-        self._updates.append(ModelUpdate(server_round, data))
-        while self._updates and sum(map(len, self._updates)) >= self._max_bytes:
-            self._oldest = self._updates.popleft().number
+        self._updates.append((server_round, encode_update(server_round, data)))
+        while self._updates and sum(len(one) for _, one in self._updates) >= self._max_bytes:
+            self._oldest, _ = self._updates.popleft()
 
     def following(self, node: int) -> int | None:
         """Return the version from which the client can follow; None if it needs the full model."""
@@ -73,6 +73,6 @@ class ClientVersions:
     def updates_since(self, number: int) -> bytes:
         """Return the encoded updates since the version of that number."""
         if number not in self._joined:
-            later = (update for update in self._updates if update.number > number)
-            self._joined[number] = b"".join(update.encode() for update in later)
+            later = (update for made, update in self._updates if made > number)
+            self._joined[number] = b"".join(later)
         return self._joined[number]

@@ -146,10 +146,10 @@ def _build(
     if have == version:
         return start
     layout, vector, number = start.layout, start.vector, have.number
-    for update in decode_updates(updates):
-        if update.number > number:
-            vector = layout.rounded(vector + codec.downlink.decode(update.data, layout).to_dense())
-            number = update.number
+    for later, data in decode_updates(updates):
+        if later > number:
+            vector = layout.rounded(vector + codec.downlink.decode(data, layout).to_dense())
+            number = later
     if Version.of(number, vector) != version:
         return None
     return Model(layout, vector, start.buffers, start.order)

@@ -74,24 +74,18 @@ class Head:
         return cls(codec, settled, Version(number, fingerprint))
 
 
-@dataclass(frozen=True)
-class ModelUpdate:
-    """An encoded update of the global model, and the version that it leads to."""
-
-    number: int
-    data: bytes
-
-    def encode(self) -> bytes:
-        """Return number, length and bytes of the update."""
-        return _UPDATE.pack(self.number, len(self.data)) + self.data
-
-    def __len__(self) -> int:
-        return _UPDATE.size + len(self.data)
+def encode_update(number: int, data: bytes) -> bytes:
+    """Return an update of the global model, and the version that it leads to, as bytes."""
+    return _UPDATE.pack(number, len(data)) + data
 
 
-def decode_updates(data: bytes) -> list[ModelUpdate]:
-    """Return a training message's updates; DecodeError if one ends early or is out of order."""
-    updates: list[ModelUpdate] = []
+def decode_updates(data: bytes) -> list[tuple[int, bytes]]:
+    """Return a training message's updates as (the version that one leads to, its bytes).
+
+    Raises:
+        DecodeError: One ends early or is out of order.
+    """
+    updates: list[tuple[int, bytes]] = []
     start = 0
     while start < len(data):
         if len(data) - start < _UPDATE.size:
@@ -100,9 +94,9 @@ def decode_updates(data: bytes) -> list[ModelUpdate]:
         start += _UPDATE.size
         if length > (left := len(data) - start):
             raise DecodeError(f"update {number} claims {length} bytes, {left} are left")
-        if updates and number <= updates[-1].number:
-            raise DecodeError(f"update {number} follows update {updates[-1].number}")
-        updates.append(ModelUpdate(number, data[start : start + length]))
+        if updates and number <= (last := updates[-1][0]):
+            raise DecodeError(f"update {number} follows update {last}")
+        updates.append((number, data[start : start + length]))
         start += length
     return updates
 

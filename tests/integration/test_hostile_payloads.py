@@ -12,7 +12,14 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
+from strategies.compression.sync_protocol import (
+    Head,
+    Payload,
+    ReplyStatus,
+    Version,
+    decode_updates,
+    encode_update,
+)
 from strategies.compression.testing import check_update, mutants
 from strategies.reply_validation import ReplyBounds, ReplyError
 from strategies.server_messages import Reply
@@ -79,7 +86,7 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
     before = state_bytes(context)
     outcomes = {"trained": 0, "needs the model": 0, "diverged": 0, "raised": 0}
     first = decode_updates(updates)[0]
-    lists = [updates, first.encode(), b""]
+    lists = [updates, encode_update(*first), b""]
     heads, forged = mutants([head], CLIENT_MESSAGES), mutants(lists, CLIENT_MESSAGES, seed=4)
     for turn, (new_head, new_updates) in enumerate(zip(heads, forged, strict=True)):
         if turn % 4 == 0:
@@ -121,11 +128,11 @@ def fitting_head(network, context, updates):
     number = context.state["strategy-memory"]["number"]
     vector = flatten(context.state["strategy-model"])
     try:
-        for update in decode_updates(updates):
-            if update.number > number:
-                number = update.number
+        for later, data in decode_updates(updates):
+            if later > number:
+                number = later
                 with np.errstate(all="ignore"):
-                    vector += codec.downlink.decode(update.data, network.layout).to_dense()
+                    vector += codec.downlink.decode(data, network.layout).to_dense()
     except DecodeError:
         return None
     return Head(codec.digest, 0, Version.of(number, vector)).encode()

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
 from strategies import compressed_client
-from strategies.compression.sync_protocol import Version, decode_updates
+from strategies.compression.sync_protocol import Version, decode_updates, encode_update
 from strategies.model import Model
 from tests.support.compressed_network import (
     SIZE,
@@ -256,7 +256,7 @@ def test_updates_of_which_one_is_missing_are_answered_with_a_request():
     network = after_rounds(2, clients=2)
     message = missing_two(network)
     first, _, last = decode_updates(message.content["config"]["updates"])
-    replace(message, "updates", first.encode() + last.encode())
+    replace(message, "updates", encode_update(*first) + encode_update(*last))
     network.client_mod = client_of_another_process()
     reply = network.train(message, network.random_change())
     assert payload(reply) == network.reply_with(1)

@@ -13,11 +13,11 @@ from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (
     Head,
-    ModelUpdate,
     Payload,
     ReplyStatus,
     Version,
     decode_updates,
+    encode_update,
 )
 from strategies.compression.ternary import Ternary
 from strategies.compression.testing import cost, mutants
@@ -38,14 +38,14 @@ def lists_of_updates():
     rng = generator(11)
     chains = [b""]
     for length in (1, 2, 5):
-        chain = [ModelUpdate(3 * i + 1, rng.bytes(10 * i)).encode() for i in range(length)]
+        chain = [encode_update(3 * i + 1, rng.bytes(10 * i)) for i in range(length)]
         chains.append(b"".join(chain))
     return chains
 
 
 def check_updates(updates, data):
-    assert b"".join(update.encode() for update in updates) == data
-    numbers = [update.number for update in updates]
+    assert b"".join(encode_update(*update) for update in updates) == data
+    numbers = [number for number, _ in updates]
     assert numbers == sorted(set(numbers))
 
 

@@ -9,23 +9,18 @@ from hypothesis import strategies as st
 
 from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.sync_protocol import (
-    ModelUpdate,
-    Version,
-    decode_updates,
-)
+from strategies.compression.sync_protocol import Version, decode_updates, encode_update
 from tests.support.compression_reference import no_deadline
 
 update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(
     lambda drawn: [
-        ModelUpdate(sum(step for step, _ in drawn[: i + 1]), data)
-        for i, (_, data) in enumerate(drawn)
+        (sum(step for step, _ in drawn[: i + 1]), data) for i, (_, data) in enumerate(drawn)
     ]
 )
 
 
 def encode(updates):
-    return b"".join(update.encode() for update in updates)
+    return b"".join(encode_update(*update) for update in updates)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +29,8 @@ def encode(updates):
         (bytes(7), "the list of updates ends within an update's head"),
         (struct.pack("<II", 5, 2**32 - 1), "update 5 claims 4294967295 bytes, 0 are left"),
         (struct.pack("<II", 5, 3) + b"ab", "update 5 claims 3 bytes, 2 are left"),
-        (encode([ModelUpdate(5, b"a"), ModelUpdate(5, b"b")]), "update 5 follows update 5"),
-        (encode([ModelUpdate(5, b"a"), ModelUpdate(4, b"b")]), "update 4 follows update 5"),
+        (encode([(5, b"a"), (5, b"b")]), "update 5 follows update 5"),
+        (encode([(5, b"a"), (4, b"b")]), "update 4 follows update 5"),
     ],
 )
 def test_invalid_list_of_updates_is_rejected(data, reason):
@@ -51,10 +46,10 @@ MODEL = np.arange(15, dtype=np.float32)  # 60 bytes
 def test_updates_are_kept_that_are_smaller_together_than_the_model(updates):
     versions = ClientVersions()
     versions.start_from(0, MODEL)
-    for made, update in enumerate(updates, 1):
+    for made, (server_round, data) in enumerate(updates, 1):
         versions.confirm([made - 1], made)  # a client for each version
-        versions.append(update.number, update.data, MODEL + made)
-        assert versions.current == Version.of(update.number, MODEL + made)
+        versions.append(server_round, data, MODEL + made)
+        assert versions.current == Version.of(server_round, MODEL + made)
         for client in range(made):
             missed, number = encode(updates[client:made]), versions.following(client)
             assert versions.num_missed(client) == made - client

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import (
 
 from strategies.aggregation import BufferMean
 from strategies.flower_arrays import array_record, find_record, get_record, to_record
-from strategies.flower_metrics import check_keys, keep_shared, renamed, with_partial, wrapped
+from strategies.flower_metrics import check_keys, keep_shared, wrapped
 from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
 from strategies.privacy import accountant_of
 from strategies.reply_validation import (
@@ -149,11 +149,10 @@ class FlowerAdapter(Runner):
             return report
 
         def finish(reports: list[ClientReport]) -> MetricRecord:
-            given, spelling = renamed(reports, self.inner)
-            keep_shared(kept, given)
+            complete = keep_shared(kept, reports, self.inner)
             with self._calling_inner(server_round):
                 metrics = self.inner.aggregate_evaluate(server_round, kept)
-            return with_partial(metrics, given, self.inner, spelling)
+            return complete(metrics)
 
         return use, finish
 
@@ -192,8 +191,7 @@ class FlowerAdapter(Runner):
                 strategy computes of them.
             StrategyError: The inner strategy failed.
         """
-        given, spelling = renamed(reports, self.inner)
-        keep_shared(replies, given)
+        complete = keep_shared(replies, reports, self.inner)
         if self.counts_privacy:  # a client of many examples would move the mean by more than C / m
             for reply in replies:
                 get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES] = 1
@@ -201,7 +199,7 @@ class FlowerAdapter(Runner):
         layout = self.now.model.layout
         with self._calling_inner(self.now.number):
             arrays, metrics = self.inner.aggregate_train(self.now.number, replies)
-            found = with_partial(metrics, given, self.inner, spelling)
+            found = complete(metrics)
             if arrays is None:
                 return None, found
             # FedAdam and others return float64.

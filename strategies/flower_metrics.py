@@ -4,7 +4,7 @@ Such a strategy gets the metrics that all replies have; the means of the others
 (`strategies.metrics`) are added to what it makes of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -61,63 +61,43 @@ def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> No
             raise ReplyError(f"metric {key!r} is {value:g}, not from 0 to {MAX_LOSS:g}")
 
 
-def renamed(
-    reports: Sequence[ClientReport], strategy: Strategy
-) -> tuple[list[ClientReport], dict[str, str]]:
-    """Return the reports with the names that the strategy asks for, and the clients' spelling.
+def keep_shared(
+    replies: Sequence[Message], reports: Sequence[ClientReport], strategy: Strategy
+) -> Callable[[MetricRecord | None], MetricRecord]:
+    """Reduce the replies, in place, to their arrays and the metrics that all of them have.
 
-    Where the strategy's name has underscores and the client's metric hyphens, as in "train_loss"
-    and "train-loss", the metric gets the strategy's name.
+    A metric gets the strategy's name where that has underscores and the client's hyphens, as in
+    "train_loss" and "train-loss".
+
+    Returns:
+        A function that adds the means of the other metrics, with the strategy's weights, to those
+        that it made of the replies; all have the clients' names.
     """
-    changed: dict[str, str] = {}
-    found = [dict(report.metrics) for report in reports]
-    for metrics in found:
+    spelling: dict[str, str] = {}
+    given = []
+    for report in reports:
+        metrics = dict(report.metrics)
         for key in {name for _, name in metric_keys(strategy)} - metrics.keys():
             if (hyphens := key.replace("_", "-")) in metrics:
                 metrics[key] = metrics.pop(hyphens)
-                changed[key] = hyphens
-    named = [replace(one, metrics=own) for one, own in zip(reports, found, strict=True)]
-    return named, changed
-
-
-def keep_shared(replies: Sequence[Message], reports: Sequence[ClientReport]) -> None:
-    """Reduce the replies, in place, to their arrays and the metrics that all of them have."""
-    shared = shared_metrics(reports)
-    for reply, report in zip(replies, reports, strict=True):
-        kept = MetricRecord({NUM_EXAMPLES: report.num_examples})
-        kept.update({key: report.metrics[key] for key in shared})
-        content = RecordDict({METRICS: kept})
+                spelling[key] = hyphens
+        given.append(replace(report, metrics=metrics))
+    shared = [key for key in given[0].metrics if all(key in one.metrics for one in given)]
+    for reply, report in zip(replies, given, strict=True):
+        own = {key: report.metrics[key] for key in shared}
+        content = RecordDict({METRICS: MetricRecord({NUM_EXAMPLES: report.num_examples, **own})})
         arrays = find_record(reply.content, ARRAYS, ArrayRecord)
         if arrays is not None:
             content[ARRAYS] = arrays
         reply.content = content
 
+    def complete(metrics: MetricRecord | None) -> MetricRecord:
+        key = dict(metric_keys(strategy)).get("weighted_by_key", NUM_EXAMPLES)
+        # `check_keys` has found the weight in every reply.
+        weights = [{**one.metrics, NUM_EXAMPLES: one.num_examples}[key] for one in given]
+        weighted = [replace(one, num_examples=w) for one, w in zip(given, weights, strict=True)]
+        others = {name: one for name, one in mean_metrics(weighted).items() if name not in shared}
+        found = {**others, **(metrics or {})}
+        return MetricRecord({spelling.get(name, name): value for name, value in found.items()})
 
-def shared_metrics(reports: Sequence[ClientReport]) -> list[str]:
-    """Return the names of the metrics that all replies have a usable value of."""
-    return [key for key in reports[0].metrics if all(key in one.metrics for one in reports)]
-
-
-def with_partial(
-    metrics: MetricRecord | None,
-    reports: Sequence[ClientReport],
-    strategy: Strategy,
-    spelling: Mapping[str, str],
-) -> MetricRecord:
-    """Return a strategy's metrics, and the means of those that `keep_shared` left out.
-
-    Args:
-        metrics: The strategy's.
-        reports: What `renamed` returned.
-        strategy: Its weights are those of the means; `check_keys` has found them in every reply.
-        spelling: Names that are given in another spelling.
-    """
-    key = dict(metric_keys(strategy)).get("weighted_by_key", NUM_EXAMPLES)
-    weights = [{**one.metrics, NUM_EXAMPLES: one.num_examples}[key] for one in reports]
-    weighted = [
-        replace(one, num_examples=weight) for one, weight in zip(reports, weights, strict=True)
-    ]
-    shared = shared_metrics(reports)
-    partial = {name: mean for name, mean in mean_metrics(weighted).items() if name not in shared}
-    found = {**partial, **(metrics or {})}
-    return MetricRecord({spelling.get(name, name): value for name, value in found.items()})
+    return complete

@@ -11,16 +11,14 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.compression.sync_protocol import Version
-from strategies.flower_arrays import array_record, find_record, from_record, raw_array, to_record
+from strategies.flower_arrays import find_record, from_record, to_record
 from strategies.messages import Received
 from strategies.model import Vector
 
 Vectors = Mapping[str, Vector]
 
 # Records of the state.
-MEMORY, VECTORS, PENDING, MODEL = (
-    f"strategy-{name}" for name in ("memory", "vectors", "pending", "model")
-)
+MEMORY, VECTORS, MODEL = "strategy-memory", "strategy-vectors", "strategy-model"
 
 
 @dataclass(frozen=True)
@@ -52,30 +50,30 @@ class ClientMemory:
         last_round, number, fingerprint = (
             int(str(entries[key])) for key in ("round", "number", "fingerprint")
         )
-        pending = find_record(state, PENDING, ArrayRecord)
+        pending = entries.get("pending", b"")
+        assert isinstance(pending, bytes)
         return cls(
             last_round,
             from_record(find_record(state, VECTORS, ArrayRecord) or ArrayRecord()),
-            pending[PENDING].data if pending else b"",
+            pending,
             find_record(state, MODEL, ArrayRecord),
             Version(number, fingerprint) if number >= 0 else None,
             str(entries.get("codec", "")),
         )
 
     def write(self, state: RecordDict) -> None:
-        """Put this into the records of a client's state."""
+        """Put this into the records of a client's state, in the place of what was there."""
         version = self.version or Version(-1, 0)
-        state[MEMORY] = ConfigRecord(
-            {
-                "round": self.last_round,
-                "number": version.number,
-                "fingerprint": version.fingerprint,
-                **({"codec": self.codec} if self.codec else {}),
-            }
+        record = ConfigRecord(
+            {"round": self.last_round, "number": version.number, "fingerprint": version.fingerprint}
         )
+        # Flower cannot count the bytes of an empty entry.
+        record.update({k: v for k, v in (("codec", self.codec), ("pending", self.pending)) if v})
+        state[MEMORY] = record
+        state.pop(VECTORS, None)
+        state.pop(MODEL, None)
         if self.vectors:
             state[VECTORS] = to_record(self.vectors)
-            state[PENDING] = array_record({PENDING: raw_array(self.pending)})
         if self.model is not None:
             state[MODEL] = self.model
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 NUMPY = "numpy.ndarray"
-RAW_BYTES = "fedavg_app.bytes"  # the serialization type of arrays of raw bytes
 # Where the header begins in version 1.0 of the format, after two bytes with its length.
 _START = npy.MAGIC_LEN + 2
 
@@ -72,11 +71,6 @@ def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     for name, array in arrays.items():
         record[name] = array
     return record
-
-
-def raw_array(data: bytes) -> Array:
-    """Return the bytes as a uint8 `Array`, without the 128 bytes of a .npy header."""
-    return Array("uint8", (len(data),), RAW_BYTES, data)
 
 
 def find_record(content: RecordDict, name: str, kind: type[Record]) -> Record | None:

@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
 from strategies import compressed_client
+from strategies.client_memory import ClientMemory
 from strategies.compression.sync_protocol import Version, decode_updates, encode_update
 from strategies.model import Model
 from tests.support.compressed_network import (
@@ -187,6 +188,15 @@ def test_model_that_another_run_built_in_this_process_is_not_built_upon(monkeypa
 
     network.client_mod(message, network.contexts[0], fit)
     assert np.array_equal(trained_from, [model])
+
+
+def test_memory_takes_the_place_of_all_that_was_kept_before():
+    """Of an earlier training, whose residual would be sent in the next one."""
+    network = after_rounds(1)
+    state = network.contexts[0].state
+    assert ClientMemory.read(state).vectors
+    ClientMemory(codec="another").write(state)
+    assert ClientMemory.read(state) == ClientMemory(codec="another")
 
 
 # Invalid messages.

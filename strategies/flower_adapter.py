@@ -88,20 +88,18 @@ class FlowerAdapter(Runner):
         """
         model = self.read_model(arrays)
         self._now = Round(server_round, model, config, self.settings)
-        trained = trained_record(model)
         with self._calling_inner(server_round):
-            messages = self.inner.configure_train(server_round, trained, config, grid)
-            return with_buffers(list(messages), model)
+            made = self.inner.configure_train(server_round, trained_record(model), config, grid)
+            return with_buffers(list(made), model)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return the inner strategy's messages."""
         model = self.read_model(arrays)
-        trained = trained_record(model)
         with self._calling_inner(server_round):
-            messages = self.inner.configure_evaluate(server_round, trained, config, grid)
-            return with_buffers(list(messages), model)
+            made = self.inner.configure_evaluate(server_round, trained_record(model), config, grid)
+            return with_buffers(list(made), model)
 
     def privacy_spent(self) -> dict[str, float]:
         """Return what the inner strategy's accountant has counted; empty if it has none."""

@@ -1,15 +1,9 @@
 """How much privacy a run has spent, by the accountant of Flower's wrappers with fixed clipping.
 
-A round's mean divides by the cohort's size m, and so does its noise, of standard deviation z C / m.
-What epsilon says therefore depends on what becomes of the one client that it protects:
-
-* Zero-out: its update counts as zero and the mean still divides by m. The mean moves by at most
-  C / m (P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling or
-  Shuffling. ICML 2021, arXiv 2103.00039).
-* Replace-one: its update is another one. The mean moves by up to 2 C / m, as with half the noise.
-
-A client that is left out of the cohort would change what the mean divides by, which moves it by up
-to 2 C / m, too.
+A round's mean over m clients has noise of standard deviation z C / m. Where one client's update
+counts as zero (zero-out: P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling
+or Shuffling. ICML 2021, arXiv 2103.00039) the mean moves by at most C / m; where it is another one
+(replace-one) by up to 2 C / m, as with half the noise. docs/writing-a-strategy.md says more.
 """
 
 from collections.abc import Mapping

@@ -30,7 +30,7 @@ class Float16(Compressor):
         from torch import from_numpy  # converts ten times as fast as NumPy, to the same bits
 
         exponents, scaled = [], vector.copy()
-        for part in np.split(scaled, np.cumsum(layout.sizes)[:-1]):
+        for part in layout.split(scaled):
             largest = max(part.max(initial=0), -part.min(initial=0))
             exponent = int(np.frexp(largest)[1]) - LARGEST_EXPONENT if largest else 0
             exponents.append(max(exponent, LEAST_EXPONENT))
@@ -50,8 +50,7 @@ class Float16(Compressor):
         exponents = np.frombuffer(data[:arrays], np.int8)
         halves = np.frombuffer(data[arrays:], "<f2").astype(np.float16)
         values: Vector = from_numpy(halves).float().numpy()
-        parts = np.split(values, np.cumsum(layout.sizes)[:-1])
-        for exponent, part in zip(exponents.tolist(), parts, strict=True):
+        for exponent, part in zip(exponents.tolist(), layout.split(values), strict=True):
             with np.errstate(over="ignore", invalid="ignore"):
                 part *= np.float32(2.0**exponent)
         if not np.isfinite(values).all():

@@ -50,10 +50,9 @@ class LowRank(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        parts, start = [], 0
-        for rows, columns, factored in self._matrices(layout):
-            part = vector[start : start + rows * columns]
-            start += rows * columns
+        parts = []
+        arrays = zip(self._matrices(layout), layout.split(vector), strict=True)
+        for (rows, columns, factored), part in arrays:
             if not factored:
                 parts.append(part.astype("<f4").tobytes())
                 continue

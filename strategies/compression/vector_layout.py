@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,11 @@ class Layout:
         """Return the sizes of what is compressed as one: every tensor, or the whole model."""
         return self.sizes if scope == "tensor" else (self.size,)
 
+    def split(self, vector: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the part of the vector that each array takes, as views."""
+        ends = zip(accumulate(self.sizes), self.sizes, strict=True)
+        return [vector[end - size : end] for end, size in ends]
+
     def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the arrays, row by row and one after the other, as a new vector of `dtype`."""
         parts = [arrays[name].reshape(-1) for name in self.names]
@@ -76,13 +82,11 @@ class Layout:
 
     def unflatten(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the arrays in the vector, each in its dtype; as views where that is possible."""
-        arrays, start = {}, 0
-        for name, shape, size, dtype in zip(
-            self.names, self.shapes, self.sizes, self.all_dtypes, strict=True
-        ):
-            arrays[name] = vector[start : start + size].reshape(shape).astype(dtype, copy=False)
-            start += size
-        return arrays
+        parts = zip(self.names, self.split(vector), self.shapes, self.all_dtypes, strict=True)
+        return {
+            name: part.reshape(shape).astype(dtype, copy=False)
+            for name, part, shape, dtype in parts
+        }
 
     def rounded(self, vector: NDArray[Any]) -> NDArray[Any]:
         """Return the vector in `dtype`, with values that the arrays' own dtypes can hold."""

@@ -21,7 +21,7 @@ from strategies.compression.error_feedback import (
     Residual,
     check_contraction,
 )
-from strategies.registry import Registry
+from strategies.registry import Part, Registry
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ class Codec:
             )
 
     @classmethod
+    def build(cls, uplink: Part, downlink: Part, feedback: Part, *numbers: int) -> "Codec":
+        """Return the codec of parts that are given as for `Registry.build_part`."""
+        return cls(
+            COMPRESSORS.build_part("uplink", uplink),
+            COMPRESSORS.build_part("downlink", downlink),
+            FEEDBACK.build_part("feedback", feedback),
+            *numbers,
+        )
+
+    @classmethod
     def parse(cls, text: str) -> "Codec | None":
         """Return the codec of a server's text; None of an empty one.
 
@@ -67,24 +77,17 @@ class Codec:
         """
         if not text:
             return None
-        parts: dict[str, Registry[Any]] = {
-            "uplink": COMPRESSORS,
-            "downlink": COMPRESSORS,
-            "feedback": FEEDBACK,
-        }
         try:
             table = json.loads(text)
-            made: list[Any] = []
-            for key, registry in parts.items():
-                given = {name: one for name, one in table[key].items() if one is not None}
-                if outside := [
-                    one for one in _texts(given) if ":" in one
-                ]:  # "package.module:Class"
+            parts = []
+            for key in ("uplink", "downlink", "feedback"):
+                parts.append({name: one for name, one in table[key].items() if one is not None})
+                # Others are "package.module:Class".
+                if outside := [one for one in _texts(parts[-1]) if ":" in one]:
                     raise ValueError(f"{key}: {outside[0]!r} is not built in")
-                made.append(registry.build_part(key, given))
-            uplink, downlink, feedback = made
             numbers = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
-            return cls(uplink, downlink, feedback, *numbers)
+            uplink, downlink, feedback = parts
+            return cls.build(uplink, downlink, feedback, *numbers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "

@@ -1,14 +1,13 @@
 """Compressed strategies put together from compressors, error feedback and a server optimiser."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies import compression
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
+from strategies.registry import Part
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,16 +28,11 @@ class Compressed(CompressedStrategy):
     The others are those of `CompressedStrategy`.
     """
 
-    uplink: str | Mapping[str, Any] = "sparse"
-    downlink: str | Mapping[str, Any] = "float32"
-    feedback: str | Mapping[str, Any] = "residual"
+    uplink: Part = "sparse"
+    downlink: Part = "float32"
+    feedback: Part = "residual"
     warmup_rounds: Annotated[int, Field(ge=0)] = 0
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
-        return Codec(
-            compression.COMPRESSORS.build_part("uplink", self.uplink),
-            compression.COMPRESSORS.build_part("downlink", self.downlink),
-            compression.FEEDBACK.build_part("feedback", self.feedback),
-            self.warmup_rounds,
-        )
+        return Codec.build(self.uplink, self.downlink, self.feedback, self.warmup_rounds)

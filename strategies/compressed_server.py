@@ -7,9 +7,8 @@ full model.
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from strategies.compression.vector_layout import Layout
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.random_streams import DOWNLINK, random_stream
-from strategies.registry import Weights
+from strategies.registry import Part, Weights
 from strategies.reply_validation import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.runner import SMALLER_RATES
@@ -69,7 +68,7 @@ class CompressedStrategy(FederatedStrategy):
     updates_evaluation: ClassVar[bool] = True
 
     weights: Weights = "uniform"
-    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
+    server_optimizer: Part = server_optimizers.NONE
 
     def __post_init__(self) -> None:
         self.codec = self.make_codec()

@@ -4,14 +4,12 @@ H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communicatio
 of Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629v4, Algorithm 1.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.base import FederatedStrategy
 from strategies.model import Vector
+from strategies.registry import Part
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.server_messages import Reply
 
@@ -28,7 +26,7 @@ class FedAvg(FederatedStrategy):
     The others are those of Flower's `FedAvg`.
     """
 
-    server_optimizer: str | Mapping[str, Any] = server_optimizers.NONE
+    server_optimizer: Part = server_optimizers.NONE
 
     def __post_init__(self) -> None:
         self.optimizer = server_optimizers.build(self.server_optimizer)

@@ -22,6 +22,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Weights = Literal["samples", "uniform"]
 Scope = Literal["tensor", "model"]
+# A part of a strategy: a name, or a table with "name" and arguments, whose hyphens are underscores.
+Part = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,12 @@ class Registry(Generic[Kind]):
         """
         return make(self.load(name), arguments or {})
 
-    def build_part(self, key: str, given: str | Mapping[str, Any]) -> Kind:
+    def build_part(self, key: str, given: Part) -> Kind:
         """Return the part of a strategy that an argument gives.
 
         Args:
             key: The argument's name, for errors.
-            given: A name, or a table with "name" and arguments, whose hyphens are underscores.
+            given: The part.
 
         Raises:
             ValueError, ImportError, AttributeError: As for `build`.
@@ -91,7 +93,7 @@ class Registry(Generic[Kind]):
         return {point.name: point.value for point in points}
 
 
-def read_part(key: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def read_part(key: str, given: Part) -> tuple[str, dict[str, Any]]:
     """Return the name and the arguments of a part, given as for `Registry.build_part`."""
     if isinstance(given, str):
         return given, {}

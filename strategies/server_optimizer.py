@@ -7,15 +7,14 @@ gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from strategies.registry import Decay, Positive, Registry, read_part
+from strategies.registry import Decay, Part, Positive, Registry, read_part
 
 Array = NDArray[np.float64]
 
@@ -125,7 +124,7 @@ SERVER_OPTIMIZERS = Registry[ServerOptimizer](
 )
 
 
-def build(given: str | Mapping[str, Any]) -> ServerOptimizer | None:
+def build(given: Part) -> ServerOptimizer | None:
     """Return the server optimiser that a strategy's argument names; None for "none".
 
     Args:

@@ -5,9 +5,8 @@ entry, packed by a general-purpose compressor.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import zstandard
@@ -19,6 +18,7 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, Update, Vector
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
+from strategies.registry import Part
 
 # Bytes of heads, of all together and of each array, which formulas leave out.
 HEADS, ARRAY_HEADS = 1024, 16
@@ -39,7 +39,7 @@ class Zstandard(Compressor):
         ValueError, ImportError, AttributeError: As for `compression.build`.
     """
 
-    of: str | Mapping[str, Any] = "float16"
+    of: Part = "float16"
     level: Annotated[int, Field(ge=1, le=22)] = 3
     inner: Compressor = field(init=False, repr=False, compare=False)
 

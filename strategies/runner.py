@@ -4,28 +4,114 @@ It turns the replies of a round into a `RoundOutcome`: those that must not be us
 the others are taken in the order in which they come.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, finite_or_sent
+from strategies.metrics import partial_metrics
 from strategies.model import Array, Model, Vector, usual_buffers
-from strategies.reply_validation import ClientReport, ReplyError
+from strategies.reply_validation import (
+    MAX_TRACEBACK,
+    ClientReport,
+    ReplyError,
+    error_reason,
+    printable,
+    shorten,
+)
 from strategies.rounds import Round, RoundOutcome, RunSettings
-from strategies.screening import OnRejected, Screening
 
+logger = logging.getLogger("fedavg_app.strategies")
+
+# Clients choose the texts of their errors, so what is logged of them is bounded.
+MAX_LOGGED_TRACEBACKS = 10
 SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 
+# Called with the node of a rejected reply, before the next one is taken.
+OnRejected = Callable[[int], None]
 # Reads a reply that has no error, and raises a `ReplyError` where it must not be used.
 Use = Callable[[Message], ClientReport]
 # Makes of the reports of those that were used the next model's vector, None where the round leaves
 # the model as it is, and the metrics. It raises a `ReplyError` where no model can be made.
 Finish = Callable[[list[ClientReport]], tuple[Vector | None, MetricRecord | None]]
 FinishEvaluation = Callable[[list[ClientReport]], MetricRecord | None]
+
+
+class Screening:
+    """Screens the replies of a round, or of an evaluation.
+
+    Attributes:
+        reports: Of the replies that are used.
+        rejected: The reason, by node, for every reply that is not.
+    """
+
+    # The tracebacks that this process has logged.
+    logged: ClassVar[set[str]] = set()
+
+    def __init__(self) -> None:
+        self.reports: list[ClientReport] = []
+        self.rejected: dict[int, ReplyError] = {}
+
+    def run(
+        self,
+        replies: Iterable[Message],
+        use: Use,
+        on_rejected: OnRejected | None,
+        at_least: int = 1,
+    ) -> None:
+        """Give the replies to ``use`` as they come, but for errors and a node's second one.
+
+        Where fewer than ``at_least`` are valid, all are rejected.
+        """
+        seen: set[int] = set()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            try:
+                if reply.has_error():
+                    self._log_traceback(node, reply.error)
+                    raise ReplyError(error_reason(reply.error))
+                if node in seen:
+                    raise ReplyError("a second reply from the same node")
+                self.reports.append(use(reply))
+            except ReplyError as error:
+                self.rejected[node] = error
+                if on_rejected is not None:
+                    on_rejected(node)
+            seen.add(node)
+        if len(self.reports) < at_least:
+            few = f"too few usable replies: {len(self.reports)}, min-replies is {at_least}"
+            self.reject_all(ReplyError(few))
+
+    def reject_all(self, error: ReplyError) -> None:
+        """Reject the replies that were used so far."""
+        self.rejected |= {report.node_id: error for report in self.reports}
+        self.reports = []
+
+    def log(self, server_round: int, purpose: str) -> dict[str, str]:
+        """Log what was rejected; return `partial_metrics` of the others, which are logged, too."""
+        for node, reason in self.rejected.items():
+            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
+        partial = partial_metrics(self.reports)
+        for name, number in partial.items():
+            text = "round %d: %s metric %s is that of %s: the others' is missing, not finite or "
+            text += "absurd"
+            logger.warning(text, server_round, purpose, printable(shorten(name)), number)
+        return partial
+
+    def _log_traceback(self, node: int, error: Error) -> None:
+        """Log the traceback of a client's error, each once and the first few only."""
+        lines = (error.reason or "").strip()[-MAX_TRACEBACK:].splitlines()
+        # Indented, since a client could forge log lines.
+        text = "\n".join(f"    {printable(line)}" for line in lines)
+        is_new = text not in self.logged and len(self.logged) < MAX_LOGGED_TRACEBACKS
+        if len(lines) > 1 and is_new:
+            self.logged.add(text)
+            logger.debug("node %d failed:\n%s", node, text)
 
 
 class StrategyError(RuntimeError):

@@ -25,7 +25,7 @@ from strategies.reply_validation import (
     error_reason,
     printable,
 )
-from strategies.screening import Screening
+from strategies.runner import Screening
 from strategies.server_messages import Reply, read_report
 from tests.support.replies import failed, npy, record, reply, reply_with
 

@@ -11,8 +11,7 @@ import strategies
 from strategies.base import FederatedStrategy
 from strategies.reply_validation import ReplyBounds
 from strategies.rounds import RunSettings
-from strategies.runner import StrategyError
-from strategies.screening import MAX_LOGGED_TRACEBACKS, Screening
+from strategies.runner import MAX_LOGGED_TRACEBACKS, Screening, StrategyError
 from strategies.strategy_runner import StrategyRunner
 from tests.support.replies import cohort, evaluated, failed, reasons, record, reply, reply_with
 

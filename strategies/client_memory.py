@@ -7,7 +7,6 @@ the client keeps of a reply is pending until the server names that reply's round
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.compression.sync_protocol import Version
@@ -103,8 +102,3 @@ class ClientMemory:
         return (
             take(self.vectors, self.pending) if settled_round == self.last_round else self.vectors
         )
-
-
-def zeros(names: tuple[str, ...], like: Vector) -> Vectors:
-    """Return vectors of zeros of these names."""
-    return {name: np.zeros_like(like) for name in names}

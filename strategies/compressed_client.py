@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_memory import ClientMemory, Vectors, zeros
+from strategies.client_memory import ClientMemory, Vectors
 from strategies.client_messages import Train, around_handler
 from strategies.codec import Codec
 from strategies.compression.error_feedback import OutOfRangeError, compress
@@ -100,7 +100,9 @@ def answer(
         sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
-    vectors = memory.settled(head.settled, take) or zeros(codec.feedback.memories, change)
+    vectors = memory.settled(head.settled, take) or {
+        name: np.zeros_like(change) for name in codec.feedback.memories
+    }
     to_send, vectors = codec.feedback.to_send(change, vectors)
     try:
         uplink = codec.uplink_in(received.number)

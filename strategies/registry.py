@@ -111,7 +111,7 @@ def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
     whatever constructor the class itself has.
     """
     owner = _owner(cls)
-    if "__init__" in vars(owner) and "__signature__" not in vars(owner):
+    if "__signature__" not in vars(owner):
         parameters = inspect.signature(vars(owner)["__init__"]).parameters
         return dict(list(parameters.items())[1:])
     return inspect.signature(owner).parameters
@@ -119,7 +119,7 @@ def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def _owner(cls: type) -> type:
     """Return the class itself, or the base whose constructor it has."""
-    return next((one for one in cls.__mro__ if vars(one).keys() & {"__init__"}), cls)
+    return next(one for one in cls.__mro__ if "__init__" in vars(one))
 
 
 def make(

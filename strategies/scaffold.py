@@ -76,14 +76,15 @@ class SCAFFOLD(FederatedStrategy):
         x, sent = received.model.vector.astype(float), received.vectors[VARIATE]
         server = sent.astype(float)
         accepted = int(str(received.settings.pop(ACCEPTED)))
-        own = memory.settled(accepted, lambda own, change: after(own, change, sent.dtype))
-        c = own.get(VARIATE, np.zeros_like(server))
+
+        def take(own: Vectors, change: bytes) -> Vectors:
+            return {VARIATE: own[VARIATE] + np.frombuffer(change, sent.dtype)}
+
+        c = memory.settled(accepted, take).get(VARIATE, np.zeros_like(server))
         update = train(received.model, {GRADIENT_OFFSET: (server - c).astype(sent.dtype)})
         assert update.model is not None
-        y, length = (
-            update.model.vector.astype(float),
-            step_length(received.settings, update.num_examples),
-        )
+        y = update.model.vector.astype(float)
+        length = step_length(received.settings, update.num_examples)
         change = ((x - y) / length - server).astype(sent.dtype)
         kept = ClientMemory(received.number, {VARIATE: c}, change.tobytes())
         return replace(update, vectors={VARIATE: change}), kept
@@ -128,11 +129,6 @@ class SCAFFOLD(FederatedStrategy):
     def forget_clients(self) -> None:
         """Begin with no variates, as the clients do."""
         self.variate, self._accepted = None, {}
-
-
-def after(own: Vectors, change: bytes, dtype: np.dtype[Any]) -> Vectors:
-    """Return a client's control variate after the change that the server accepted."""
-    return {VARIATE: own[VARIATE] + np.frombuffer(change, dtype)}
 
 
 def step_length(config: Mapping[str, Any], num_examples: float) -> float:

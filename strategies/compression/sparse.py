@@ -35,7 +35,7 @@ class Sparse(Compressor):
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
-        positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
+        positions = np.concatenate(kept)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
         values = vector[positions].astype("<f4").tobytes()
         return HEAD.pack(b, len(positions)) + values + golomb.encode(positions, b)

@@ -38,7 +38,7 @@ class Ternary(Compressor):
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
         kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
-        positions = np.concatenate(kept) if kept else np.empty(0, np.int64)
+        positions = np.concatenate(kept)
         means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]
         magnitudes = np.array(means, np.float32)
         b = golomb.parameter(len(positions) / max(len(vector), 1))

@@ -7,8 +7,8 @@ import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedavg_app.flower_internals import identify_server
+from fedavg_app.server import node_registry, polling
 from tests.support.processes import Processes
-from tests.support.scripted_grid import Clock
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,10 +18,25 @@ def _cache(tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
+class Clock:
+    """A clock that moves only when somebody sleeps."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """Let those who wait for nodes and replies do so on a clock that moves at once."""
-    return Clock().install(monkeypatch)
+    clock = Clock()
+    for module in (polling, node_registry):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 @pytest.fixture

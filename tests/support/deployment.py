@@ -38,18 +38,15 @@ class Deployment:
         self.processes = {}
         self.node_options = []
         self.environment = {
-            **os.environ,
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "FLWR_HOME": str(folder / "home"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-        }
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0",
+        }  # fmt: skip
         (folder / "home").mkdir()
         toml = next(text for language, text in blocks(TEXT) if language == "toml")
         toml = toml.replace("/absolute/path/to", str(folder / "certificates"))
         (folder / "home" / "config.toml").write_text(self.here(toml))
 
     def __enter__(self):
-        """Start all, and wait until the SuperNodes are online."""
         try:
             self.run(self.command("deployment/certificates.sh"))
             self.start_superlink()
@@ -62,7 +59,6 @@ class Deployment:
         return self
 
     def __exit__(self, *_):
-        """End all processes."""
         self.stop()
 
     def here(self, text):
@@ -112,7 +108,6 @@ class Deployment:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def online(self):
-        """Return how many SuperNodes are online."""
         return len(self.online_nodes())
 
     def online_nodes(self):
@@ -163,7 +158,6 @@ class Deployment:
         self.wait_for(lambda: node not in self.online_nodes())
 
     def log(self, name):
-        """Return what a process has written."""
         return (self.folder / f"{name}.log").read_text()
 
     def app_command(self, **keys):

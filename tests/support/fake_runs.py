@@ -41,7 +41,6 @@ def line(number, accuracy, **changes):
 
 
 def files(config, lines, **summary):
-    """Return the files of a run's folder, by name."""
     accuracies = [entry["accuracy"] for entry in lines if entry["accuracy"] is not None]
     content = {
         "status": "finished", "rounds": lines[-1]["round"],
@@ -51,16 +50,13 @@ def files(config, lines, **summary):
         **summary,
     }  # fmt: skip
     return {
-        "config.json": json.dumps(
-            config.model_dump(by_alias=True) | {"run-dir": "/somewhere/else"}
-        ),
+        "config.json": json.dumps({**config.model_dump(by_alias=True), "run-dir": "/elsewhere"}),
         "history.jsonl": "".join(json.dumps(entry) + "\n" for entry in lines),
         "summary.json": json.dumps(content),
     }
 
 
 def write(folder, config, lines, **summary):
-    """Write a run's folder and return it."""
     folder.mkdir(parents=True)
     for name, content in files(config, lines, **summary).items():
         (folder / name).write_text(content)
@@ -71,8 +67,6 @@ HISTORY = [line(0, 0.1), line(1, 0.85), line(2, 0.95)]
 
 
 class EndedProcess:
-    """A process that has ended."""
-
     def __init__(self, status):
         self.returncode = status
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import threading
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,16 +32,20 @@ def with_nan(inputs, targets):
     return inputs, targets
 
 
-class Two(nn.Module):
-    """Returns a pair."""
-
+class Head(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.head = nn.Linear(64, CLASSES)
 
     def forward(self, x):
-        x = self.head(x.flatten(1))
-        return x, x
+        return self.head(x.flatten(1))
+
+
+class Two(Head):
+    """Returns a pair."""
+
+    def forward(self, x):
+        return (super().forward(x),) * 2
 
 
 def broadcast(outputs, targets):
@@ -68,43 +73,28 @@ def hooked() -> nn.Module:
     return model
 
 
-class Locked(nn.Module):
+class Locked(Head):
     """Keeps a lock."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.head, self.lock = nn.Linear(64, CLASSES), threading.Lock()
-
-    def forward(self, x):
-        return self.head(x.flatten(1))
+        self.lock = threading.Lock()
 
 
 STEPS = itertools.count()
 
 
-class Global(nn.Module):
+class Global(Head):
     """Counts the steps of all clients in a global variable."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(64, CLASSES)
-
     def forward(self, x):
-        return self.head(x.flatten(1)) / (1 + (next(STEPS) if self.training else 0))
+        return super().forward(x) / (1 + (next(STEPS) if self.training else 0))
 
 
 def pixels(inputs, targets):
     """Return a class for each pixel of 4 times 4."""
     small = inputs[:, :, ::2, ::2]
     return small, (small[:, 0] > 0).astype(np.int64)
-
-
-def own_cross_entropy(outputs, targets):
-    return functional.cross_entropy(outputs, targets)
-
-
-def segments():
-    return nn.Conv2d(1, CLASSES, 3, padding=1)
 
 
 NAN = changed(with_nan)
@@ -121,7 +111,10 @@ DRAWN = networks.task(
     "drawn", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES, bias=next(STEPS) < 0))
 )
 HOOKED = networks.task("hooked", hooked)
-SEGMENTS = changed(pixels, model=segments, loss=own_cross_entropy)
+SEGMENTS = changed(
+    pixels, model=lambda: nn.Conv2d(1, CLASSES, 3, padding=1),
+    loss=lambda outputs, targets: functional.cross_entropy(outputs, targets),
+)  # fmt: skip
 LOCKED = networks.task("locked", Locked)
 GLOBAL = networks.task("global", Global)
 PREPARED = dataclasses.replace(MLP, prepare=lambda x: x.missing)
@@ -159,20 +152,12 @@ def sign_correct(outputs, targets):
     return ((outputs.flatten() > 0) * 2 - 1 == targets).sum(), len(targets)
 
 
-def share_correct(outputs, targets):
-    return (outputs.argmax(1) == targets).float().mean(), len(targets)
-
-
-def by_batch(inputs):
-    return inputs - inputs.mean(0)
-
-
-class Closure(nn.Module):
+class Closure(Head):
     """Counts its passes in a closure."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.head, passes = nn.Linear(64, CLASSES), {"n": 0}
+        passes = {"n": 0}
 
         def scale(x):
             passes["n"] += 1
@@ -181,7 +166,7 @@ class Closure(nn.Module):
         self.scale = scale
 
     def forward(self, x):
-        return self.scale(self.head(x.flatten(1)))
+        return self.scale(super().forward(x))
 
 
 class Counting(nn.Module):
@@ -194,25 +179,22 @@ class Counting(nn.Module):
         return functional.cross_entropy(outputs, targets) / self.calls
 
 
-def other_test(options):
-    data = images(options)
-    test = dataclasses.replace(data.test, inputs=data.test.inputs[:, :, :4])
-    return dataclasses.replace(data, test=test)
+def with_test(change):
+    def load(options):
+        data = images(options)
+        return dataclasses.replace(data, test=change(data.test))
 
-
-def no_test(options):
-    data = images(options)
-    return dataclasses.replace(data, test=Split(data.test.inputs[:0], data.test.targets[:0]))
+    return dataclasses.replace(MLP, dataset=load)
 
 
 SIGNS = changed(signs, model=one_output, loss=margin, metrics={"accuracy": sign_correct})
-SHARE = networks.task("share", networks.mlp, metrics={"accuracy": share_correct})
-BY_BATCH = dataclasses.replace(MLP, prepare=by_batch)
+SHARE = networks.task("share", networks.mlp, metrics={"accuracy": lambda o, t: ((o.argmax(1) == t).float().mean(), len(t))})
+BY_BATCH = dataclasses.replace(MLP, prepare=lambda inputs: inputs - inputs.mean(0))
 CLOSURE = networks.task("closure", Closure)
 COUNTING = networks.task("counting", networks.mlp, loss=Counting())
 NORM_IN_PARTS = networks.task("norm", lambda: networks.convolutions(nn.BatchNorm2d), in_parts=True)
-OTHER_TEST = dataclasses.replace(MLP, dataset=other_test)
-NO_TEST = dataclasses.replace(MLP, dataset=no_test)
+OTHER_TEST = with_test(lambda test: dataclasses.replace(test, inputs=test.inputs[:, :, :4]))
+NO_TEST = with_test(lambda test: Split(test.inputs[:0], test.targets[:0]))
 NO_TARGET = changed(lambda inputs, targets: (inputs, np.full_like(targets, -100)))
 RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
 PERCENT = networks.task("percent", networks.mlp, target=95)
@@ -222,11 +204,8 @@ LOSS_SHAPE = networks.task(
 )
 NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
-MAX_NORM = networks.task(
-    "max-norm",
-    lambda: nn.Sequential(nn.EmbeddingBag(networks.WORDS, CLASSES, max_norm=1.0)),
-    networks.lines,
-)
+BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)
+MAX_NORM = networks.task("max-norm", lambda: nn.Sequential(BAG()), networks.lines)
 SUMMED = networks.task("summed", networks.mlp, loss=nn.CrossEntropyLoss(reduction="sum"))
 WITHOUT_STATISTICS = networks.task(
     "no-statistics",
@@ -244,10 +223,7 @@ FOUND = {
     "SHARE": ("error", "metrics: accuracy: counts 0."),
     "BY_BATCH": ("error", "prepare: gives an example another input with others than alone"),
     "CLOSURE": ("error", "model or loss: a client's training depends on who trained before in"),
-    "COUNTING": (
-        "error",
-        "model or loss: a client's training depends on who trained before in",
-    ),
+    "COUNTING": ("error", "model or loss: a client's training depends on who trained before in"),
     "NORM_IN_PARTS": ("error", "in_parts: is True, but a layer normalises by the batch's mean"),
     "OTHER_TEST": ("error", "dataset: training inputs are float32 (1, 8, 8), test inputs float32"),
     "NO_TEST": ("error", "dataset: there are no test examples, which each test needs"),

@@ -28,13 +28,10 @@ def local_superlink(home):
     port = free_port()
     try:
         yield {
-            **os.environ,
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "FLWR_HOME": str(home),
-            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(home),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port), "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_TELEMETRY_ENABLED": "0",
-        }
+        }  # fmt: skip
     finally:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -54,11 +51,9 @@ def run_app(environment, keys, supernodes):
 
     `flwr run` exits with 0 even when the run fails.
     """
-    pairs = [f"{key}={value!r}" for key, value in keys.items()]
+    pairs = " ".join(f"{key}={value!r}" for key, value in keys.items())
     federation = f"num-supernodes={supernodes} client-resources-num-cpus=1"
-    done = flwr(
-        environment, "run", ".", "--stream", "--federation-config", federation,
-        "-c", " ".join(pairs),
-    )  # fmt: skip
+    words = ("run", ".", "--stream", "--federation-config", federation, "-c", pairs)
+    done = flwr(environment, *words)
     newest = json.loads(flwr(environment, "ls", "--format", "json").stdout)["runs"][0]
     return done.stdout + done.stderr, newest

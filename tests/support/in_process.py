@@ -15,18 +15,12 @@ from fedavg_app.training_plan import make_plan
 from tests.support.local_grid import LocalGrid
 
 DEFAULTS = {
-    "task": "mnist-logistic",
-    "data-source": "embedded",
-    "num-clients": 20,
-    "fraction-train": 0.25,
-    "num-server-rounds": 4,
-    "learning-rate": 0.05,
-    "partition": "shards",
-}
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": 20, "fraction-train": 0.25,
+    "num-server-rounds": 4, "learning-rate": 0.05, "partition": "shards",
+}  # fmt: skip
 
 
 def make_config(**changes) -> RunConfig:
-    """Return the config of `DEFAULTS` with some keys changed."""
     return RunConfig(**{**DEFAULTS, **{kebab(name): value for name, value in changes.items()}})
 
 
@@ -83,17 +77,11 @@ def run_loop(
         models.append(model)
         on_round_end(metrics, model)
 
+    told = client_config(config, data, model.fingerprint, client_optimizer(config, task))
+    evaluation = CentralEvaluation(task, data, config)
     TrainingLoop(
-        grid,
-        strategy,
-        model.sent,
-        nodes,
-        config,
-        make_plan(config, task),
-        client_config(config, data, model.fingerprint, client_optimizer(config, task)),
-        CentralEvaluation(task, data, config),
-        task.test_metrics(),
-        record,
+        grid, strategy, model.sent, nodes, config, make_plan(config, task), told, evaluation,
+        task.test_metrics(), record,
     ).run()
     return TrainingResult(history, models[-1])
 
@@ -108,7 +96,6 @@ def train(
 
 
 def model_arrays(result: TrainingResult) -> list[np.ndarray]:
-    """Return the arrays of the final global model."""
     return [array.numpy() for array in result.model.values()]
 
 

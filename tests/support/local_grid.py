@@ -28,14 +28,11 @@ class LocalGrid(BaseGrid):
         identify_server(1)  # as the engines do
         self.contexts = {
             1000 + 7 * i: Context(
-                run_id=1,
-                node_id=1000 + 7 * i,
-                node_config={"partition-id": num_nodes - 1 - i, "num-partitions": num_nodes},
-                state=RecordDict(),
-                run_config=run_config,
+                1, 1000 + 7 * i, {"partition-id": num_nodes - 1 - i, "num-partitions": num_nodes},
+                RecordDict(), run_config,
             )
             for i in range(num_nodes)
-        }
+        }  # fmt: skip
         self.tamper = tamper or {}
         self.log: list[tuple[str, int]] = []
         self._replies: dict[str, Message] = {}

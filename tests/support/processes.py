@@ -102,14 +102,12 @@ def end(processes, seconds=30):
 
 
 def free_port():
-    """Return a port of this machine on which no process listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
 def parent(pid):
-    """Return the id of a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -26,13 +26,11 @@ def reply(node, arrays, num_examples=1, **metrics):
 
 
 def evaluated(node, num_examples, **metrics):
-    """Return an evaluation reply."""
     metrics = MetricRecord({"num-examples": num_examples, **metrics})
     return reply_with(node, RecordDict({"metrics": metrics}))
 
 
 def failed(node, reason="Traceback\n  ...\nZeroDivisionError: division by zero"):
-    """Return the reply of a client whose app raised."""
     return reply_with(node, Error(0, reason))
 
 

@@ -8,7 +8,6 @@ from safetensors.numpy import load_file
 
 
 def only_folder(runs):
-    """Return the folder of the only run."""
     (folder,) = Path(runs).iterdir()
     return folder
 

@@ -30,13 +30,9 @@ def history(accuracies: list[float | None]) -> list[RoundMetrics]:
     rounds: list[RoundMetrics] = []
     for number, accuracy in enumerate(accuracies):
         metrics = RoundMetrics(
-            number,
-            accuracy=accuracy,
-            test_loss=None if accuracy is None else 1 - accuracy,
-            train_loss=0.5 if number else None,
-            bytes_down=1_000_000 if number else 0,
-            bytes_up=500_000 if number else 0,
-            seconds=1.0,
-        )
+            number, accuracy=accuracy, test_loss=None if accuracy is None else 1 - accuracy,
+            train_loss=0.5 if number else None, bytes_down=1_000_000 if number else 0,
+            bytes_up=500_000 if number else 0, seconds=1.0,
+        )  # fmt: skip
         rounds.append(metrics.with_totals(rounds[-1] if rounds else None))
     return rounds

@@ -7,18 +7,61 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedavg_app.config import RunConfig
-from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, error_reply
+from fedavg_app.flower_internals import (
+    MESSAGE_UNAVAILABLE,
+    BaseGrid,
+    assign_message_id,
+    error_reply,
+)
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages, message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
-from tests.support.scripted_grid import ScriptedGrid, training_messages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 
 NODES = [10, 11, 12]
+REFUSED = "its reply was refused, or its SuperNode unregistered; the SuperLink's log says why"
+
+
+class ScriptedGrid(BaseGrid):
+    """Node 10 + i answers after ``delays[i]`` seconds of the clock (None: never)."""
+
+    def __init__(self, clock, delays):
+        self.clock, self.delays = clock, delays
+        self.num_polls = 0
+        self.pending = {}  # by message id: when it is due, and the message
+
+    def get_node_ids(self):
+        return list(range(10, 10 + len(self.delays)))
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            ids.append(assign_message_id(message))
+            delay = self.delays[message.metadata.dst_node_id - 10]
+            if delay is not None:
+                self.pending[ids[-1]] = (self.clock.now + delay, message)
+        return ids
+
+    def pull_messages(self, message_ids):
+        self.num_polls += 1
+        due = [
+            key
+            for key in message_ids
+            if key in self.pending and self.pending[key][0] <= self.clock.now
+        ]
+        return [self.reply(self.pending.pop(key)[1]) for key in due]
+
+    def reply(self, message):
+        return Message(RecordDict(), reply_to=message)
+
+
+def training_messages(nodes):
+    """Return one empty training message for each node."""
+    return [Message(RecordDict(), dst_node_id=node, message_type="train") for node in nodes]
 
 
 def arrays(entries):
@@ -65,7 +108,7 @@ def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
 class ServersReplyGrid(AnsweringGrid):
     """For node 11 the server answers, and for node 12 with an error, as Flower's does."""
 
-    code = NODE_UNAVAILABLE = 5
+    code = 5  # node unavailable
 
     def reply(self, message):
         node, reply = message.metadata.dst_node_id, super().reply(message)
@@ -76,28 +119,23 @@ class ServersReplyGrid(AnsweringGrid):
         return reply
 
 
-def test_reply_of_another_node_is_not_used(clock):
+@pytest.mark.parametrize(
+    ("code", "now", "reason"),
+    [
+        (5, 0, "Error: Node Unavailable"),
+        (MESSAGE_UNAVAILABLE, 0, REFUSED),
+        # Flower says of it that its SuperNode may have been removed from the federation.
+        (5, math.inf, "no reply in time"),
+    ],
+    ids=["unavailable", "refused", "expired"],
+)
+def test_reply_of_another_node_is_not_used(clock, monkeypatch, code, now, reason):
+    monkeypatch.setattr(ServersReplyGrid, "code", code)
     sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
+    monkeypatch.setattr(messaging.time, "time", lambda: now)
     assert sources(sent.replies()) == [10]
-    assert sent.unanswered == {11: "node 1 replied instead", 12: "Error: Node Unavailable"}
+    assert sent.unanswered == {11: "node 1 replied instead", 12: reason}
     assert sent.bytes_up == 1 + 128 + 4 * 10
-
-
-def test_reply_that_the_superlink_has_no_more_is_said_to_be_refused(clock, monkeypatch):
-    monkeypatch.setattr(ServersReplyGrid, "code", MESSAGE_UNAVAILABLE)
-    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
-    assert sources(sent.replies()) == [10]
-    assert sent.unanswered[12] == (
-        "its reply was refused, or its SuperNode unregistered; the SuperLink's log says why"
-    )
-
-
-def test_message_that_has_expired_was_not_answered_in_time(clock, monkeypatch):
-    """Flower says of it that its SuperNode may have been removed from the federation."""
-    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
-    monkeypatch.setattr(messaging.time, "time", lambda: math.inf)
-    assert sources(sent.replies()) == [10]
-    assert sent.unanswered == {11: "node 1 replied instead", 12: "no reply in time"}
 
 
 def messenger(grid, num_clients=10, **keys):

@@ -221,30 +221,34 @@ def test_second_reply_does_not_take_the_place_of_the_first(device):
     assert len(superlink.asked) == 2
 
 
-def test_object_of_too_many_bytes_deletes_its_reply(device):
+@pytest.mark.parametrize(("content", "status"), [(bytes(MAX_OBJECT_BYTES), 413), (b"x", 403)])
+def test_object_that_is_refused_deletes_its_reply(device, content, status):
+    """Of too many bytes, or malformed."""
     gate, _, superlink = given(device, (200, OPENED), (200, b""))
-    announcement, _ = device.announcement(record(np.zeros(3)))
+    announcement, contents = device.announcement(record(np.zeros(3)))
     ask(gate, PUSH, announcement.SerializeToString())
-    assert ask(gate, "push-object", bytes(MAX_OBJECT_BYTES + 1))[0] == 413
+    push = push_of(announcement, next(iter(contents)), content)
+    assert ask(gate, "push-object", push)[0] == status
     name, body = superlink.asked[-1]
     assert name == "confirm-message-received"
     assert announcement.messages_list[0].metadata.message_id.encode() in body
 
 
-def test_malformed_object_deletes_its_reply(device):
-    gate, _, superlink = given(device, (200, OPENED), (200, b""))
-    announcement, contents = device.announcement(record(np.zeros(3)))
-    ask(gate, PUSH, announcement.SerializeToString())
-    metadata = announcement.messages_list[0].metadata
-    push = push_of(announcement, next(iter(contents)), b"x")
-    assert ask(gate, "push-object", push)[0] == 403
-    name, body = superlink.asked[-1]
-    assert name == "confirm-message-received"
-    assert metadata.message_id.encode() in body
+def spelled_otherwise():
+    """Return a device's headers whose key's base64 ends in another character.
+
+    It has bits that decoders ignore: here the two lowest.
+    """
+    (name, key), *others = signed("device")
+    last = ALPHABET[ALPHABET.index(key[-2]) + 1]
+    spelled = key[:-2] + bytes([last]) + b"="
+    assert b64decode(spelled) == b64decode(key) != b""
+    return [(name, spelled), *others]
 
 
+@pytest.mark.parametrize("second", ["device", spelled_otherwise()], ids=["same", "spelling"])
 @pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
-def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(device, last):
+def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(device, last, second):
     announcement, contents = device.announcement(forged_record(bytes(100_000), [0] * 100))
     stored = PushObjectResponse(stored=True).SerializeToString()
     gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
@@ -252,8 +256,8 @@ def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(devic
     pushes = [push_of(announcement, *one) for one in list(contents.items())[:2]]
 
     async def at_once():
-        both = (answer(gate, "push-object", push) for push in pushes[:: -1 if last else 1])
-        return await asyncio.gather(*both)
+        both = zip(pushes[:: -1 if last else 1], ("device", second), strict=True)
+        return await asyncio.gather(*(answer(gate, "push-object", *one) for one in both))
 
     assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
 
@@ -306,25 +310,6 @@ def test_who_has_the_public_key_of_a_device_cannot_keep_it_out(device):
             task.cancel()
 
     asyncio.run(scenario())
-
-
-def test_other_spelling_of_the_base64_of_a_key_is_the_same_device(device):
-    """The last character of a key's base64 has bits that decoders ignore: here the two lowest."""
-    announcement, contents = device.announcement(forged_record(bytes(100_000), [0] * 100))
-    stored = PushObjectResponse(stored=True).SerializeToString()
-    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
-    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 200
-    (name, key), *others = signed("device")
-    last = ALPHABET[ALPHABET.index(key[-2]) + 1]
-    spelled = [(name, key[:-2] + bytes([last]) + b"="), *others]
-    assert b64decode(spelled[0][1]) == b64decode(key) != b""
-
-    async def at_once():
-        pushes = [push_of(announcement, *one) for one in list(contents.items())[:2]]
-        both = zip(pushes, ("device", spelled), strict=True)
-        return await asyncio.gather(*(answer(gate, "push-object", *one) for one in both))
-
-    assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
 
 
 def test_request_whose_connection_is_lost_is_not_judged(device):

@@ -1,12 +1,14 @@
-"""What a client tells its executor, and that it is like a new Python but for its imports."""
+"""Clients and their executor: when a message expires, and that a client is like a new Python."""
 
 import json
+import multiprocessing
 import sys
 import time
 
 import pytest
 
-from deployment.supernode.executor import deadline
+from deployment.supernode import executor, internals
+from deployment.supernode.executor import ForkingExecutor, deadline
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
 
@@ -39,38 +41,41 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("ahead", [-3600, -300, 0, 9.9])
-def test_fresh_message_expires_its_ttl_after_its_client_started_whatever_the_clock(ahead):
+@pytest.mark.parametrize(
+    ("age", "expires"), [(-3600, 40), (-300, 40), (0, 40), (9.9, 40), (35, 15)]
+)
+def test_message_expires_its_ttl_after_its_client_started_or_earlier_if_it_was_old(age, expires):
+    """Whatever the clock says of a fresh one."""
     started = time.monotonic()
-    found = deadline(time.time() - ahead, 40, started)
-    assert found - started == pytest.approx(40, abs=1)
+    found = deadline(time.time() - age, 40, started)
+    assert found - started == pytest.approx(expires, abs=1)
 
 
-def test_message_that_was_old_when_its_client_started_expires_earlier():
-    found = deadline(time.time() - 35, 40, time.monotonic())
-    assert found - time.monotonic() == pytest.approx(15, abs=1)
+def test_client_has_no_module_of_a_run_and_draws_and_starts_processes_as_a_new_python(tmp_path):
+    (tmp_path / "two_clients.py").write_text(TWO_CLIENTS)
+    done = succeed([sys.executable, tmp_path / "two_clients.py"], cwd=ROOT)
+    modules, methods, draws = zip(*json.loads(done.stdout), strict=True)
+    assert modules == ([], [])
+    assert set(methods) == {multiprocessing.get_start_method()}
+    assert all(one != other for one, other in zip(*draws, strict=True))
 
 
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory):
-    program = tmp_path_factory.mktemp("clients") / "two_clients.py"
-    program.write_text(TWO_CLIENTS)
-    return json.loads(succeed([sys.executable, program], cwd=ROOT).stdout)
+@pytest.mark.slow
+def test_fork_server_has_the_libraries():
+    program = "from deployment.supernode import executor; executor.ForkingExecutor().warm_up()"
+    done = succeed([sys.executable, "-c", program], cwd=ROOT)
+    assert "Clients start warm, after " in done.stdout + done.stderr
 
 
-def test_client_has_no_module_that_a_run_may_bring(clients):
-    assert [modules for modules, _, _ in clients] == [[], []]
-
-
-def test_clients_draw_other_random_numbers(clients):
-    first, second = (draws for *_, draws in clients)
-    assert all(one != other for one, other in zip(first, second, strict=True))
-
-
-def test_client_starts_processes_of_its_own_in_the_default_way(clients):
-    import multiprocessing
-
-    assert {method for _, method, _ in clients} == {multiprocessing.get_start_method()}
+@pytest.mark.parametrize(("idle", "seconds"), [(0, 0), (4, 0.4), (3600, 0.95)])
+def test_executor_without_a_client_waits_by_the_time_since_the_last_one(monkeypatch, idle, seconds):
+    now, slept = [100.0], []
+    monkeypatch.setattr(internals.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(executor.time, "sleep", slept.append)
+    found = ForkingExecutor()
+    now[0] += idle
+    found.reconcile()
+    assert slept == [pytest.approx(seconds)]
 
 
 @pytest.mark.slow

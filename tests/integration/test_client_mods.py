@@ -37,13 +37,9 @@ class PackingFedAvg(FedAvg):
 def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
     """Whatever the strategy sends; an evaluation does not pass through its end."""
     train(
-        strategy=f"{__name__}:PackingFedAvg",
-        client_mods=f"{HERE}:outer,{HERE}:inner",
-        num_server_rounds=1,
-        num_clients=2,
-        fraction_train=0.0,
-        fraction_evaluate=0.5,
-    )
+        strategy=f"{__name__}:PackingFedAvg", client_mods=f"{HERE}:outer,{HERE}:inner",
+        num_server_rounds=1, num_clients=2, fraction_train=0.0, fraction_evaluate=0.5,
+    )  # fmt: skip
     assert calls == [
         *("strategy", "outer", ("train", "arrays", "config"), ("metrics", "arrays")),
         *("outer", ("evaluate", "arrays", "config"), ("metrics",)),
@@ -72,9 +68,8 @@ def test_error_of_a_mod_names_its_own_line_not_the_librarys():
     lines = Path(client_mods.__file__).read_text().splitlines()
     number = 1 + next(at for at, line in enumerate(lines) if "json.loads" in line)
     assert len(reasons) == 3 * 5
-    assert all(
-        reason.endswith(f"tests/support/client_mods.py, line {number})") for reason in reasons
-    )
+    place = f"tests/support/client_mods.py, line {number})"
+    assert all(reason.endswith(place) for reason in reasons)
 
 
 def test_run_goes_on_where_privacy_mods_refuse_evaluation():

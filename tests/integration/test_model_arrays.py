@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from flwr.app import Array, ArrayRecord
 from safetensors.numpy import load_file
 
 import strategies
@@ -42,12 +43,8 @@ def run(task, strategy, **changes):
     kept = []
     config = make_config(task=MODULE + task, strategy=strategy, **changes)
     initial = GlobalModel.initial(getattr(models, task), config)
-    _, result = train(
-        task=MODULE + task,
-        strategy=strategy,
-        on_round_end=lambda _, model: kept.append(from_record(initial.complete(model))),
-        **changes,
-    )
+    keep = lambda _, model: kept.append(from_record(initial.complete(model)))  # noqa: E731
+    _, result = train(task=MODULE + task, strategy=strategy, on_round_end=keep, **changes)
     return kept[0], kept[-1], result
 
 
@@ -107,8 +104,8 @@ def test_flowers_server_optimisers_do_not_step_on_statistics(name):
 @pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0]])
 def test_a_model_of_which_one_percent_is_trained_sends_one_percent(strategy):
     _, _, result = run("ADAPTER", strategy, num_server_rounds=1)
-    total = sum(one.nbytes for one in from_record(GlobalModel.initial(
-        models.ADAPTER, make_config()).complete(result.model)).values())  # fmt: skip
+    whole = GlobalModel.initial(models.ADAPTER, make_config()).complete(result.model)
+    total = sum(one.nbytes for one in from_record(whole).values())
     a_message = result.history[1].bytes_down / result.history[1].participants
     assert a_message < 0.01 * total
     assert list(result.model) == ["down.weight", "up.weight"]
@@ -140,17 +137,13 @@ def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
     assert mine.fingerprint in reasons[0]
 
 
-@pytest.mark.parametrize(
-    ("task", "strategy", "text"),
-    [
-        ("COMPLEX", "fedavg", "array 'layer.weight' is complex64: give a model whose trained"),
-        ("COMPLEX", FLOWERS[0], "array 'layer.weight' is complex64: give a model whose trained"),
-        ("COMPLEX", "stc", "array 'layer.weight' is complex64: give a model whose trained"),
-    ],
-)
-def test_dtypes_that_a_strategy_cannot_use_are_one_line_before_the_run(task, strategy, text):
-    with pytest.raises(ConfigError, match=re.escape(f"task = '{MODULE}{task}': {text}")):
-        resolve(make_config(task=MODULE + task, strategy=strategy))
+@pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0], "stc"])
+def test_dtype_that_no_strategy_can_use_is_one_line_before_the_run(strategy):
+    text = (
+        f"task = '{MODULE}COMPLEX': array 'layer.weight' is complex64: give a model whose trained"
+    )
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        resolve(make_config(task=f"{MODULE}COMPLEX", strategy=strategy))
 
 
 @pytest.mark.parametrize("task", ["FLOAT16", "BFLOAT16", "FLOAT64"])
@@ -181,8 +174,6 @@ def test_saved_model_is_the_model_of_the_history(tmp_path):
 
 @pytest.mark.parametrize("layout", ["transposed", "fortran", "sliced", "reversed", "scalar"])
 def test_arrays_of_every_memory_layout_are_written_as_they_are(layout, tmp_path):
-    from flwr.app import Array, ArrayRecord
-
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
     array = {
         "transposed": base.T, "fortran": np.asfortranarray(base), "sliced": base[::2, 1::2],
@@ -208,12 +199,10 @@ def test_central_training_keeps_fixed_arrays_and_aliases(tmp_path):
 @pytest.mark.parametrize(
     ("task", "changes"),
     [
-        ("VOLUMES", {}),
-        ("WORDS", {"weight_decay": 0.01}),
-        ("WORDS", {"strategy": "fedsgd"}),
+        ("VOLUMES", {}), ("WORDS", {"weight_decay": 0.01}), ("WORDS", {"strategy": "fedsgd"}),
         ("WORDS", {"strategy": "stc", "momentum": 0.5}),
     ],
-)
+)  # fmt: skip
 def test_any_other_module_is_trained(task, changes):
     """Of five dimensions; with a sparse embedding, padding, and a tensor that it keeps."""
     _, result = train(task=MODULE + task, partition="iid", num_server_rounds=2, **changes)
@@ -227,7 +216,6 @@ def test_batches_of_one_image_are_not_joined():
         task=MODULE + "NORMALISED", batch_size=1, num_clients=40, fraction_train=0.05,
         num_server_rounds=1,
     )  # fmt: skip
-    assert result.history[-1].train_loss is not None
     assert result.history[-1].train_loss < 3
 
 

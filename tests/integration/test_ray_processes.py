@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import succeed, until
+from tests.support.processes import ran, succeed, until
 
 pytestmark = pytest.mark.slow
 
@@ -127,10 +127,7 @@ with ray_cluster("", 1, "auto", "cpu"):
 
 def test_signal_before_the_run_asks_for_ray_is_the_runs_and_not_rays(processes):
     """Ray would print where every thread is, and abort."""
-    words = [sys.executable, "-c", WHILE_RAY_STARTS]
-    done = subprocess.run(
-        words, cwd=ROOT, env=processes.environment, capture_output=True, text=True, timeout=120
-    )
+    done = ran([sys.executable, "-c", WHILE_RAY_STARTS], cwd=ROOT, env=processes.environment)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
     assert processes.gone(120), processes.commands()
 

@@ -1,16 +1,13 @@
 """Server and clients hold the same examples, or the run ends in one line before round 1."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from fedavg_app.client import task_client
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from tests.support.documents import ROOT
 from tests.support.in_process import run_here
+from tests.support.processes import simulation
 
 MODULE = '''
 """A task whose test set is drawn without a seed, and a partition without one."""
@@ -71,20 +68,6 @@ def test_run_ends_before_round_1(tmp_path, key):
 @pytest.mark.parametrize("key", LINES)
 def test_command_ends_in_one_line(tmp_path, key):
     options = [f"--{name}={value}" for name, value in (KEYS | VALUES[key]).items()]
-    ended = subprocess.run(
-        [sys.executable, ROOT / "simulation.py", "run", *options],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    ended = simulation("run", *options, cwd=tmp_path)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(LINES[key]), ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_module")
-def test_check_finds_the_split_that_is_drawn(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, ROOT / "simulation.py", "check", "drawn:TASK"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert "error   dataset: gives other examples each time" in ended.stdout

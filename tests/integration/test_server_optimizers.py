@@ -15,19 +15,17 @@ RUN = {"num_server_rounds": 6, "local_epochs": 1, "evaluate_every": 6}
     [
         (
             "{name = 'adam', learning-rate = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01}",
-            "FedAdam",
-            "eta = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01",
+            "FedAdam", "eta = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01",
         ),
         ("'adam'", "FedAdam", ""),
         ("'yogi'", "FedYogi", ""),
         (
             "{name = 'sgd', learning-rate = 0.5, momentum = 0.9}",
-            "FedAvgM",
-            "server-learning-rate = 0.5, server-momentum = 0.9",
+            "FedAvgM", "server-learning-rate = 0.5, server-momentum = 0.9",
         ),
     ],
     ids=["adam", "adam's defaults", "yogi's defaults", "momentum"],
-)
+)  # fmt: skip
 def test_fedavg_with_a_server_optimizer_is_flowers_strategy(ours, flowers, arguments):
     _, found = train(strategy="fedavg", strategy_args=f"server-optimizer = {ours}", **RUN)
     _, expected = train(strategy=f"{FLOWER}:{flowers}", strategy_args=arguments, **RUN)

@@ -5,7 +5,6 @@ As a program it sweeps `experiment` with processes, those of seed 2 taking an ho
 """
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,7 +131,4 @@ class FakeRunProcesses:
 
 
 if __name__ == "__main__":
-    # A shell without job control has what it starts in the background ignore interrupts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sweep(experiment(), Path(sys.argv[1]), FakeRunProcesses(lambda seed: 3600 * (seed - 1)), 2)

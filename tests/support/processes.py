@@ -10,6 +10,8 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.support.documents import ROOT
+
 MARK = "FEDAVG_APP_TEST_PROCESSES"
 
 
@@ -82,9 +84,19 @@ class Processes:
         return until(lambda: not self.living(but_not=but_for), seconds)
 
 
+def ran(words, seconds=400, **options):
+    """Run a command to its end; return what `subprocess.run` does."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=seconds, **options)
+
+
+def simulation(*words, **options):
+    """Run simulation.py to its end."""
+    return ran([sys.executable, str(ROOT / "simulation.py"), *words], **options)
+
+
 def succeed(words, seconds=400, **options):
-    """Run a command to its end, which must be a success; return what `subprocess.run` does."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, **options)
+    """Run a command to its end, which must be a success."""
+    done = ran(words, seconds, **options)
     assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
     return done
 

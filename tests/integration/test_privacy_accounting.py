@@ -67,18 +67,20 @@ def renyi_epsilon(rounds, sensitivity, noise=NOISE):
     return float(np.min(rho * orders + at_order))
 
 
+def wrapper(noise, norm, sampled):
+    given = {
+        "strategy": f"{FLOWERS}:FedAvg", "noise_multiplier": noise, "clipping_norm": norm,
+        "num_sampled_clients": sampled, "target_delta": DELTA,
+    }  # fmt: skip
+    return strategies.build(CONFIG["strategy"], given, RunSettings(num_clients=10))
+
+
 def released(updates, examples=1):
     """Return the model of a round of Flower's wrapper, C = 1, whose noise is negligible.
 
-    Args:
-        updates: The first number of each client's update of (0, 0).
-        examples: The first client's; the others have one.
+    Of each client's update of (0, 0) the first number is given, and the first client's examples.
     """
-    given = {
-        "strategy": f"{FLOWERS}:FedAvg", "noise_multiplier": 1e-9, "clipping_norm": 1.0,
-        "num_sampled_clients": len(updates), "target_delta": DELTA,
-    }  # fmt: skip
-    adapter = strategies.build(CONFIG["strategy"], given, RunSettings(num_clients=10))
+    adapter = wrapper(1e-9, 1.0, len(updates))
     nodes = range(1, len(updates) + 1)
     start = record({"w": np.zeros(2, np.float32)})
     adapter.configure_train(1, start, ConfigRecord(), cohort(*nodes))
@@ -106,12 +108,7 @@ def test_one_client_moves_the_mean_by_what_epsilon_is_counted_for(examples):
 @pytest.mark.parametrize(("key", "sensitivity"), [("epsilon", 1), ("epsilon-replace-one", 2)])
 def test_epsilon_is_that_of_its_adjacency(key, sensitivity):
     """Twenty rounds at z = 1: 30.1 where a client's update is zeroed, 81.1 where it is another."""
-    name = CONFIG["strategy"]
-    given = {
-        "strategy": f"{FLOWERS}:FedAvg", "noise_multiplier": 1.0, "clipping_norm": 0.5,
-        "num_sampled_clients": 5, "target_delta": DELTA,
-    }  # fmt: skip
-    adapter = strategies.build(name, given, RunSettings(num_clients=10))
+    adapter = wrapper(1.0, 0.5, 5)
     adapter.inner.accountant.compose(GaussianPrivacyEvent(1.0, 5, 10), 20)
     found = adapter.privacy_spent()[key]
     assert found == pytest.approx({1: 30.1, 2: 81.1}[sensitivity], abs=0.05)

@@ -43,22 +43,17 @@ class StatefulGrid(LocalGrid):
     def push_messages(self, messages):
         messages = list(messages)
         ids = super().push_messages(messages)
-        if self._last_round is not None:
-            for message in messages:
-                config = message.content.config_records.get("config", {})
-                if config.get("server-round") == self._last_round:
-                    raise PowerLossError
+        configs = [message.content.config_records.get("config", {}) for message in messages]
+        if self._last_round in [config.get("server-round", "none") for config in configs]:
+            raise PowerLossError
         return ids
 
     def client_states(self):
-        return {
-            context.node_config["partition-id"]: pickle.dumps(context.state)
-            for context in self.contexts.values()
-        }
+        return {self.partition(n): pickle.dumps(one.state) for n, one in self.contexts.items()}
 
     def restore_states(self, states):
-        for context in self.contexts.values():
-            context.state = pickle.loads(states[context.node_config["partition-id"]])
+        for node, context in self.contexts.items():
+            context.state = pickle.loads(states[self.partition(node)])
 
 
 def start(runs, last_round=None, **changes):
@@ -124,9 +119,8 @@ def test_run_that_died_after_its_last_checkpoint_saves_the_model_of_its_history(
     due = {"checkpoint-every": 3}  # of nine rounds
     start(tmp_path, **due)
     folder = only_folder(tmp_path)
-    expected = {
-        name: load_file(folder / name) for name in ("model.safetensors", "best.safetensors")
-    }
+    files = ("model.safetensors", "best.safetensors")
+    expected = {name: load_file(folder / name) for name in files}
     for name in [*expected, "summary.json"]:
         (folder / name).unlink()
     start(tmp_path, resume=str(folder), **due)
@@ -221,10 +215,8 @@ def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
     with pytest.raises(PowerLossError):
         start(tmp_path / "cut", 5, **keys)
     whole, cut = (only_folder(tmp_path / name) for name in ("whole", "cut"))
-    module.edit(
-        learning_rate=0.4, learning_rates={"fedavg": 0.3}, embedded_target=0.2,
-        seconds_per_example=1.0,
-    )  # fmt: skip
+    later = {"learning_rate": 0.4, "embedded_target": 0.2, "seconds_per_example": 1.0}
+    module.edit(**later, learning_rates={"fedavg": 0.3})
     with pytest.raises(PowerLossError):  # from its second checkpoint it goes on alike
         start(tmp_path, 7, resume=str(cut), **keys)
     start(tmp_path, resume=str(cut), **keys)
@@ -232,10 +224,8 @@ def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
     assert history(cut) == history(whole)
     rates = [line["learning_rate"] for line in history(cut)[1:]]
     assert rates == [0.08 * 0.5**number for number in range(9)]
-    found = read_summary(cut)
-    assert found["learning-rate"] == 0.08
-    assert found["target-accuracy"] == 0.99
-    assert found["seconds-per-example"] == 1e-3
+    keys = ("learning-rate", "target-accuracy", "seconds-per-example")
+    assert [read_summary(cut)[key] for key in keys] == [0.08, 0.99, 1e-3]
 
 
 def test_rate_that_is_given_anew_is_refused_and_a_target_that_is_given_anew_counts(tmp_path):

@@ -62,11 +62,9 @@ def mean(vectors, counts):
 
 
 ROBUST = {
-    "FedMedian": "",
-    "FedTrimmedAvg": "beta = 0.2",
-    "Krum": "num-malicious-nodes = 1",
+    "FedMedian": "", "FedTrimmedAvg": "beta = 0.2", "Krum": "num-malicious-nodes = 1",
     "MultiKrum": "num-malicious-nodes = 1, num-nodes-to-select = 3",
-}
+}  # fmt: skip
 ATTACK = f"{HERE}:record_sent,{HERE}:scale_model"
 
 

@@ -14,6 +14,7 @@ from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
 from tasks.training.task_client import TaskClient
 from tests.support.in_process import make_config, model_arrays, same_model, train
+from tests.support.one_line import one_line
 from tests.support.rounding import assert_same_change
 
 
@@ -44,11 +45,8 @@ def test_fedavg_is_algorithm_1_of_the_paper():
                 torch.from_numpy(np.array(data.train.targets[parts[k]])),
             )
             client = TaskClient(task, task.model(), examples, partition=k)
-            trained, count, _ = client.fit(
-                weights,
-                {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1,
-                 "server-round": server_round},
-            )  # fmt: skip
+            told = {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1}
+            trained, count, _ = client.fit(weights, {**told, "server-round": server_round})
             mean = [m + count / total * t for m, t in zip(mean, trained, strict=True)]
         weights = [array.astype(np.float32) for array in mean]
     assert_same_change(model_arrays(result), weights, initial_arrays())
@@ -73,22 +71,18 @@ def test_same_seed_gives_the_same_model_bit_for_bit(strategy):
 
 
 @pytest.mark.parametrize(
-    ("path", "arguments"),
+    ("name", "arguments"),
     [
-        ("flwr.serverapp.strategy:FedAdam", "eta = 0.01, tau = 0.001"),
-        ("flwr.serverapp.strategy:Krum", "num_malicious_nodes = 1"),
-        ("flwr.serverapp.strategy:FedProx", "proximal_mu = 0.1"),
+        ("FedAdam", "eta = 0.01, tau = 0.001"), ("Krum", "num_malicious_nodes = 1"),
+        ("FedProx", "proximal_mu = 0.1"),
     ],
-)
-def test_flowers_own_strategies_learn_from_the_sampled_cohort(path, arguments):
+)  # fmt: skip
+def test_flowers_own_strategies_learn_from_the_sampled_cohort(name, arguments):
     # Krum takes one client's model: with one or two classes a client that is no model of all ten.
-    grid, result = train(
-        strategy=path, strategy_args=arguments, num_server_rounds=8, partition="iid"
-    )
+    keys = {"strategy_args": arguments, "num_server_rounds": 8, "partition": "iid"}
+    grid, result = train(strategy=f"flwr.serverapp.strategy:{name}", **keys)
     trained = [number for kind, number in grid.log if kind == "train"]
-    cohorts = [cohort(t) for t in range(1, 9)]
-    by_round = [sorted(trained[5 * t : 5 * t + 5]) for t in range(8)]
-    assert by_round == cohorts
+    assert [sorted(trained[5 * t : 5 * t + 5]) for t in range(8)] == [*map(cohort, range(1, 9))]
     assert result.history[-1].test_loss < result.history[0].test_loss
     assert {array.dtype for array in result.model.values()} == {"float32"}
 
@@ -127,12 +121,10 @@ def no_reply(reply):
 
 
 BAD_REPLIES = {
-    "error": (fail, "KeyError: 'x'"),
-    "nan": (fill(np.nan), "NaN"),
-    "shape": (fill(0, shape=3), "expected"),
-    "no examples": (stating(0), "at least 1"),
+    "error": (fail, "KeyError: 'x'"), "nan": (fill(np.nan), "NaN"),
+    "shape": (fill(0, shape=3), "expected"), "no examples": (stating(0), "at least 1"),
     "no reply": (no_reply, "no reply in time"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -144,11 +136,9 @@ def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
 ):
     tamper, reason = BAD_REPLIES[kind]
     client = cohort(1)[2]
+    timeout = 5.0 if kind == "no reply" else 0.0
     grid, result = train(
-        {client: tamper},
-        strategy=strategy,
-        num_server_rounds=2,
-        round_timeout=5.0 if kind == "no reply" else 0.0,
+        {client: tamper}, strategy=strategy, num_server_rounds=2, round_timeout=timeout
     )
     metrics = result.history[1]
     node = grid.node(client)
@@ -164,11 +154,10 @@ def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
 def train_in_vain(tamper, error, **changes):
     """Run three rounds without a valid reply; return the error and the history so far."""
     history = []
-    with pytest.raises(error) as caught:
+    with one_line(error) as caught:
         train(tamper, on_round_end=lambda metrics, model: history.append(metrics), **changes)
     assert type(caught.value) is error
     assert str(caught.value).startswith("no usable reply in 3 rounds in a row: ")
-    assert "\n" not in str(caught.value)
     assert [metrics.round for metrics in history] == [0, 1, 2, 3]
     return str(caught.value), history
 
@@ -234,12 +223,9 @@ def losing(numbers):
 )
 def test_run_whose_last_rounds_lost_most_of_their_clients_fails(numbers, reason):
     history = []
+    keep = lambda metrics, model: history.append(metrics)  # noqa: E731
     with pytest.raises(NoRepliesError, match=reason):
-        train(
-            losing(numbers),
-            num_server_rounds=len(numbers),
-            on_round_end=lambda metrics, model: history.append(metrics),
-        )
+        train(losing(numbers), num_server_rounds=len(numbers), on_round_end=keep)
     assert len(history) == 1 + len(numbers)
 
 
@@ -325,8 +311,7 @@ def test_momentum_and_weight_decay_reach_the_clients(strategy):
 def test_over_selection_takes_the_first_replies_that_are_enough():
     """C = 0.25 of 20 are 5; with half as many again 8 are sent messages, and answer one by one."""
     grid, result = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
-    first = cohort(1, 8)
-    second = cohort(2, 8)
+    first, second = cohort(1, 8), cohort(2, 8)
     assert [number for kind, number in grid.log if kind == "train"] == first + second
     assert [metrics.participants for metrics in result.history] == [0, 8, 8]
     assert [metrics.rejected for metrics in result.history] == [{}, {}, {}]

@@ -1,13 +1,12 @@
 """Foreign folders `tasks` and `strategies` in the working directory, in processes of their own."""
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.processes import ran
 
 pytestmark = pytest.mark.slow
 
@@ -24,15 +23,11 @@ def folder(tmp_path):
 
 def python(folder, *arguments):
     """Run Python in the folder, which is first on its path but for a script's."""
-    path = f"{folder}{os.pathsep}{ROOT}"
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-        timeout=300,
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    return ran([sys.executable, *arguments], cwd=folder, env=environment)
 
 
-@pytest.mark.parametrize("program", [[str(Path(ROOT) / "simulation.py"), "run"], ["-c"]])
+@pytest.mark.parametrize("program", [[str(ROOT / "simulation.py"), "run"], ["-c"]])
 def test_run_in_such_a_folder_trains(folder, program):
     """Ray puts the working directory first on the path of its workers."""
     if program == ["-c"]:
@@ -49,7 +44,7 @@ def test_run_in_such_a_folder_trains(folder, program):
 
 
 def test_module_of_such_a_folder_is_refused_with_the_fix(folder):
-    done = python(folder, str(Path(ROOT) / "simulation.py"), "run", "--task=tasks.mine:TASK")
+    done = python(folder, str(ROOT / "simulation.py"), "run", "--task=tasks.mine:TASK")
     assert done.returncode == 1
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("error: task = 'tasks.mine:TASK': there is no module 'tasks.mine': ")

@@ -35,13 +35,8 @@ def test_scripts_and_makefile_leave_the_loopback_device_out(tmp_path, own):
     (tmp_path / ".venv" / ".ready").touch()
     expected = f"{''.join(own.values())},{LOOPBACK}"
     superlink = [str(ROOT / "deployment" / "superlink.sh"), str(tmp_path)]
-    supernode = [
-        str(ROOT / "deployment" / "supernode.sh"),
-        "a:1",
-        "ca.crt",
-        "key",
-        "partition-id=0",
-    ]
+    script = str(ROOT / "deployment" / "supernode.sh")
+    supernode = [script, "a:1", "ca.crt", "key", "partition-id=0"]
     for words in (superlink, supernode, ["make", "flwr-run"]):
         assert f"{expected} {expected}\n" in run(words, folder, **own)
 

@@ -11,23 +11,14 @@ from tests.support.documents import ROOT
 TABLE = "paper/experiments/stc-bits.toml"
 
 
-def main(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["paper", *arguments])
-    return run_command_line(app)
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "fragment"),
     [
-        (
-            ["none.toml"],
-            2,
-            "error: Invalid value for 'EXPERIMENT': File 'none.toml' does not exist",
-        ),
-        ([TABLE, "--jobs=-1"], 2, "error: Invalid value for '--jobs': -1"),
-        ([TABLE, "--results=README.md"], 2, "error: Invalid value for '--results': Directory"),
-        ([TABLE, "--data-dir=/none"], 2, "error: Invalid value for '--data-dir': Directory"),
-        (["README.md"], 1, "error: experiment = 'README.md': is not TOML"),
+        (["none.toml"], 2, "Invalid value for 'EXPERIMENT': File 'none.toml' does not exist"),
+        ([TABLE, "--jobs=-1"], 2, "Invalid value for '--jobs': -1"),
+        ([TABLE, "--results=README.md"], 2, "Invalid value for '--results': Directory"),
+        ([TABLE, "--data-dir=/none"], 2, "Invalid value for '--data-dir': Directory"),
+        (["README.md"], 1, "experiment = 'README.md': is not TOML"),
     ],
 )
 def test_invalid_argument_of_sweep_is_reported_in_one_line(
@@ -36,7 +27,8 @@ def test_invalid_argument_of_sweep_is_reported_in_one_line(
     monkeypatch.chdir(ROOT)
     if not any(argument.startswith("--results") for argument in arguments):
         arguments = [*arguments, f"--results={tmp_path}"]
-    assert main(monkeypatch, "sweep", *arguments) == status
+    monkeypatch.setattr(sys, "argv", ["paper", "sweep", *arguments])
+    assert run_command_line(app) == status
     error = capsys.readouterr().err
-    assert fragment in error
+    assert f"error: {fragment}" in error
     assert len(error.strip().splitlines()) == 1

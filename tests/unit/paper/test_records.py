@@ -50,15 +50,11 @@ def test_identity_ignores_exactly_the_keys_without_effect_on_the_result(kind, ke
 @pytest.mark.parametrize(
     ("error", "is_record"),
     [
-        (None, True),
-        (DivergedError("the loss is not finite"), True),
-        (NoRepliesError("no usable reply"), False),
-        (RunError("the disk is full"), False),
-        (ValueError("a defect"), False),
-        (KeyboardInterrupt(), False),
+        (None, True), (DivergedError(""), True), (NoRepliesError(""), False),
+        (RunError(""), False), (ValueError(), False), (KeyboardInterrupt(), False),
     ],
     ids=lambda value: type(value).__name__,
-)
+)  # fmt: skip
 def test_statuses_of_records_are_those_that_the_server_writes(error, is_record):
     assert (TrainingResult([], error=error).status in STATUSES) == is_record
 

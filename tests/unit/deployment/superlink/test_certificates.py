@@ -1,17 +1,13 @@
 """deployment/certificates.sh: which names the certificate has, and what a second call keeps."""
 
-import subprocess
-
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.processes import ran, succeed
 
 
 def certificates(folder, *names):
-    return subprocess.run(
-        [str(ROOT / "deployment" / "certificates.sh"), str(folder), *names],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    return ran([str(ROOT / "deployment" / "certificates.sh"), str(folder), *names])
 
 
 LOCAL = ["DNS:localhost", "127.0.0.1", "0:0:0:0:0:0:0:1"]
@@ -27,10 +23,9 @@ LOCAL = ["DNS:localhost", "127.0.0.1", "0:0:0:0:0:0:0:1"]
     ],
 )
 def test_certificate_is_for_the_names_given_and_this_machine_each_once(tmp_path, given, expected):
-    done = certificates(tmp_path, *given)
-    assert done.returncode == 0, done.stderr
+    certificates(tmp_path, *given)
     words = ["openssl", "x509", "-noout", "-in", "server.pem", "-ext", "subjectAltName"]
-    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = succeed(words, cwd=tmp_path).stdout
     names = shown.splitlines()[1].split(",")
     assert [name.strip().removeprefix("IP Address:") for name in names] == expected
 
@@ -45,7 +40,7 @@ def test_renewal_keeps_the_authority_and_changes_the_key(tmp_path):
     words = ["openssl", "verify", "-CAfile", "ca.crt", "server.pem"]
     valid = ["openssl", "x509", "-in", "server.pem", "-noout", "-checkend", str(824 * 86400)]
     for line in (words, valid):
-        assert subprocess.run(line, cwd=tmp_path, capture_output=True).returncode == 0
+        succeed(line, cwd=tmp_path)
 
 
 def test_private_keys_are_for_their_owner_only(tmp_path):
@@ -85,5 +80,4 @@ def test_authority_whose_key_is_elsewhere_is_not_replaced(tmp_path):
 
 def test_keys_are_ignored_by_git():
     names = ["certificates/ca.crt", "certificates/ca.key", "device-0", "x.key", "y.pem"]
-    done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == names
+    assert ran(["git", "check-ignore", *names], cwd=ROOT).stdout.split() == names

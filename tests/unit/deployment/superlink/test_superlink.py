@@ -1,13 +1,13 @@
 """The SuperLink's launcher starts nothing unless its middleware sees every request."""
 
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.processes import ran
 
 LAUNCH = """
 {}
@@ -18,10 +18,7 @@ runpy.run_module("deployment.superlink", run_name="__main__")
 
 def launch(*words, before="pass"):
     """Run the launcher after some Python; return its exit status and what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCH.format(before), *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    done = ran([sys.executable, "-c", LAUNCH.format(before), *words], cwd=ROOT)
     return done.returncode, (done.stdout + done.stderr).strip()
 
 

@@ -1,11 +1,11 @@
 """A client's state is handed in however long that takes: Flower's exit cuts it off after 5 s."""
 
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.processes import ran
 
 # Flower's process of one message, with a SuperNode that takes or refuses its output slowly. Flower
 # is given less time for its exit than that.
@@ -61,8 +61,7 @@ def test_state_is_handed_in_before_the_process_ends_or_a_line_says_that_it_is_lo
     program, found = tmp_path / "client.py", tmp_path / "found"
     program.write_text(CLIENT)
     found.touch()
-    words = [sys.executable, program, outcome, found]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    done = ran([sys.executable, program, outcome, found], cwd=ROOT)
     assert found.read_text() == handed_in
     text = "the client's state could not be handed in, and its next round begins without: no route"
     assert (text in done.stderr + done.stdout) == (outcome == "refuses")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from deployment.supernode.__main__ import readable_once
 from tests.support.documents import ROOT
+from tests.support.processes import ran
 
 OPTIONS = ["--superlink", "here:1", "--node-config", "partition-id=0"]
 
@@ -23,15 +23,11 @@ def start(tmp_path):
     script.chmod(0o755)
 
     def start(*options, path=()):
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "deployment.supernode", *options],
-            env={
-                **os.environ,
-                "PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}",
-                "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])),
-            },
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        environment = {
+            **os.environ, "PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])),
+        }  # fmt: skip
+        return ran([sys.executable, "-P", "-m", "deployment.supernode", *options], env=environment)
 
     return start
 

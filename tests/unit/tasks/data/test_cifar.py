@@ -9,6 +9,7 @@ import torchvision
 from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataError, DataOptions
 from tests.support import data_slices
+from tests.support.one_line import one_line
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -86,8 +87,8 @@ def test_images_of_the_hub_are_the_same_data(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (None, r"has no data_batch_2\.bin; give"),
-        (lambda whole: whole[:-100], r"data_batch_2\.bin cannot be loaded"),
+        (None, "has no data_batch_2.bin; give"),
+        (lambda whole: whole[:-100], "data_batch_2.bin cannot be loaded"),
         (lambda whole: b"", "all input arrays must have the same shape"),
         (lambda whole: b"\x0a" + whole[1:], "targets must be 0 to 9"),
     ],
@@ -99,6 +100,5 @@ def test_damaged_binary_file_is_reported(folder, damage, reason):
     path.unlink()
     if damage:
         path.write_bytes(damage(whole))
-    with pytest.raises(DataError, match=reason) as got:
+    with one_line(DataError, reason):
         load(folder)
-    assert "\n" not in str(got.value)

@@ -12,6 +12,7 @@ from tasks.data.shakespeare import (
     encode,
     gutenberg_roles,
 )
+from tests.support.one_line import one_line
 
 TEXT = """Produced by nobody
 
@@ -63,12 +64,7 @@ Not a line.
 def test_roles_and_their_lines_are_read_from_gutenberg_text():
     own, errors = "A PLAY OF MY OWN", "THE COMEDY OF ERRORS"
     assert gutenberg_roles(TEXT) == {
-        (own, "Ann"): [
-            "Who goes there?",
-            "I say, who?",
-            "                 [Enter BOB]",
-            "Farewell.",
-        ],
+        (own, "Ann"): ["Who goes there?", "I say, who?", f"{17 * ' '}[Enter BOB]", "Farewell."],
         (own, "Bob"): ["A friend. And you. Are you one?"],
         (own, "First Lord"): ["My lord!", "He is gone."],
         (own, "BOB"): ["Not yet."],
@@ -118,9 +114,7 @@ def test_text_that_is_not_the_complete_works_is_rejected(cache, tmp_path):
         (b"\xff\xfe", "UnicodeDecodeError"),
     ):
         text.write_bytes(content)
-        with pytest.raises(
-            DataError, match=rf"a\.txt cannot be loaded .*{reason}.*; give one text"
-        ):
+        with one_line(DataError, "a.txt cannot be loaded ", reason, "; give one text"):
             SHAKESPEARE.load(options)
     text.write_text(f"{TEXT}\n{THE_END} of The Complete Works")
     assert len(SHAKESPEARE.load(options).train) == 3  # those of Ann; no other role has three lines
@@ -146,9 +140,7 @@ def test_text_of_a_role_is_reassembled_from_overlapping_windows_of_the_hub(cache
     columns = {"character_id": 0, "x": 1, "y": 2}
     table = {name: [row[place] for row in rows] for name, place in columns.items()}
     found = datasets.DatasetDict({"train": datasets.Dataset.from_dict(table)})
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda name: {"flwrlabs/shakespeare": found}[name]
-    )
+    monkeypatch.setattr(datasets, "load_dataset", {"flwrlabs/shakespeare": found}.__getitem__)
     data = SHAKESPEARE.load(DataOptions("hub"))
     hamlet = data.train.targets[data.train.owners == 0], data.test.targets[data.test.owners == 0]
     assert bytes(np.concatenate([part[part >= 0] for part in hamlet]).astype(np.uint8)) == (

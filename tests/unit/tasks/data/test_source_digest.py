@@ -3,13 +3,13 @@
 import functools
 import importlib
 import itertools
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tasks.data.source_digest import source_digest
+from tests.support.processes import succeed
 
 SOURCE = """
 import functools
@@ -100,11 +100,6 @@ def test_another_process_finds_the_same(tmp_path):
     code = "import parsing; from tasks.data.source_digest import source_digest as d; "
     code += "print(d(parsing.parse), d(parsing.made(parsing.scaled, (1, 'a'))), "
     code += "d(parsing.Reader(1).parse), d(lambda: 'a' in {'a', 'b', 'c'}))"
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for _ in range(2)
-    }  # fmt: skip
+    words = [sys.executable, "-c", code]
+    found = {succeed(words, cwd=tmp_path).stdout for _ in range(2)}
     assert len(found) == 1

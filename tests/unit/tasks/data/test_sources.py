@@ -2,7 +2,6 @@ import hashlib
 import logging
 import os
 import re
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -21,8 +20,8 @@ from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
 from tasks.data.sources import PARSERS
 from tests.support import idx_files
-from tests.support.documents import ROOT
 from tests.support.idx_files import NAMES
+from tests.support.processes import simulation
 
 UNREACHABLE = "http://127.0.0.1:9/"
 
@@ -150,11 +149,8 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
 
 @pytest.mark.slow
 def test_hub_that_cannot_be_reached_is_one_line(cache):
-    words = ["simulation.py", "partition", "--data-source", "hub"]
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"},
-    )  # fmt: skip
+    environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = simulation("partition", "--data-source", "hub", env=environment)
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: data-source = 'hub': MNIST cannot be loaded (ConnectionError")
 

@@ -1,7 +1,10 @@
+import re
+
 import pytest
 
 from tasks.data.dataset import DataError, DataOptions
 from tasks.data.yelp import YELP
+from tests.support.one_line import one_line
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -46,7 +49,6 @@ def test_words_are_numbered_by_frequency_in_training_reviews(tmp_path):
     ],
 )
 def test_damaged_file_is_reported(tmp_path, text, reason):
-    with pytest.raises(DataError, match=reason) as caught:
+    with one_line(DataError, str(tmp_path / "a")) as caught:
         load(tmp_path / "a", text)
-    assert str(tmp_path / "a") in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert re.search(reason, str(caught.value))

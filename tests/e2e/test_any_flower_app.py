@@ -64,7 +64,7 @@ def runs_of(name):
 def changed(name, changes, folder):
     """Copy an app and change lines of it."""
     shutil.copytree(APPS / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(APPS / "measure.py", folder / f"{name}example")
+    shutil.copy(APPS / "shared.py", folder / f"{name}example")
     for file, old, new in changes:
         path = folder / f"{name}example" / file
         text = path.read_text()

@@ -43,9 +43,8 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
         deployment.add_node(2)
         deployment.stop_node("device-0")
         deployment.start_node(0, "device-0")
-        deployment.wait_for(
-            lambda: any("the client lost its state" in why for why in reasons()), 400
-        )
+        lost = "the client lost its state"
+        deployment.wait_for(lambda: any(lost in why for why in reasons()), 400)
         deployment.wait_for(
             lambda: history()[-1]["participants"] == 3 and not history()[-1]["rejected"], 400
         )

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -13,6 +12,7 @@ import pytest
 from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink, run_app
+from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 pytestmark = pytest.mark.slow
@@ -21,9 +21,8 @@ pytestmark = pytest.mark.slow
 KEYS = {"data-source": "embedded", "num-server-rounds": 3, "evaluate-every": 3, "seed": 7}
 PACKAGES = ("fedavg_app", "strategies", "tasks")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NOT_BUNDLED = tuple(
-    pattern.removesuffix("**") for pattern in PROJECT["tool"]["flwr"]["app"]["fab-exclude"]
-)
+EXCLUDED = PROJECT["tool"]["flwr"]["app"]["fab-exclude"]
+NOT_BUNDLED = tuple(pattern.removesuffix("**") for pattern in EXCLUDED)
 FLOWER = "flwr.serverapp.strategy"
 FOUR_CLIENTS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0,
@@ -50,10 +49,7 @@ def test_too_few_supernodes_fail_the_run_with_the_flag_to_add(environment, tmp_p
 @pytest.fixture(scope="module")
 def tracked():
     """The paths of the tracked files."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return listed.stdout.split()
+    return succeed(["git", "ls-files"], cwd=ROOT).stdout.split()
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +90,9 @@ def test_bundle_has_the_app_and_nothing_else(environment, tracked, bundle):
     # All of it can be imported from the bundle alone.
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]];"
     code += f"import fedavg_app as a; assert a.__file__.startswith({str(unpacked)!r})"
-    subprocess.run(
-        [sys.executable, "-P", "-c", code, *(name[:-3].replace("/", ".") for name in modules)],
-        cwd=unpacked.parent, env={**environment, "PYTHONPATH": str(unpacked)}, check=True,
-    )  # fmt: skip
+    names = [name[:-3].replace("/", ".") for name in modules]
+    alone = {**environment, "PYTHONPATH": str(unpacked)}
+    succeed([sys.executable, "-P", "-c", code, *names], cwd=unpacked.parent, env=alone)
 
 
 def with_flowers(name, arguments, runs):
@@ -120,11 +115,8 @@ def test_flowers_strategy_trains(environment, tmp_path):
 @pytest.mark.parametrize(
     ("mod", "reason"),
     [
-        ("dying", "no usable reply in round 2: "),
-        (
-            "reading",
-            r"no usable reply in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line",
-        ),
+        ("dying", "in round 2: "),
+        ("reading", r"in 2 rounds in a row: JSONDecodeError: .*client_mods\.py, line"),
     ],
 )
 def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_path):
@@ -133,7 +125,7 @@ def test_run_whose_clients_fail_does_not_succeed(mod, reason, environment, tmp_p
     keys = {**FOUR_CLIENTS, "client-mods": f"{client_mods.HERE}:{mod}", "run-dir": str(runs)}
     shown, status = run_app(environment, keys, 4)
     assert status["status"] == "finished:failed"
-    assert re.search(reason, shown)
+    assert re.search(f"no usable reply {reason}", shown)
     folder = only_folder(runs)
     assert read_summary(folder)["status"] == "no-replies"
     assert (folder / "model.safetensors").is_file()

@@ -11,9 +11,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 def outputs(notebook):
     """Return the text that the cells printed."""
-    return "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-    )
+    found = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "".join(output.get("text", "") for output in found)
 
 
 def test_notebook_runs_and_the_strategies_learn(tmp_path):

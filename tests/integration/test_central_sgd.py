@@ -36,9 +36,8 @@ def test_training_equals_torchs_sgd_over_shuffled_epochs(tmp_path, momentum, dec
     )  # fmt: skip
     data = TASK.dataset(DataOptions("embedded"))
     model = TASK.initial_model(4)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay
-    )
+    changes = {"momentum": momentum, "weight_decay": weight_decay}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **changes)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
     orders = [torch.randperm(4000, generator=torch_generator(4, "batches", n)) for n in (1, 2, 3)]
     for rows in torch.cat(orders).numpy().reshape(120, 100)[:90]:  # an epoch is 40 steps

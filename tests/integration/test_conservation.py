@@ -130,8 +130,7 @@ STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "arguments"),
-    [("stc", ""), ("topk", ""), ("compressed", STOCHASTIC)],
+    ("strategy", "arguments"), [("stc", ""), ("topk", ""), ("compressed", STOCHASTIC)]
 )
 def test_nothing_is_lost_or_counted_twice(strategy, arguments):
     config = make_config(

@@ -44,10 +44,8 @@ def train(folder, lost=(), **changes):
 
 
 def cohorts(config):
-    return {
-        n: sample_clients(config.seed, n, "train", SIZE, range(CLIENTS))
-        for n in range(1, ROUNDS + 1)
-    }
+    rounds = range(1, ROUNDS + 1)
+    return {n: sample_clients(config.seed, n, "train", SIZE, range(CLIENTS)) for n in rounds}
 
 
 def participation(config, client):

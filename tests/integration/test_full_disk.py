@@ -52,10 +52,8 @@ def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_
         filler = tmp_path / "filler"
         filler.write_bytes(bytes(shutil.disk_usage(tmp_path).free - 50_000))
         directory.on_round_end(rounds[1], MODEL)
-        for fails in (
-            lambda: save(rounds[1]),
-            lambda: directory.on_train_end(TrainingResult(rounds, MODEL)),
-        ):
+        end = lambda: directory.on_train_end(TrainingResult(rounds, MODEL))  # noqa: E731
+        for fails in (lambda: save(rounds[1]), end):
             with one_line(RunError, "No space left on device", "; free some"):
                 fails()
         assert read_history(tmp_path / "history.jsonl") == rounds

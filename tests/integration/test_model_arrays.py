@@ -74,9 +74,8 @@ def test_each_class_of_arrays_is_what_it_should_be_after_five_rounds(strategy):
 
 def test_fedsgd_steps_by_the_gradient_of_autograd_and_leaves_the_rest():
     """One client, one round: w - eta g, where g is computed here; no fixed array is touched."""
-    before, after, _ = run(
-        "EVERYTHING", "fedsgd", num_clients=1, num_server_rounds=1, learning_rate=0.1
-    )
+    changes = {"num_clients": 1, "num_server_rounds": 1, "learning_rate": 0.1}
+    before, after, _ = run("EVERYTHING", "fedsgd", **changes)
     task = models.EVERYTHING
     model = task.model().double().train()
     model.load_state_dict({name: torch.tensor(array) for name, array in before.items()})
@@ -127,11 +126,9 @@ def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
     task, _, strategy = resolve(config)
     monkeypatch.setattr("tests.support.in_process.resolve", lambda _: (task, theirs, strategy))
     reasons = []
+    keep = lambda metrics, _: reasons.extend(metrics.rejected.values())  # noqa: E731
     with pytest.raises(Exception, match="no usable reply") as error:
-        train(
-            task=MODULE + "ADAPTER",
-            on_round_end=lambda metrics, _: reasons.extend(metrics.rejected.values()),
-        )
+        train(task=MODULE + "ADAPTER", on_round_end=keep)
     assert "give both the same pretrained weights" in str(error.value)
     assert theirs.fingerprint in reasons[0]
     assert mine.fingerprint in reasons[0]

@@ -46,7 +46,7 @@ def _parts_of_eight(monkeypatch):
 def by_torch(task: Task, config: RunConfig) -> dict[str, np.ndarray]:
     """Return the model of FedAvg with one step a round, each client with a network of its own."""
     data = task.dataset(config.data_options)
-    rows = partition(data, "train", config)
+    given, rows = (data.train.inputs, data.train.targets), partition(data, "train", config)
     model = {name: x.clone() for name, x in task.initial_model(config.seed).state_dict().items()}
     for _ in range(config.num_server_rounds):
         total = {name: torch.zeros_like(x, dtype=torch.float64) for name, x in model.items()}
@@ -54,9 +54,7 @@ def by_torch(task: Task, config: RunConfig) -> dict[str, np.ndarray]:
             network = task.initial_model(config.seed)
             network.load_state_dict(model)
             optimizer = torch.optim.SGD(network.parameters(), float(config.learning_rate))
-            inputs, targets = (
-                torch.from_numpy(x[own]) for x in (data.train.inputs, data.train.targets)
-            )
+            inputs, targets = (torch.from_numpy(x[own]) for x in given)
             task.loss(network.train()(task.prepare(inputs)), targets).backward()
             optimizer.step()
             for name, value in model.items():

@@ -45,9 +45,8 @@ def write_table(folder):
     for split, count in (("train", 200), ("test", 60)):
         rows = rng.normal(size=(count, 4))
         table = np.column_stack([rows, rows[:, :3].argmax(axis=1)])
-        np.savetxt(
-            folder / f"{split}.csv", table, delimiter=",", header="a,b,c,d,class", comments=""
-        )
+        style = {"delimiter": ",", "header": "a,b,c,d,class", "comments": ""}
+        np.savetxt(folder / f"{split}.csv", table, **style)
 
 
 def accuracy(task, rounds, **keys):
@@ -93,13 +92,11 @@ def test_characters_of_a_writer_are_one_client_and_a_tenth_of_them_is_for_testin
     tasks_of_the_page, tmp_path
 ):
     rows = write_characters(tmp_path / "femnist")
-    data = tasks_of_the_page("femnist_task").TASK.dataset(
-        DataOptions(directory=str(tmp_path / "femnist"))
-    )
+    options = DataOptions(directory=str(tmp_path / "femnist"))
+    data = tasks_of_the_page("femnist_task").TASK.dataset(options)
     trained = [number for number in range(160) if number // 4 % 10 != 9]
-    np.testing.assert_array_equal(
-        data.train.inputs, [np.asarray(rows[number]["image"]) for number in trained]
-    )
+    images = [np.asarray(rows[number]["image"]) for number in trained]
+    np.testing.assert_array_equal(data.train.inputs, images)
     assert data.train.targets.tolist() == [rows[number]["character"] for number in trained]
     assert data.train.owners.tolist() == [number % 4 for number in trained]
     assert data.test.owners.tolist() == [0, 1, 2, 3] * 4

@@ -166,9 +166,8 @@ def test_mod_that_overwrites_what_a_client_is_given_reaches_no_other_client(
     result = run_on_ray(make_config(**changes, **overwriting), num_workers)
     assert not any(metrics.rejected for metrics in result.history)
     assert same_model(result, expected)
-    assert [m.client_metrics for m in result.history] == [
-        m.client_metrics for m in expected.history
-    ]
+    found, wanted = ([m.client_metrics for m in one.history] for one in (result, expected))
+    assert found == wanted
 
 
 def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
@@ -178,9 +177,8 @@ def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     replies = []
     with ray_grid(config, 1) as grid:
         pull = grid.pull_messages
-        monkeypatch.setattr(
-            grid, "pull_messages", lambda ids: [(replies.append(r), r)[1] for r in pull(ids)]
-        )
+        keep = lambda ids: [(replies.append(one), one)[1] for one in pull(ids)]  # noqa: E731
+        monkeypatch.setattr(grid, "pull_messages", keep)
         flag.write_text("raise")
         result = run(grid, config)
     failed = [metrics for metrics in result.history if metrics.rejected]
@@ -209,9 +207,8 @@ def test_worker_that_raises_in_evaluation_ends_the_run_with_one_line(
         flag.write_text("raise")
         with pytest.raises(RunError) as raised:
             run(grid, config, grid.evaluation)
-    assert re.fullmatch(
-        r"worker \d cannot evaluate: ValueError: this client's disk is broken", str(raised.value)
-    )
+    reason = r"worker \d cannot evaluate: ValueError: this client's disk is broken"
+    assert re.fullmatch(reason, str(raised.value))
     (record,) = [entry for entry in caplog.records if entry.name == "fedavg_app.ray_engine"]
     assert record.levelno == logging.ERROR
     assert re.match(r"worker \d raised:\nTraceback \(most recent call last\):\n", record.message)

@@ -67,9 +67,8 @@ def test_run_goes_on_after_a_ray_node_is_lost(processes, tmp_path):
     )  # fmt: skip
     output = finish(run)
     assert len(processes.living("raylet/raylet")) == 1
-    (number,) = re.findall(
-        r"worker (\d) died: .*; it is replaced; clients [\d, ]+ have lost their", output
-    )
+    pattern = r"worker (\d) died: .*; it is replaced; clients [\d, ]+ have lost their"
+    (number,) = re.findall(pattern, output)
     records = history(tmp_path)
     assert [record["round"] for record in records] == list(range(601))
     rejected = [reason for record in records for reason in record["rejected"].values()]

@@ -141,6 +141,7 @@ def failing(error):
     return everyone(tamper)
 
 
+INTERRUPTED = ("interrupted", 0, "interrupted")
 # How a run ends: the run's arguments, its error, the status, the rounds and the reason in its
 # summary.
 ENDS = {
@@ -153,12 +154,8 @@ ENDS = {
         {"round-timeout": 0.05, "num-server-rounds": 9, "tamper": everyone(lambda reply: None)},
         NoRepliesError, "no-replies", 3, "no usable reply in 3 rounds in a row: no reply in time",
     ),
-    "interrupted": (
-        {"tamper": failing(KeyboardInterrupt())}, KeyboardInterrupt, "interrupted", 0, "interrupted"
-    ),
-    "terminated": (
-        {"tamper": failing(SystemExit(143))}, SystemExit, "interrupted", 0, "interrupted"
-    ),
+    "interrupted": ({"tamper": failing(KeyboardInterrupt())}, KeyboardInterrupt, *INTERRUPTED),
+    "terminated": ({"tamper": failing(SystemExit(143))}, SystemExit, *INTERRUPTED),
     "bug": (
         {"tamper": failing(ZeroDivisionError("a bug"))}, ZeroDivisionError, "failed", 0, "a bug"
     ),

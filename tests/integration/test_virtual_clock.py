@@ -29,9 +29,8 @@ def test_links_that_lose_nothing_change_the_time_only(tmp_path):
     plain, linked = start(tmp_path / "a"), start(tmp_path / "b", links="4g")
     assert_model(linked, plain)
     for line in read_history(linked)[1:]:
-        assert line["virtual_seconds"]["upload"] == pytest.approx(
-            8e-6 * line["largest_up"] / 5 + 0.064
-        )
+        upload = 8e-6 * line["largest_up"] / 5 + 0.064
+        assert line["virtual_seconds"]["upload"] == pytest.approx(upload)
         parts = [line["virtual_seconds"][part] for part in ("download", "computing", "upload")]
         assert line["virtual_seconds"]["round"] == pytest.approx(math.fsum(parts))
     seconds = [line["virtual_seconds"].get("round", 0) for line in read_history(linked)]
@@ -86,7 +85,6 @@ def test_slow_clients_miss_the_timeout_and_over_selection_goes_on_without_them(t
     for line in hurried[1:]:
         assert (line["virtual_seconds"]["round"] == 0.3) == bool(line["rejected"])
     assert {line["participants"] for line in chosen[1:]} == {8}
-    slowest = [
-        max(line["virtual_seconds"].get("round", 0) for line in one) for one in (patient, chosen)
-    ]
+    times = [[line["virtual_seconds"].get("round", 0) for line in one] for one in (patient, chosen)]
+    slowest = [*map(max, times)]
     assert slowest[1] < slowest[0]

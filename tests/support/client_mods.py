@@ -63,9 +63,8 @@ def signs_of_life(message, context, call_next):
 
 def overwriting(message, context, call_next):
     """Overwrite all that the client was given, once it is done."""
-    given = [
-        array for record in message.content.array_records.values() for array in record.values()
-    ]
+    records = message.content.array_records.values()
+    given = [array for record in records for array in record.values()]
     reply = overwriting_records(message, context, call_next)
     for array in given:
         array.data, array.shape = bytes(len(array.data)), (0,)

@@ -98,9 +98,8 @@ class Deployment:
             time.sleep(0.3)
 
     def start_superlink(self):
-        self.start(
-            "superlink", [*self.command("deployment/superlink.sh"), "--port", str(self.port)]
-        )
+        words = [*self.command("deployment/superlink.sh"), "--port", str(self.port)]
+        self.start("superlink", words)
         self.wait_for(self.listening)
 
     def listening(self):

@@ -199,9 +199,7 @@ NO_TARGET = changed(lambda inputs, targets: (inputs, np.full_like(targets, -100)
 RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
 PERCENT = networks.task("percent", networks.mlp, target=95)
 LOSS_CLASS = networks.task("loss-class", networks.mlp, loss=nn.CrossEntropyLoss)
-LOSS_SHAPE = networks.task(
-    "loss-shape", networks.mlp, loss=lambda o, t: functional.cross_entropy(o, t)[None]
-)
+LOSS_SHAPE = networks.task("loss", networks.mlp, loss=lambda *x: functional.cross_entropy(*x)[None])
 NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
 BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)

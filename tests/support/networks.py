@@ -127,9 +127,8 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         lengths = (x > 0).sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(
-            self.embedding(x), lengths, batch_first=True, enforce_sorted=False
-        )
+        words = self.embedding(x)
+        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         state = self.layer(packed)[1]
         state = state[0] if isinstance(state, tuple) else state
         return self.head(torch.cat(list(state), 1))

@@ -42,9 +42,8 @@ class SlowLink:
         except OSError:  # nothing listens
             to_client.close()
             return
-        await asyncio.gather(
-            self._copy(client, to_server, "up"), self._copy(server, to_client, "down")
-        )
+        ways = self._copy(client, to_server, "up"), self._copy(server, to_client, "down")
+        await asyncio.gather(*ways)
 
     async def _copy(self, source, sink, way):
         try:

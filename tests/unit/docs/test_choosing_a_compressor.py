@@ -20,9 +20,8 @@ MEASURES = ("upload-to-target", "traffic-to-target")
 def test_numbers_are_those_of_the_records(heading, name):
     experiment = load(ROOT / "paper" / "experiments" / f"{name}.toml")
     records = by_run(read_all(ROOT / "results" / "records"), experiment.data)
-    measured = [
-        fill(experiment.model_copy(update={"measure": measure}), records) for measure in MEASURES
-    ]
+    of = [experiment.model_copy(update={"measure": measure}) for measure in MEASURES]
+    measured = [fill(one, records) for one in of]
     expected = {
         up[0].cell.row.name: [value(one) for pair in zip(up, both, strict=True) for one in pair]
         for up, both in zip(*measured, strict=True)

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -55,9 +56,8 @@ def test_devices_follow_shares_and_spread():
 def test_share_of_replies_is_lost():
     fleet = Fleet(classes=[DeviceClass(up=1, down=1, loss=0.1)])
     clock = VirtualClock(fleet, work=[0.0] * 100, seed=1)
-    lost = [
-        clock.client_time(n, client, 1, 0, 0).lost for n in range(1, 201) for client in range(100)
-    ]
+    turns = product(range(1, 201), range(100))
+    lost = [clock.client_time(number, client, 1, 0, 0).lost for number, client in turns]
     assert np.mean(lost) == pytest.approx(0.1, abs=0.005)
 
 
@@ -108,10 +108,9 @@ def test_every_preset_makes_a_clock_and_losses_need_a_timeout():
         clock = make_clock(config, [10] * 3, 1e-3, whole_data=False)
         assert math.isfinite(clock.client_time(1, 0, 3, 1000, 1000).total)
         if any(one.loss for one in fleet.classes):
+            endless = config.model_copy(update={"round_timeout": 0.0})
             with pytest.raises(ConfigError, match="these links lose replies"):
-                make_clock(
-                    config.model_copy(update={"round_timeout": 0.0}), [10], 1e-3, whole_data=False
-                )
+                make_clock(endless, [10], 1e-3, whole_data=False)
 
 
 def test_task_without_a_computing_time_says_so(caplog):

@@ -41,9 +41,8 @@ def test_each_run_is_done_once_and_in_order(tmp_path, capsys):
     again = FakeRuns()
     sweep(experiment(), tmp_path, again, jobs=1)
     assert again.started == []
-    assert list((tmp_path / "unfinished" / "made-up").iterdir()) == [
-        tmp_path / "unfinished" / "made-up" / "lock"
-    ]
+    folder = tmp_path / "unfinished" / "made-up"
+    assert list(folder.iterdir()) == [folder / "lock"]
 
 
 def test_record_of_run_that_reached_target_in_fewer_rounds_is_taken(tmp_path):

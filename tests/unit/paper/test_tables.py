@@ -79,9 +79,7 @@ def test_minutes_are_transfers_and_known_steps_and_the_virtual_clocks_where_runs
 
 def test_column_counts_only_the_rounds_within_its_limit(tmp_path):
     results = MadeUpResults(tmp_path, "best-accuracy")
-    results.edit(
-        '{ name = "shards", run = { partition = "shards" } }',
-        '{ name = "in 20 rounds", within = 20 }',
-    )
+    old, new = '{ name = "shards", run = { partition = "shards" } }', '{ name = "20", within = 20 }'
+    results.edit(old, new)
     results.add(0, 0, {0: 0.1, 10: 0.6, 20: 0.7, 30: 0.9})
     assert [results.table()[0][column].value for column in (0, 1)] == [0.9, 0.7]

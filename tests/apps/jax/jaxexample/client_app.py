@@ -3,7 +3,8 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from jaxexample.task import get_params, load_data, set_params
+from jaxexample.shared import load_data
+from jaxexample.task import get_params, set_params
 from jaxexample.task import test as test_fn
 from jaxexample.task import train as train_fn
 
@@ -19,23 +20,18 @@ def train(msg: Message, context: Context) -> Message:
 
     # Other batches in each round and on each client, but the same in each run
     server_round = msg.content["config"]["server-round"]
-    params, train_loss = train_fn(
-        params,
-        trainset,
-        context.run_config["local-epochs"],
-        context.run_config["batch-size"],
-        msg.content["config"]["lr"],
-        seed=context.run_config["seed"] * 10_000 + server_round * 100 + partition_id,
-    )
+    seed = context.run_config["seed"] * 10_000 + server_round * 100 + partition_id
+    epochs, batch_size = context.run_config["local-epochs"], context.run_config["batch-size"]
+    lr = msg.content["config"]["lr"]
+    params, train_loss = train_fn(params, trainset, epochs, batch_size, lr, seed)
 
     metrics = {
         "train_loss": train_loss,
         "num-examples": len(trainset[1]),
         "partition-id": partition_id,
     }
-    content = RecordDict(
-        {"arrays": ArrayRecord(get_params(params)), "metrics": MetricRecord(metrics)}
-    )
+    arrays = ArrayRecord(get_params(params))
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
     return Message(content=content, reply_to=msg)
 
 

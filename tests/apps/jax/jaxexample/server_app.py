@@ -4,8 +4,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from jaxexample.measure import MeasuredGrid, save
-from jaxexample.task import create_model, digits, get_params, set_params
+from jaxexample.shared import MeasuredGrid, digits, save
+from jaxexample.task import create_model, get_params, set_params
 from jaxexample.task import test as test_fn
 
 app = ServerApp()

@@ -3,27 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.datasets import load_digits
 
-Examples = tuple[np.ndarray, np.ndarray]
+from jaxexample.shared import Examples
+
 Params = list[tuple[jax.Array, jax.Array]]
 SIZES = (64, 128, 64, 10)
-
-
-def digits() -> tuple[Examples, Examples]:
-    """Return scikit-learn's images of digits: 1,440 to train with, 357 to test with."""
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    x, y = (images[order] / 16).astype(np.float32), labels[order]
-    return (x[:1440], y[:1440]), (x[1440:], y[1440:])
-
-
-def load_data(partition_id: int, num_partitions: int) -> tuple[Examples, Examples]:
-    """Return a client's training and test examples: an IID share, split 80 to 20."""
-    images, labels = digits()[0]
-    x, y = images[partition_id::num_partitions], labels[partition_id::num_partitions]
-    cut = len(y) * 4 // 5
-    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
 
 
 def create_model(seed: int) -> Params:
@@ -36,7 +20,6 @@ def create_model(seed: int) -> Params:
 
 
 def get_params(params: Params) -> list[np.ndarray]:
-    """Return the arrays of the model."""
     return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(params)]
 
 
@@ -47,7 +30,6 @@ def set_params(arrays: list[np.ndarray]) -> Params:
 
 
 def predict(params: Params, x: jax.Array) -> jax.Array:
-    """Return the logits."""
     for weight, bias in params[:-1]:
         x = jax.nn.relu(x @ weight + bias)
     weight, bias = params[-1]
@@ -55,14 +37,12 @@ def predict(params: Params, x: jax.Array) -> jax.Array:
 
 
 def loss_fn(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return the mean cross-entropy."""
     log_probabilities = jax.nn.log_softmax(predict(params, x))
     return -jnp.take_along_axis(log_probabilities, y[:, None], axis=1).mean()
 
 
 @jax.jit
 def step(params: Params, x: jax.Array, y: jax.Array, lr: float) -> tuple[Params, jax.Array]:
-    """Take one step of gradient descent."""
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     return jax.tree_util.tree_map(lambda p, g: p - lr * g, params, grads), loss
 
@@ -84,7 +64,6 @@ def train(
 
 
 def test(params: Params, examples: Examples) -> tuple[float, float]:
-    """Return the model's loss and accuracy."""
     x, y = examples
     accuracy = (predict(params, x).argmax(1) == y).mean()
     return float(loss_fn(params, x, y)), float(accuracy)

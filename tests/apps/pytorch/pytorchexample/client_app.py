@@ -33,9 +33,8 @@ def train(msg: Message, context: Context) -> Message:
         "num-examples": len(trainloader.dataset),
         "partition-id": partition_id,
     }
-    content = RecordDict(
-        {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
-    )
+    arrays = ArrayRecord(model.state_dict())
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
     return Message(content=content, reply_to=msg)
 
 

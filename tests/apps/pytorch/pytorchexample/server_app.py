@@ -6,8 +6,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from torch.utils.data import DataLoader
 
-from pytorchexample.measure import MeasuredGrid, save
-from pytorchexample.task import Net, digits
+from pytorchexample.shared import MeasuredGrid, digits, save
+from pytorchexample.task import Net, tensors
 from pytorchexample.task import test as test_fn
 
 app = ServerApp()
@@ -41,5 +41,5 @@ def global_evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
     """Evaluate the model on the server's data."""
     model = Net()
     model.load_state_dict(arrays.to_torch_state_dict())
-    loss, accuracy = test_fn(model, DataLoader(digits()[1], batch_size=100))
+    loss, accuracy = test_fn(model, DataLoader(tensors(digits()[1]), batch_size=100))
     return MetricRecord({"loss": loss, "accuracy": accuracy})

@@ -1,10 +1,10 @@
 """pytorchexample: A Flower / PyTorch app."""
 
-import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from pytorchexample import shared
 
 
 class Net(nn.Module):
@@ -21,29 +21,22 @@ class Net(nn.Module):
         self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Do the forward pass."""
         x = self.pool(torch.relu(self.bn1(self.conv1(x))))
         x = self.pool(torch.relu(self.bn2(self.conv2(x))))
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
-def digits() -> tuple[TensorDataset, TensorDataset]:
-    """Return scikit-learn's images of digits: 1,440 to train with, 357 to test with."""
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    x = torch.from_numpy(images[order] / 16).float().reshape(-1, 1, 8, 8)
-    y = torch.from_numpy(labels[order])
-    return TensorDataset(x[:1440], y[:1440]), TensorDataset(x[1440:], y[1440:])
+def tensors(examples: shared.Examples) -> TensorDataset:
+    """Return examples as torch's, images of one channel."""
+    x, y = map(torch.from_numpy, examples)
+    return TensorDataset(x.float().reshape(-1, 1, 8, 8), y)
 
 
 def load_data(
     partition_id: int, num_partitions: int, batch_size: int
 ) -> tuple[DataLoader, DataLoader]:
-    """Return a client's training and test batches: an IID share, split 80 to 20."""
-    images, labels = digits()[0].tensors
-    x, y = images[partition_id::num_partitions], labels[partition_id::num_partitions]
-    cut = len(y) * 4 // 5
-    trainset, testset = TensorDataset(x[:cut], y[:cut]), TensorDataset(x[cut:], y[cut:])
+    """Return a client's training and test batches."""
+    trainset, testset = map(tensors, shared.load_data(partition_id, num_partitions))
     return DataLoader(trainset, batch_size, shuffle=True), DataLoader(testset, batch_size)
 
 
@@ -64,7 +57,6 @@ def train(net: Net, trainloader: DataLoader, epochs: int, lr: float) -> float:
 
 
 def test(net: Net, testloader: DataLoader) -> tuple[float, float]:
-    """Return the model's loss and accuracy."""
     criterion = nn.CrossEntropyLoss(reduction="sum")
     net.eval()
     loss, correct, count = 0.0, 0, 0

@@ -6,7 +6,8 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.metrics import log_loss
 
-from sklearnexample.task import create_model, get_model_params, load_data, set_model_params
+from sklearnexample.shared import load_data
+from sklearnexample.task import create_model, get_model_params, set_model_params
 
 app = ClientApp()
 
@@ -28,9 +29,8 @@ def train(msg: Message, context: Context) -> Message:
         "num-examples": len(y),
         "partition-id": partition_id,
     }
-    content = RecordDict(
-        {"arrays": ArrayRecord(get_model_params(model)), "metrics": MetricRecord(metrics)}
-    )
+    arrays = ArrayRecord(get_model_params(model))
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
     return Message(content=content, reply_to=msg)
 
 

@@ -5,8 +5,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from sklearn.metrics import log_loss
 
-from sklearnexample.measure import MeasuredGrid, save
-from sklearnexample.task import create_model, digits, get_model_params, set_model_params
+from sklearnexample.shared import MeasuredGrid, digits, save
+from sklearnexample.task import create_model, get_model_params, set_model_params
 
 app = ServerApp()
 

@@ -145,9 +145,8 @@ def test_what_the_superlink_refused_to_give_does_not_count(device):
     announcement, _ = device.announcement(record())
     status, content = ask(gate, PUSH, announcement.SerializeToString())
     assert status == 403
-    assert json.loads(content) == {
-        "detail": "refused: it answers no message that this device was given"
-    }
+    reason = "refused: it answers no message that this device was given"
+    assert json.loads(content) == {"detail": reason}
     assert len(superlink.asked) == 1
 
 

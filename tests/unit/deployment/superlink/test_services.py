@@ -79,9 +79,8 @@ def test_containers_get_the_keys_they_need_and_no_others(compose):
     assert files == {name: name for name in files}
     assert "ca.key" not in files
     for name, service in compose["services"].items():
-        own = {"superlink": ["server.pem", "server.key"]}.get(
-            name, [name.replace("supernode", "device")]
-        )
+        device = [name.replace("supernode", "device")]
+        own = ["server.pem", "server.key"] if name == "superlink" else device
         assert service["secrets"] == ["ca.crt", *own]
         for word in service["command"]:
             if word.startswith("/run/secrets/"):
@@ -104,11 +103,8 @@ def test_only_the_superlink_is_published_and_devices_have_partitions_of_their_ow
 
 def test_image_is_made_of_what_its_ignore_file_lets_through():
     text = (FOLDER / "Dockerfile").read_text()
-    sources = {
-        source
-        for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE)
-        for source in line.split()[:-1]
-    }
+    copied = re.findall(r"^COPY (.*)$", text, re.MULTILINE)
+    sources = {source for line in copied for source in line.split()[:-1]}
     ignored = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
     allowed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert sources == allowed

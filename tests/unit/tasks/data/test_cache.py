@@ -54,9 +54,8 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
 def test_a_task_that_keeps_the_name_of_another_gets_its_own_data(cache):
     """As a copied and edited task does: it trained on the other's."""
     theirs = load_cached("digits/v1", splits, OPTIONS, "")
-    ours = load_cached(
-        "digits/v1", lambda: (Split(np.zeros((2, 2)), np.arange(2)),) * 2, OPTIONS, ""
-    )
+    other = (Split(np.zeros((2, 2)), np.arange(2)),) * 2
+    ours = load_cached("digits/v1", lambda: other, OPTIONS, "")
     assert (len(theirs.train), len(ours.train)) == (3, 2)
 
 

@@ -143,7 +143,6 @@ def test_text_of_a_role_is_reassembled_from_overlapping_windows_of_the_hub(cache
     monkeypatch.setattr(datasets, "load_dataset", {"flwrlabs/shakespeare": found}.__getitem__)
     data = SHAKESPEARE.load(DataOptions("hub"))
     hamlet = data.train.targets[data.train.owners == 0], data.test.targets[data.test.owners == 0]
-    assert bytes(np.concatenate([part[part >= 0] for part in hamlet]).astype(np.uint8)) == (
-        text.encode()
-    )
+    symbols = np.concatenate([part[part >= 0] for part in hamlet])
+    assert bytes(symbols.astype(np.uint8)) == text.encode()
     assert set(data.train.owners) == {0, 1}

@@ -43,10 +43,8 @@ def mirror(mnist_files):
 
 
 def checksums(folder):
-    return {
-        f"{name}.gz": hashlib.md5((folder / f"{name}.gz").read_bytes()).hexdigest()
-        for name in NAMES
-    }
+    files = [f"{name}.gz" for name in NAMES]
+    return {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in files}
 
 
 def serve(monkeypatch, mirrors, published):

@@ -1,4 +1,4 @@
-"""What a run sends and leaves: for tests, which compare runs with each other.
+"""What the apps share: their data, and what counts what a run sends and saves what it leaves.
 
 It is copied into each of the apps here before they run, since Flower takes a folder only.
 """
@@ -9,6 +9,24 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
+from sklearn.datasets import load_digits
+
+Examples = tuple[np.ndarray, np.ndarray]
+
+
+def digits() -> tuple[Examples, Examples]:
+    """Return scikit-learn's images of digits: 1,440 to train with, 357 to test with."""
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    x, y = images[order] / 16, labels[order]
+    return (x[:1440], y[:1440]), (x[1440:], y[1440:])
+
+
+def load_data(partition_id: int, num_partitions: int) -> tuple[Examples, Examples]:
+    """Return a client's training and test examples: an IID share, split 80 to 20."""
+    x, y = (array[partition_id::num_partitions] for array in digits()[0])
+    cut = len(y) * 4 // 5
+    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
 
 
 class MeasuredGrid:
@@ -25,17 +43,14 @@ class MeasuredGrid:
         return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push messages, counted."""
         return self._grid.push_messages(self._sent(messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pull replies, counted."""
         return self._received(self._grid.pull_messages(message_ids))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and wait for the replies, both counted."""
         replies = self._grid.send_and_receive(self._sent(messages), timeout=timeout)
         return self._received(replies)
 
@@ -51,14 +66,7 @@ class MeasuredGrid:
 
 
 def save(path: str, arrays: ArrayRecord, accuracy: float, grid: MeasuredGrid) -> None:
-    """Write the final arrays (as "array:NAME"), the accuracy and the bytes; nothing without a path.
-
-    Args:
-        path: a file that ends in ".npz".
-        arrays: the final model.
-        accuracy: its accuracy on the server's test data.
-        grid: what the run sent its messages with.
-    """
+    """Write the final arrays (as "array:NAME"), the accuracy and the bytes, if there is a path."""
     if path:
         named = {f"array:{name}": array.numpy() for name, array in arrays.items()}
         sizes = {"bytes_up": grid.bytes_up, "bytes_down": grid.bytes_down}

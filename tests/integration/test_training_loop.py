@@ -17,6 +17,8 @@ from tests.support.in_process import make_config, model_arrays, same_model, trai
 from tests.support.one_line import one_line
 from tests.support.rounding import assert_same_change
 
+FLOWER = "flwr.serverapp.strategy"
+
 
 def cohort(server_round, size=5, purpose="train", seed=1):
     """Return the clients, of 20, that take part in a round."""
@@ -80,7 +82,7 @@ def test_same_seed_gives_the_same_model_bit_for_bit(strategy):
 def test_flowers_own_strategies_learn_from_the_sampled_cohort(name, arguments):
     # Krum takes one client's model: with one or two classes a client that is no model of all ten.
     keys = {"strategy_args": arguments, "num_server_rounds": 8, "partition": "iid"}
-    grid, result = train(strategy=f"flwr.serverapp.strategy:{name}", **keys)
+    grid, result = train(strategy=f"{FLOWER}:{name}", **keys)
     trained = [number for kind, number in grid.log if kind == "train"]
     assert [sorted(trained[5 * t : 5 * t + 5]) for t in range(8)] == [*map(cohort, range(1, 9))]
     assert result.history[-1].test_loss < result.history[0].test_loss
@@ -323,3 +325,27 @@ def test_over_selection_takes_the_first_replies_that_are_enough():
     assert dense < result.history[1].bytes_up < dense * 1.1
     # The next round fetches what came too late, and drops it.
     assert len(grid._replies) == 3
+
+
+@pytest.mark.parametrize(
+    ("ours", "flowers", "arguments"),
+    [
+        (
+            "{name = 'adam', learning-rate = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01}",
+            "FedAdam", "eta = 0.05, beta-1 = 0.8, beta-2 = 0.95, tau = 0.01",
+        ),
+        ("'adam'", "FedAdam", ""),
+        ("'yogi'", "FedYogi", ""),
+        (
+            "{name = 'sgd', learning-rate = 0.5, momentum = 0.9}",
+            "FedAvgM", "server-learning-rate = 0.5, server-momentum = 0.9",
+        ),
+    ],
+    ids=["adam", "adam's defaults", "yogi's defaults", "momentum"],
+)  # fmt: skip
+def test_fedavg_with_a_server_optimizer_is_flowers_strategy(ours, flowers, arguments):
+    changes = {"num_server_rounds": 6, "evaluate_every": 6}
+    _, found = train(strategy="fedavg", strategy_args=f"server-optimizer = {ours}", **changes)
+    _, expected = train(strategy=f"{FLOWER}:{flowers}", strategy_args=arguments, **changes)
+    assert_same_change(model_arrays(found), model_arrays(expected), initial_arrays())
+    assert found.history[-1].accuracy == expected.history[-1].accuracy

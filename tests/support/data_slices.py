@@ -1,8 +1,8 @@
 """Small data sets, written as the canonical files of a data-dir.
 
 MNIST's digits, which stand for Fashion-MNIST's pictures as well, and Shakespeare's roles come with
-packages. CIFAR-10 is noise, and the reviews name their stars. tests/integration reads the whole
-data sets, where they are beside the checkout or in $FEDAVG_APP_TEST_DATA.
+packages. CIFAR-10 is noise, and the reviews name their stars. test_sources.py reads the whole data
+sets, where they are beside the checkout or in $FEDAVG_APP_TEST_DATA.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Virtual seconds by hand, devices by their distribution, and files that are not links."""
+"""Seconds of links and the virtual clock by hand, devices by distribution, and what is no link."""
 
 import logging
 import math
@@ -10,7 +10,9 @@ import pytest
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.fleet import FLEETS, DeviceClass, Fleet, draw_devices, load_fleet
+from fedavg_app.links.link import Link, link_times
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
+from fedavg_app.results.metrics import RoundMetrics
 
 SLOW = DeviceClass(up=1, down=8, latency=100, computing=3)
 
@@ -118,3 +120,20 @@ def test_task_without_a_computing_time_says_so(caplog):
     with caplog.at_level(logging.WARNING):
         make_clock(config, [600], 0.0, whole_data=False)
     assert "give seconds-per-example" in caplog.text
+
+
+def test_a_round_is_two_round_trips_and_both_transfers():
+    link = Link(up=10, down=50, latency=50)
+    assert link.seconds(1_250_000, 6_250_000) == pytest.approx(0.1 + 1.0 + 1.0)
+    assert link.seconds(0, 0, rounds=3) == pytest.approx(0.3)
+
+
+def test_a_round_waits_for_its_largest_messages():
+    link = Link(up=8, down=8, latency=0)
+    history = [
+        RoundMetrics(0),
+        RoundMetrics(1, 2, bytes_up=3_000_000, bytes_down=2_000_000,
+                     largest_up=2_000_000, largest_down=1_000_000),
+        RoundMetrics(2, 2, bytes_up=3_000_000, bytes_down=2_000_000),  # of an earlier version
+    ]  # fmt: skip
+    assert link_times(history, link) == pytest.approx([0.0, 3.0, 5.5])

@@ -1,11 +1,11 @@
-"""The project's own experiments, records and claims."""
+"""The project's own experiments, records and claims, and how claims are compared."""
 
 import pytest
 
 from fedavg_app.config import parse_saved
 from paper.cell_text import TIMES
 from paper.experiments import in_order, load
-from paper.headlines import HEADLINES, headlines
+from paper.headlines import HEADLINES, compare, headlines
 from paper.records import RECORDS, by_run, read_all
 from paper.tables import fill
 from tests.support.documents import ROOT
@@ -58,3 +58,21 @@ def test_twelve_claims_are_shown_with_the_papers_value_and_ours(tables):
     )  # fmt: skip
     other = next(one for one in shown if "until" in one["paper"])
     assert (other["spread"], other["mark"]) == ("one seed", "not comparable")
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "measure", "speedup", "mark"),
+    [
+        (20.6, 20, "rounds-to-target", False, "reproduced"),
+        (22.2, 20, "rounds-to-target", False, "worse"),
+        (17.9, 20, "rounds-to-target", False, "better"),
+        (251.9, 280, "rounds-to-target", False, "reproduced"),  # 10 %, rounded
+        (38.7, 31.3, "rounds-to-target", True, "better"),
+        (20.0, 31.3, "rounds-to-target", True, "worse"),
+        (0.808, 0.80, "best-accuracy", False, "reproduced"),
+        (0.785, 0.80, "best-accuracy", False, "worse"),
+        (0.815, 0.80, "best-accuracy", False, "better"),
+    ],
+)
+def test_value_is_marked_by_how_it_compares_with_the_papers(ours, paper, measure, speedup, mark):
+    assert compare(ours, paper, measure, speedup=speedup) == mark

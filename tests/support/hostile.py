@@ -1,26 +1,33 @@
-"""What hostile devices send: installed in their SuperNodes' processes, another attack each round.
+"""What a hostile device sends: forged contents, malformed objects, and uploads that do not end.
 
-A SuperNode handles each message in a process of its own. One that has this module and a
-`sitecustomize.py` that calls `install` on its path trains as the app does, and forges the reply.
+It is installed in the device's processes, which have this module and a `sitecustomize.py` that
+calls `install` on their path. The client's process, a new one for every message, trains as the app
+does and forges its reply, another attack each round; the SuperNode's uploads it, or not.
 """
 
+import json
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app.message.arraychunk import ArrayChunk
 from flwr.clientapp import ClientApp
+from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
+from flwr.supernode import start_client_internal as supernode
 
 from fedavg_app.packed_content import pack, unpack
 
-FIRST_PAYLOAD = Path(__file__).parent / "first-payload"
+UPLOAD, FIRST_PAYLOAD = (Path(__file__).parent / name for name in ("upload", "first-payload"))
 WEIGHT = "1.weight"
 # Protocol, status, codec and round: see docs/protocol.md.
 REPLY_HEAD = struct.Struct("<BBII")
+SECONDS_PER_OBJECT = 60
+MEGABYTES, REPEATED = 100, 15_000
 
 
 def replace(reply, name, array):
-    """Replace an array of the reply by one of NumPy or of Flower."""
     reply.content["arrays"][name] = array if isinstance(array, Array) else Array(array)
 
 
@@ -63,8 +70,7 @@ def many_examples(reply):
     reply.content["metrics"]["num-examples"] = 10**12
 
 
-def failure(reply):
-    del reply
+def failure(_):
     raise RuntimeError("no\nround 9: everything is fine")
 
 
@@ -105,8 +111,90 @@ def no_metrics(reply):
     del reply.content["metrics"]
 
 
-# The attacks of clients 1 and 2 in round 1, in round 2, and so on, and a part of the reason with
-# which each is rejected.
+def forged_array(data, numbers):
+    """Return an array of one chunk whose object names the chunks with these numbers."""
+
+    class Forged(Array):
+        def deflate(self):
+            body = {"dtype": "float32", "shape": [10, 784], "stype": "numpy.ndarray"}
+            body["arraychunk_ids"] = numbers
+            return add_header_to_object_body(json.dumps(body).encode(), self)
+
+        @property
+        def children(self):
+            chunk = ArrayChunk(memoryview(self.data))
+            return {chunk.object_id: chunk}
+
+    Forged.__qualname__ = "Array"
+    return Forged("float32", (10, 784), "numpy.ndarray", data)
+
+
+def add(reply, name, array):
+    """Add the array to the record of arrays, which a compressed strategy's reply has not."""
+    if "arrays" not in reply.content:
+        reply.content["arrays"] = ArrayRecord()
+    reply.content["arrays"][name] = array
+
+
+def false_chunk(reply):
+    add(reply, "x", forged_array(bytes(1000), [7]))
+
+
+def negative_chunk(reply):
+    add(reply, "x", forged_array(bytes(1000), [-1]))
+
+
+def repeated_chunk(reply):
+    """Three gigabytes, from one chunk."""
+    add(reply, "x", forged_array(bytes(200_000), [0] * REPEATED))
+
+
+def large(reply):
+    add(reply, "x", Array(np.random.default_rng(1).random(MEGABYTES * 2**17)))
+
+
+def many_arrays(reply):
+    for number in range(60):
+        add(reply, f"x{number}", Array(np.array([number])))
+
+
+def shared_record(reply):
+    """Many names for one record, which is sent once."""
+    record = ArrayRecord({"x": Array(np.zeros(25_000, np.float32))})
+    for number in range(2000):
+        reply.content[f"r{number}"] = record
+
+
+def unreadable_name(reply):
+    """Rename an array, or an update, to half a surrogate pair: JSON can carry it, UTF-8 cannot."""
+    record, name = reply.content.get("arrays"), WEIGHT
+    if record is None:
+        record, name = reply.content, "update"
+    record["\ud800"] = record.pop(name)
+
+
+def long_error(reply):
+    del reply
+    raise ValueError("x" * 100_000)
+
+
+def large_object(reply):
+    """An object that is more than the gate reads."""
+    reply.content["x"] = ConfigRecord({"x": bytes(65 * 2**20)})
+
+
+def dying(reply):
+    del reply
+    UPLOAD.write_text("die")
+
+
+def trickling(reply):
+    del reply
+    UPLOAD.write_text("trickle")
+
+
+# One a round, and a part of the reason with which it is rejected: first what only the server's app
+# can reject. Those that wait for the deadline come last: their device is still busy then.
 NOT_FINITE = "array '1.weight' has NaN or infinite values"
 ON_MODELS = [
     (oversized, "array '1.weight' is float32[20, 784], expected float32[10, 784]"),
@@ -121,29 +209,55 @@ ON_MODELS = [
 ON_UPDATES = [
     (forged_round, "the reply is to round 999, not 1"),
     (noise, "undecodable update: "),
-    (replayed, "the reply is to round 1, not 2"),
+    (replayed, "the reply is to round 1, not 3"),
     (too_many_entries, "k = 4294967295, the sparsity allows "),
     (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
     (no_metrics, "no MetricRecord 'metrics'"),
 ]
+DELETED = "its reply was refused, or its SuperNode unregistered"  # where the gate has deleted it
+ON_THE_WAY = [
+    (false_chunk, DELETED), (negative_chunk, DELETED), (repeated_chunk, DELETED), (large, DELETED),
+    (many_arrays, "refused by the SuperLink's gate: 1"), (shared_record, DELETED),
+    (unreadable_name, "array"), (large_object, DELETED),
+    (long_error, "refused by the SuperLink's gate: its metadata have 100"),
+    (dying, "no reply in time"), (trickling, "no reply in time"),
+]  # fmt: skip
+# The reasons that a compressed strategy gives, where they are others.
+REASONS_COMPRESSED = {unreadable_name: "no ConfigRecord 'update'"}
+
+
+def attacks(*, compressed):
+    return (ON_UPDATES if compressed else ON_MODELS) + ON_THE_WAY
 
 
 def install():
-    """Make every `ClientApp` of this process forge its replies to training messages."""
-    honest = ClientApp.__call__
+    """Make every reply of this process an attack, and let its uploads end as `UPLOAD` says."""
+    honest, upload = ClientApp.__call__, supernode.push_object_contents_from_iterable
 
     def hostile(self, message, context):
         reply = honest(self, message, context)
         if message.metadata.message_type.startswith("train"):
-            client = context.node_config["partition-id"]
-            number = 2 * (message.content["config"]["server-round"] - 1) + client % 2
             unpack(reply)
             compressed = "update" in reply.content
-            if compressed and number == 0:
+            number = message.content["config"]["server-round"]
+            if compressed and number == 1:
                 FIRST_PAYLOAD.write_bytes(payload(reply))
-            attack, _ = (ON_UPDATES if compressed else ON_MODELS)[number]
+            attack, expected = attacks(compressed=compressed)[number - 1]
             attack(reply)
-            reply.content = pack(reply.content)
+            if (attack, expected) not in ON_THE_WAY:  # those travel as the objects that they forge
+                reply.content = pack(reply.content)
         return reply
 
+    def unfinished(object_contents, push_object_fn, **keywords):
+        how = UPLOAD.read_text() if UPLOAD.exists() else ""
+        UPLOAD.unlink(missing_ok=True)
+        if not how:
+            upload(object_contents, push_object_fn, **keywords)
+        for number, (object_id, content) in enumerate(object_contents):
+            if number and how == "die":
+                raise ConnectionError("the device died")
+            push_object_fn(object_id, content)
+            time.sleep(SECONDS_PER_OBJECT if how == "trickle" else 0)
+
     ClientApp.__call__ = hostile
+    supernode.push_object_contents_from_iterable = unfinished

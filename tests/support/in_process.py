@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedavg_app.client_optimizer import client_optimizer
-from fedavg_app.config import RunConfig, kebab, parse_config
+from fedavg_app.config import RunConfig, kebab
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
@@ -33,18 +33,6 @@ def run_here(
     return run(grid, prepared, CentralEvaluation, callbacks)
 
 
-def train_seven(
-    folder, strategy: str, arguments: str = "", mods: str = "", rounds: int = 1
-) -> TrainingResult:
-    """Run seven clients, all in every round, by the whole server app."""
-    values = {
-        "task": "mnist-logistic", "data-source": "embedded", "num-clients": 7,
-        "fraction-train": 1.0, "num-server-rounds": rounds, "run-dir": str(folder),
-        "strategy": strategy, "strategy-args": arguments, "client-mods": mods,
-    }  # fmt: skip
-    return run_here(parse_config(values))
-
-
 def model_without(clients, folder, **keys) -> ArrayRecord:
     """Return the model of a whole run in which the training replies of these clients are rejected.
 
@@ -52,14 +40,14 @@ def model_without(clients, folder, **keys) -> ArrayRecord:
     """
 
     def without_examples(reply):
-        # A compressed strategy's reply has one record, with the metrics among its entries.
-        record = "update" if "update" in reply.content else "metrics"
-        reply.content[record]["num-examples"] = 0
+        reply.content["metrics"]["num-examples"] = 0
         return reply
 
     common = {"task": "mnist-logistic", "data-source": "embedded", "fraction-train": 1.0}
     config = RunConfig(**{**common, "run-dir": str(folder / "expected"), **keys})
-    return run_here(config, tamper=dict.fromkeys(clients, without_examples)).model
+    result = run_here(config, tamper=dict.fromkeys(clients, without_examples))
+    assert {len(one.rejected) for one in result.history[1:]} == {len(clients)}
+    return result.model
 
 
 def run_loop(

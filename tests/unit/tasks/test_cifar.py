@@ -3,16 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.cifar import (
-    CIFAR10_CNN,
-    CIFAR10_VGG,
-    LocalResponseNorm,
-    per_image_standardization,
-    random_brightness,
-    random_contrast,
-    random_crop,
-    random_horizontal_flip,
-)
+from tasks import cifar
 from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataOptions
 from tasks.training.examples import Examples
@@ -28,7 +19,7 @@ def _seed():
 
 
 def test_each_image_is_cropped_at_its_own_random_location():
-    cropped = random_crop(IMAGES, 5)
+    cropped = cifar.random_crop(IMAGES, 5)
     assert cropped.shape == (40, 3, 5, 5)
     locations = set()
     for image, part in zip(IMAGES, cropped, strict=True):
@@ -41,7 +32,7 @@ def test_each_image_is_cropped_at_its_own_random_location():
 
 def test_padded_crop_reaches_beyond_the_edge_by_at_most_the_padding():
     ones = torch.ones(200, 1, 8, 8, dtype=torch.uint8)
-    cropped = random_crop(ones, 8, padding=2)
+    cropped = cifar.random_crop(ones, 8, padding=2)
     assert cropped.dtype == torch.uint8
     # Without the padding, 6 to 8 rows of the image are left.
     heights = {int(part[0].amax(dim=1).sum()) for part in cropped}
@@ -50,7 +41,7 @@ def test_padded_crop_reaches_beyond_the_edge_by_at_most_the_padding():
 
 def test_about_half_of_images_are_flipped_and_others_unchanged():
     images = torch.rand(1000, 1, 2, 3)
-    flipped = random_horizontal_flip(images)
+    flipped = cifar.random_horizontal_flip(images)
     mirrored = (flipped == images.flip(-1)).flatten(1).all(dim=1)
     assert torch.equal(flipped[~mirrored], images[~mirrored])
     assert 430 < int(mirrored.sum()) < 570
@@ -58,7 +49,7 @@ def test_about_half_of_images_are_flipped_and_others_unchanged():
 
 def test_brightness_adds_one_random_number_to_all_pixels_of_an_image():
     images = torch.rand(500, 3, 4, 4)
-    moved = (random_brightness(images, 63) - images).flatten(1)
+    moved = (cifar.random_brightness(images, 63) - images).flatten(1)
     assert (moved - moved[:, :1]).abs().max() < 1e-4
     shifts = moved[:, 0]
     assert -63 <= shifts.min() < -55
@@ -67,7 +58,7 @@ def test_brightness_adds_one_random_number_to_all_pixels_of_an_image():
 
 def test_contrast_scales_distance_from_each_channel_mean_by_one_factor_per_image():
     images = torch.rand(500, 3, 4, 4, dtype=torch.float64)
-    changed = random_contrast(images, 0.2, 1.8)
+    changed = cifar.random_contrast(images, 0.2, 1.8)
     means = images.mean(dim=(2, 3), keepdim=True)
     torch.testing.assert_close(changed.mean(dim=(2, 3), keepdim=True), means)
     factors = ((changed - means) / (images - means)).flatten(1)
@@ -79,7 +70,7 @@ def test_contrast_scales_distance_from_each_channel_mean_by_one_factor_per_image
 def test_standardization_follows_formula_of_tensorflow():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 6)).astype(np.float64)
     pixels[3] = 7  # no contrast: divided by 1 / sqrt(m), not by zero
-    found = per_image_standardization(torch.from_numpy(pixels)).numpy()
+    found = cifar.per_image_standardization(torch.from_numpy(pixels)).numpy()
     for image, standardized in zip(pixels, found, strict=True):
         deviation = max(image.std(), 1 / np.sqrt(image.size))
         np.testing.assert_allclose(standardized, (image - image.mean()) / deviation, atol=1e-12)
@@ -96,7 +87,7 @@ def test_values_and_gradients_equal_those_of_torch(scale, layout):
     inputs = activations(scale, 4, 64, 5, 5).contiguous(memory_format=layout).requires_grad_()
     arriving = activations(1.0, 4, 64, 5, 5)
     found = []
-    for module in (LocalResponseNorm(64), nn.LocalResponseNorm(9, alpha=0.001, k=1.0)):
+    for module in (cifar.LocalResponseNorm(64), nn.LocalResponseNorm(9, alpha=0.001, k=1.0)):
         outputs = module(inputs)
         found.append((outputs.detach(), *torch.autograd.grad(outputs, inputs, arriving)))
     for ours, theirs in zip(*found, strict=True):
@@ -109,11 +100,11 @@ def data(tmp_path, cache):
     return CIFAR10.load(DataOptions(directory=str(tmp_path)))
 
 
-@pytest.mark.parametrize("task", [CIFAR10_CNN, CIFAR10_VGG])
+@pytest.mark.parametrize("task", [cifar.CIFAR10_CNN, cifar.CIFAR10_VGG])
 def test_training_examples_are_augmented_on_each_use_and_test_examples_are_not(data, task):
     train = Examples.stored(task, data.train, torch.device("cpu"), training=True)
     test = Examples.stored(task, data.test, torch.device("cpu"))
-    side = 24 if task is CIFAR10_CNN else 32
+    side = 24 if task is cifar.CIFAR10_CNN else 32
     first, second = train.slice(0, 35)[0], train.slice(0, 35)[0]
     assert first.shape == (35, 3, side, side)
     assert not torch.equal(first, second)
@@ -122,7 +113,7 @@ def test_training_examples_are_augmented_on_each_use_and_test_examples_are_not(d
 
 
 def test_test_image_of_cnn_is_standardized_centre(data):
-    inputs = CIFAR10_CNN.prepare(torch.from_numpy(data.test.inputs[:2].copy()))
+    inputs = cifar.CIFAR10_CNN.prepare(torch.from_numpy(data.test.inputs[:2].copy()))
     centre = data.test.inputs[:2, :, 4:28, 4:28].astype(np.float64)
     for image, prepared in zip(centre, inputs.numpy(), strict=True):
         np.testing.assert_allclose(prepared, (image - image.mean()) / image.std(), atol=1e-5)

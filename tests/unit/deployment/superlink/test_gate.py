@@ -10,21 +10,11 @@ from functools import cache
 import numpy as np
 import pytest
 from flwr.app import Error, Message, RecordDict
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeResponse,
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PushMessagesRequest,
-    PushMessagesResponse,
-)
+from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.primitives.asymmetric import (
-    generate_key_pairs,
-    public_key_to_bytes,
-    sign_message,
-)
+from flwr.supercore.primitives import asymmetric
 
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.ledger import Ledger
@@ -57,11 +47,11 @@ class SuperLink:
 @cache
 def signed(name):
     """Return the headers with which a device of that name signs its requests."""
-    private, public = generate_key_pairs()
+    private, public = asymmetric.generate_key_pairs()
     now = datetime.now(UTC).isoformat()
     return [
-        (b"flwr-public-key", b64encode(public_key_to_bytes(public))),
-        (b"flwr-signature", b64encode(sign_message(private, now.encode()))),
+        (b"flwr-public-key", b64encode(asymmetric.public_key_to_bytes(public))),
+        (b"flwr-signature", b64encode(asymmetric.sign_message(private, now.encode()))),
         (b"flwr-timestamp", now.encode()),
     ]
 
@@ -112,15 +102,15 @@ def given(device, *answers, status=200):
     These are the SuperLink's further answers.
     """
     proto, tree, _ = as_sent(device.message)
-    request = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
-    answer = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+    request = fleet.PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
+    answer = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
     superlink = SuperLink((status, answer.SerializeToString()), *answers)
     gate, monitor = make_gate(superlink)
     assert ask(gate, PULL, request) == (status, answer.SerializeToString())
     return gate, monitor, superlink
 
 
-OPENED = PushMessagesResponse(session_id="s").SerializeToString()
+OPENED = fleet.PushMessagesResponse(session_id="s").SerializeToString()
 
 
 def push_of(announcement, object_id, content):
@@ -158,7 +148,7 @@ def too_many_objects(device):
 def long_error(device):
     """Announce the error of a client whose exception has a text of a megabyte."""
     proto, tree, _ = as_sent(Message(Error(0, "x" * 2**20), reply_to=device.message))
-    return PushMessagesRequest(
+    return fleet.PushMessagesRequest(
         node=Node(node_id=NODE), messages_list=[proto], message_object_trees=[tree]
     ).SerializeToString()
 
@@ -183,7 +173,7 @@ def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push,
     assert ask(gate, PUSH, push(device))[0] == status
     assert monitor.refusals == {(NODE, PUSH): 1}
     (_, error), (_, upload) = superlink.asked[1:]
-    announced = PushMessagesRequest.FromString(error)
+    announced = fleet.PushMessagesRequest.FromString(error)
     sent = PushObjectRequest.FromString(upload)
     assert sent.object_id == announced.messages_list[0].metadata.message_id
     assert sent.session_id == "s"
@@ -197,7 +187,7 @@ def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push,
 def test_reply_that_is_announced_again_goes_on_where_it_was(device):
     """The run has asked for it in between: the SuperLink opens a session for no objects."""
     stored = PushObjectResponse(stored=True).SerializeToString()
-    again = PushMessagesResponse(session_id="t").SerializeToString()
+    again = fleet.PushMessagesResponse(session_id="t").SerializeToString()
     gate, _, _ = given(device, (200, OPENED), (200, stored), (200, again), (200, stored))
     announcement, contents = device.announcement(record(np.zeros(3)))
     request = announcement.SerializeToString()
@@ -205,7 +195,7 @@ def test_reply_that_is_announced_again_goes_on_where_it_was(device):
     first, *others = contents.items()
     assert ask(gate, "push-object", push_of(announcement, *first))[0] == 200
     status, answer = ask(gate, PUSH, request)
-    found = PushMessagesResponse.FromString(answer)
+    found = fleet.PushMessagesResponse.FromString(answer)
     assert (status, found.session_id) == (200, "s")
     assert set(found.objects_to_push) == {key for key, _ in others}
     assert ask(gate, "push-object", push_of(announcement, *others[0]))[0] == 200
@@ -361,7 +351,7 @@ def test_refusals_of_each_device_are_logged_up_to_a_bound(caplog):
 
 
 def test_device_that_was_activated_is_known_by_its_key(device):
-    activated = ActivateNodeResponse(node_id=NODE).SerializeToString()
+    activated = fleet.ActivateNodeResponse(node_id=NODE).SerializeToString()
     gate, monitor = make_gate(SuperLink((200, activated)))
     assert ask(gate, "activate-node") == (200, activated)
     assert ask(gate, PUSH, b"")[0] == 403
@@ -391,7 +381,7 @@ def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up()
     gate, _ = make_gate(superlink)
 
     async def scenario():
-        pull = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
+        pull = fleet.PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
         await answer(gate, PULL, pull, "busy")
         many = [asyncio.create_task(answer(gate, "get-run", b"", "busy")) for _ in range(20)]
         await asyncio.sleep(0.05)
@@ -418,7 +408,7 @@ def test_metrics_have_prometheus_format_and_count_by_node(device):
     query, _, _ = as_sent(Message(RecordDict(), dst_node_id=NODE, message_type="query"))
     for run, server_round in ((7, 12), (8, 0)):
         query.metadata.run_id = run
-        monitor.asked(NODE, PullMessagesResponse(messages_list=[query]))
+        monitor.asked(NODE, fleet.PullMessagesResponse(messages_list=[query]))
         line = f'fedavg_run{{run_id="{run}"}} {server_round}\n'
         assert line.encode() in ask(gate, "", path="/metrics")[1]
     assert f'fedavg_replies_total{{node="{NODE}"}} 1' in lines

@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from deployment.superlink.ledger import SPARE_BYTES, Ledger, RefusedError
 from fedavg_app.flower_internals import identify_server
-from tests.support.hostile_transport import forged_array
+from tests.support.hostile import forged_array
 
 RUN, NODE, OTHER = 7, 5, 6
 MODEL = np.zeros(10_000, np.float32)
@@ -44,9 +44,8 @@ class Device:
         content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": 1})})
         self.message = Message(content, dst_node_id=node_id, message_type="train", group_id="12")
         proto, tree, contents = as_sent(self.message)
-        self.ledger.note_given(
-            node_id, PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-        )
+        given = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+        self.ledger.note_given(node_id, given)
         for object_id, part in contents.items():
             self.ledger.note_fetched(PullObjectRequest(object_id=object_id), len(part))
 

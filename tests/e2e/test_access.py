@@ -17,7 +17,7 @@ from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.namespaces import Network
 from tests.support.outsider import ask
-from tests.support.processes import until
+from tests.support.processes import ran, until
 
 OUTSIDER = 40  # its number in the network; the devices' numbers are below
 FLEET, CONTROL = "/v1/fleet/pull-object", "/v1/control/list-runs"
@@ -60,7 +60,6 @@ def private_key(deployment, name):
 
 
 def node_ids(deployment):
-    """Return the id of each registered SuperNode."""
     listed = deployment.run(["flwr", "supernode", "list", "deployment", "--format", "json"]).stdout
     return [int(node["node-id"]) for node in json.loads(listed)["nodes"]]
 
@@ -124,11 +123,8 @@ def test_flwr_on_another_machine_says_where_it_works(deployment, tmp_path):
         ["flwr", "supernode", "list", "deployment"],
         deployment.app_command(),
     ):
-        done = subprocess.run(
-            [*deployment.network.inside(OUTSIDER), *words],
-            cwd=ROOT, env={**deployment.environment, "FLWR_HOME": str(home)},
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        words = [*deployment.network.inside(OUTSIDER), *words]
+        done = ran(words, cwd=ROOT, env={**deployment.environment, "FLWR_HOME": str(home)})
         assert done.returncode != 0
         assert "ssh -L" in " ".join((done.stdout + done.stderr).split()), done.stdout + done.stderr
     listed = json.loads(deployment.run([*deployment.command("flwr ls"), "--format", "json"]).stdout)

@@ -30,37 +30,25 @@ SMALL = {"num-clients": "10", "local-steps": "1"}
 
 NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
-        "python3 -m venv .venv",
-        ".venv/bin/pip install -e '.[dev]'",
-        ".venv/bin/pip install -e .",
-        "pip install -e '.[simulation]'",
-        "pip install -e '.[wandb]'",
+        "python3 -m venv .venv", ".venv/bin/pip install -e '.[dev]'", ".venv/bin/pip install -e .",
+        "pip install -e '.[simulation]'", "pip install -e '.[wandb]'", "make docs",
         '.venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu "torch>=2.15,<2.16"'
         ' "torchvision>=0.29.2,<0.30"',
         "pip download --only-binary=:all: --no-deps --dest wheels --index-url "
         "https://download.pytorch.org/whl/cpu --platform manylinux_2_28_aarch64 --python-version "
         '3.11 "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
         '.venv/bin/pip install --find-links wheels "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
-        "make docs",
     ],
-    "It would put this copy of the project into the environment of the tests.": [
-        "pip install -e ."
-    ],
+    "It would put this copy of the project into the tests' environment.": ["pip install -e ."],
     "It would change the environment of the tests; test_document_examples.py builds that package "
     "and runs what is in the wheel.": ["pip install --no-deps --editable /path/to/that/folder"],
     "It runs these tests.": [
-        "make test",
-        "make test-slow",
-        "make test-all",
-        "make test FLWR=1.42.0",
+        "make test", "make test-slow", "make test-all", "make test FLWR=1.42.0",
         '.venv/bin/python -m pytest -m "not slow and not long"',
         "python -m pytest -s tests/e2e/test_any_flower_app.py",
     ],
     "It needs an account, or what was published with one.": [
-        "flwr new @PUBLISHER/fedavg-app",
-        "cd fedavg-app",
-        "flwr login",
-        "flwr app publish .",
+        "flwr new @PUBLISHER/fedavg-app", "cd fedavg-app", "flwr login", "flwr app publish .",
         "flwr app publish",
     ],
     "It needs the Hugging Face hub; test_own_files.py trains on a folder as it makes them.": [
@@ -70,13 +58,11 @@ NOT_RUN = {
         "--fraction-train 0.02 --local-epochs 1 --num-server-rounds 200",
     ],
     "A server, devices and a network: test_literal_deployment.py runs it there.": [
-        "deployment/superlink.sh certificates",
-        "flwr supernode register device-0.pub deployment",
+        "deployment/superlink.sh certificates", "flwr supernode register device-0.pub deployment",
         "deployment/supernode.sh superlink.example.org:8000 certificates/ca.crt device-0 "
         '"partition-id=0 num-partitions=3"',
         'flwr run . deployment --stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
-        "flwr ls deployment",
-        "flwr supernode list deployment",
+        "flwr ls deployment", "flwr supernode list deployment",
         'curl --cacert certificates/ca.crt -s -o /dev/null -w "%{http_code}\\n" '
         "https://superlink.example.org:8000/health",
         "curl --cacert certificates/ca.crt --fail https://localhost:8000/health",
@@ -106,13 +92,12 @@ NOT_RUN = {
     ],
     "It needs a GPU.": ["make gpu-check"],
     "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
-        "ray start --head --port=6379",
-        "ray start --address=FIRST:6379",
+        "ray start --head --port=6379", "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
     ],
     "A measurement of minutes.": ["python -m benchmarks.step", "python -m benchmarks.latency"],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],
-}
+}  # fmt: skip
 LISTED = {command for listed in NOT_RUN.values() for command in listed}
 # Beside those that start neither Ray nor Flower: one run of ours and one of a strategy of Flower's.
 QUICK = re.compile(
@@ -170,7 +155,6 @@ class Project:
         return done.stdout + done.stderr
 
     def runs(self):
-        """Return the folders of the runs."""
         return set((self.work / "runs").glob("*"))
 
     def flower_run(self):

@@ -1,11 +1,13 @@
-"""The examples of the documents, built and run as an installed package."""
+"""The examples of the documents, and the strategies alone, as installed packages; the notebook."""
 
 import os
 import sys
 import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from tests.support.documents import ROOT, commands, examples
 from tests.support.processes import succeed
@@ -16,6 +18,16 @@ STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
 
 pytestmark = pytest.mark.slow
+
+
+def install(package, target):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
+    succeed(build, cwd=package)
+    # To install a pure Python wheel is to unpack it; pip need not be there.
+    (wheel,) = target.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(target)
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +43,13 @@ def package(tmp_path_factory):
 @pytest.fixture(scope="module")
 def installed(package, tmp_path_factory):
     """A folder for PYTHONPATH, outside the repository, with the package of both installed."""
-    wheels, target = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    succeed(build, cwd=package)
-    # To install a pure Python wheel is to unpack it; pip need not be there.
-    (wheel,) = wheels.glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(target)
+    target = install(package, tmp_path_factory.mktemp("installed"))
     assert {path.stem for path in target.glob("*.py")} >= MODULES
     assert not target.is_relative_to(ROOT)
     return target
 
 
 def read_run(runs):
-    """Return the history and the summary of the one run in the folder."""
     folder = only_folder(runs)
     return read_history(folder), read_summary(folder)
 
@@ -75,3 +80,42 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
     succeed(command, cwd=tmp_path)
     history, summary = read_run(tmp_path / "runs")
     assert (len(history), summary["rejected-replies"]) == (3, 0)
+
+
+SCRIPT = """
+import sys
+import strategies
+from strategies import compression_mod
+from strategies.stc import STC
+
+print(strategies.__file__)
+STC(fraction_train=0.5)
+for name in strategies.names():
+    strategies.load(name)
+found = {"fedavg_app", "ray", "tasks", "torch"} & set(sys.modules)
+assert not found, found
+"""
+
+
+def test_strategies_are_a_package_for_an_app_with_neither_torch_nor_this_project(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(install(ROOT / "strategies", tmp_path))}
+    found = succeed([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment)
+    assert found.stdout.strip() == str(tmp_path / "strategies" / "__init__.py")
+
+
+def outputs(notebook):
+    """Return the text that the cells printed."""
+    found = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "".join(output.get("text", "") for output in found)
+
+
+@pytest.mark.long
+def test_notebook_runs_and_the_strategies_learn(tmp_path):
+    notebook = nbformat.read(ROOT / "docs" / "first-experiment.ipynb", as_version=4)
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})
+    client.execute()
+    lines = outputs(notebook).splitlines()
+    best = [line.split()[-1] for line in lines if ": best accuracy" in line]
+    assert len(best) == 3
+    assert all(float(accuracy) > 0.7 for accuracy in best)
+    assert len(list((tmp_path / "runs" / "notebook").iterdir())) == 3

@@ -48,7 +48,6 @@ def test_too_few_supernodes_fail_the_run_with_the_flag_to_add(environment, tmp_p
 
 @pytest.fixture(scope="module")
 def tracked():
-    """The paths of the tracked files."""
     return succeed(["git", "ls-files"], cwd=ROOT).stdout.split()
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import httpx
@@ -19,7 +18,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.faulty_task import FLAG
-from tests.support.processes import parent, session, until
+from tests.support.processes import parent, ran, session, until
 from tests.support.run_folders import read_history
 
 pytestmark = pytest.mark.slow
@@ -139,10 +138,8 @@ def hanging(deployment, tmp_path):
         run.kill()
         run.wait()
         listed = deployment.newest_run()
-        subprocess.run(
-            ["flwr", "stop", str(listed["run-id"]), "deployment"],
-            cwd=deployment.folder, env=deployment.environment, capture_output=True, timeout=120,
-        )  # fmt: skip
+        words = ["flwr", "stop", str(listed["run-id"]), "deployment"]
+        ran(words, cwd=deployment.folder, env=deployment.environment)
 
 
 def restart(deployment, name):

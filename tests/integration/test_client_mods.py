@@ -22,8 +22,6 @@ def _no_calls():
 
 
 class PackingFedAvg(FedAvg):
-    """FedAvg whose clients send the model as bytes."""
-
     def client(self, received, memory, train):
         calls.append("strategy")
         update = train(received.model)

@@ -49,7 +49,6 @@ def cohorts(config):
 
 
 def participation(config, client):
-    """Return the rounds in which the client takes part."""
     return [n for n, chosen in cohorts(config).items() if client in chosen]
 
 

@@ -39,7 +39,6 @@ def simulate(
 
 
 def finish(run):
-    """Wait for a run that succeeds; return its output."""
     output, _ = run.communicate(timeout=400)
     assert run.returncode == 0, output
     return output

@@ -102,7 +102,6 @@ def fill(value, shape=None):
 
 
 def stating(count):
-    """Return what sets the number of examples of a reply."""
 
     def tamper(reply):
         reply.content["metrics"] = MetricRecord({"num-examples": count})
@@ -112,7 +111,6 @@ def stating(count):
 
 
 def fail(reply):
-    """Replace a reply by an error reply to the same message."""
     reply.__dict__["_content"] = None
     reply.error = error_reply(reply, "Traceback\nKeyError: 'x'").error
     return reply

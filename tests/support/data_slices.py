@@ -34,7 +34,6 @@ def cifar10(folder, images=20):
 
 
 def mnist(folder, images=120):
-    """Write IDX files."""
     data = MNIST.load(DataOptions("embedded"))
     step = max(len(data.train) // images, 1)
     arrays = [

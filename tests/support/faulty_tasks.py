@@ -42,8 +42,6 @@ class Head(nn.Module):
 
 
 class Two(Head):
-    """Returns a pair."""
-
     def forward(self, x):
         return (super().forward(x),) * 2
 
@@ -74,8 +72,6 @@ def hooked() -> nn.Module:
 
 
 class Locked(Head):
-    """Keeps a lock."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
@@ -170,8 +166,6 @@ class Closure(Head):
 
 
 class Counting(nn.Module):
-    """A loss that counts its calls."""
-
     calls = 0
 
     def forward(self, outputs, targets):

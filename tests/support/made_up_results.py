@@ -45,7 +45,6 @@ class MadeUpResults:
         self.records.mkdir(parents=True)
 
     def edit(self, old, new):
-        """Replace a text in the experiment's file."""
         text = self.path.read_text()
         assert old in text
         self.path.write_text(text.replace(old, new))

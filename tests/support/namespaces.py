@@ -66,7 +66,6 @@ class Network:
         subprocess.run(["ip", "link", "delete", self._name], capture_output=True)
 
     def address_of(self, number):
-        """Return the address in the namespace of a device."""
         return f"{self._subnet}.{number + 2}"
 
     def inside(self, number):

@@ -82,8 +82,6 @@ def convolutions(norm) -> nn.Module:
 
 
 class Block(nn.Module):
-    """A residual block."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.a = nn.Conv2d(channels, channels, 3, padding=1, bias=False)

@@ -7,16 +7,8 @@ from paper.experiments import in_order
 from paper.records import by_run, read_all, read_run
 from paper.records import write as write_record
 from paper.sweep import sweep
-from tests.support.fake_runs import (
-    FINGERPRINT,
-    HISTORY,
-    EndedProcess,
-    FakeRuns,
-    experiment,
-    files,
-    line,
-    write,
-)
+from tests.support import fake_runs
+from tests.support.fake_runs import HISTORY, FakeRuns, experiment, files, line, write
 
 CONFIGS = [run.config for _, run in in_order(experiment().cells())]
 
@@ -85,7 +77,7 @@ def test_failed_run_that_has_a_checkpoint_goes_on_from_it(tmp_path):
 
     def resume(config, folder, resumable):
         resumed.append(resumable)
-        return EndedProcess(1)
+        return fake_runs.EndedProcess(1)
 
     resumed = []
     for launch in (FakeRuns(leaves), resume):
@@ -101,5 +93,5 @@ def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):
         sweep(other, tmp_path, FakeRuns(), jobs=2)
     assert "it ran on other data (MNIST in /some/where); give --data-dir" in capsys.readouterr().out
     assert not records(tmp_path)
-    sweep(experiment(data=FINGERPRINT), tmp_path, FakeRuns(), jobs=2)
+    sweep(experiment(data=fake_runs.FINGERPRINT), tmp_path, FakeRuns(), jobs=2)
     assert len(records(tmp_path)) == 8

@@ -1,5 +1,3 @@
-"""Runs with the mods of "client-mods" on their clients."""
-
 import dataclasses
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Compressed strategies with the real training loop and ClientApp on real data."""
-
 import pytest
 from flwr.app import RecordDict
 

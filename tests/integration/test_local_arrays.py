@@ -12,10 +12,11 @@ from fedavg_app.callbacks.base import Callback
 from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitions import partition
-from fedavg_app.server.preparation import resolve
+from fedavg_app.server.preparation import prepare, resolve
+from fedavg_app.server_app import run as server_run
 from strategies.flower_arrays import from_record, to_record
 from tasks.training.task_client import TaskClient
-from tests.support.in_process import make_config, run_here, train
+from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, read_history, read_summary
 
@@ -124,23 +125,17 @@ KEYS = {
 
 def run_in_folder(folder, rounds=4, **changes):
     """Return the grid, the models of all rounds, and the result of a whole run."""
-    grids, models = [], []
-
-    class Grid(LocalGrid):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            grids.append(self)
+    models = []
 
     class Recorder(Callback):
-        def __init__(self, _):
-            pass
-
         def on_round_end(self, metrics, model):
             models.append(model)
 
     keys = {**KEYS, "num_server_rounds": rounds, "run_dir": str(folder), **changes}
-    result = run_here(make_config(**keys), callbacks=[Recorder], grid_type=Grid)
-    return grids[0], models, result
+    config = make_config(**keys)
+    prepared = prepare(config)
+    grid = LocalGrid(config.model_dump(by_alias=True), config.num_clients)
+    return grid, models, server_run(grid, prepared, callbacks=[lambda _: Recorder()])
 
 
 def own_accuracies(grid, model, config):

@@ -1,5 +1,3 @@
-"""RayGrid on real Ray actors."""
-
 import json
 import logging
 import os

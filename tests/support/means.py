@@ -1,5 +1,3 @@
-"""Means of several clients' arrays at once."""
-
 import numpy as np
 
 from strategies.aggregation import BufferMean

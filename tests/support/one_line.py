@@ -1,5 +1,3 @@
-"""Errors that a user reads."""
-
 from contextlib import contextmanager
 
 import pytest

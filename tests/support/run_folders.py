@@ -1,5 +1,3 @@
-"""What runs leave in their folders."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Partitions of a user's own, by path."""
-
 import sys
 from types import ModuleType
 

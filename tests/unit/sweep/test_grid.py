@@ -1,5 +1,3 @@
-"""Grids: which runs a file describes."""
-
 import pytest
 
 from fedavg_app.errors import ConfigError

@@ -1,5 +1,3 @@
-"""The fixtures of tests of tasks and data sets."""
-
 import pytest
 
 from tasks.data.cache import CACHE_VARIABLE

@@ -1,5 +1,3 @@
-"""jaxexample: A Flower / JAX app."""
-
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 

@@ -1,5 +1,3 @@
-"""jaxexample: A Flower / JAX app."""
-
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg

@@ -1,5 +1,3 @@
-"""jaxexample: A Flower / JAX app."""
-
 import jax
 import jax.numpy as jnp
 import numpy as np

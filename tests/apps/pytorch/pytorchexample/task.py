@@ -1,5 +1,3 @@
-"""pytorchexample: A Flower / PyTorch app."""
-
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

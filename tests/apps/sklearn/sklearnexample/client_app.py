@@ -1,5 +1,3 @@
-"""sklearnexample: A Flower / scikit-learn app."""
-
 import warnings
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict

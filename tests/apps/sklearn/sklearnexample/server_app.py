@@ -1,5 +1,3 @@
-"""sklearnexample: A Flower / scikit-learn app."""
-
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg

@@ -1,5 +1,3 @@
-"""sklearnexample: A Flower / scikit-learn app."""
-
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 

@@ -278,27 +278,36 @@ def test_public_key_without_its_signature_is_a_strangers(device):
     assert monitor.refusals == {(0, PUSH): 2}
 
 
+async def never(*_):
+    await asyncio.Event().wait()
+
+
+async def now():
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+SENDS = [("push-object", 900_000, never), ("get-run", 9, never)]
+READS = [("get-run", 0, now)]
+
+
+async def while_slow(gate, who, kinds, *wanted):
+    """Return the answer to a request while somebody sends, or reads, without end."""
+    slow = [
+        asyncio.create_task(gate(request(name, length, who), receive, never))
+        for name, length, receive in kinds for _ in range(2 * CONCURRENT)
+    ]  # fmt: skip
+    await asyncio.sleep(0.05)
+    found = await asyncio.wait_for(answer(gate, *wanted), 5)
+    for task in slow:
+        task.cancel()
+    return found
+
+
 def test_who_has_the_public_key_of_a_device_cannot_keep_it_out(device):
     gate, _, _ = given(device, (200, OPENED))
-    announcement, _ = device.announcement(record(np.zeros(3)))
-
-    async def never():
-        await asyncio.Event().wait()
-
-    async def scenario():
-        headers = without_signature("device")
-        slow = [
-            asyncio.create_task(gate(request(name, length, headers), never, None))
-            for name, length in (("push-object", 900_000), ("get-run", 9))
-            for _ in range(2 * CONCURRENT)
-        ]
-        await asyncio.sleep(0.05)
-        push = announcement.SerializeToString()
-        assert await asyncio.wait_for(answer(gate, PUSH, push), 5) == (200, OPENED)
-        for task in slow:
-            task.cancel()
-
-    asyncio.run(scenario())
+    push = device.announcement(record(np.zeros(3)))[0].SerializeToString()
+    found = asyncio.run(while_slow(gate, without_signature("device"), SENDS, PUSH, push))
+    assert found == (200, OPENED)
 
 
 def test_request_whose_connection_is_lost_is_not_judged(device):
@@ -318,27 +327,8 @@ def test_strangers_that_send_or_read_slowly_keep_no_device_out():
         await respond(send)
 
     gate, _ = make_gate(superlink)
-
-    async def never(*_):
-        await asyncio.Event().wait()
-
-    async def now():
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def scenario():
-        slow = [
-            asyncio.create_task(gate(request(name, length, "stranger"), receive, never))
-            for name, length, receive in (
-                ("get-run", 9, never), ("push-object", 900_000, never), ("get-run", 0, now),
-            )
-            for _ in range(2 * CONCURRENT)
-        ]  # fmt: skip
-        await asyncio.sleep(0.05)
-        await asyncio.wait_for(answer(gate, "activate-node", b"", "other"), 5)
-        for task in slow:
-            task.cancel()
-
-    asyncio.run(scenario())
+    wanted = ("activate-node", b"", "other")
+    assert asyncio.run(while_slow(gate, "stranger", [*SENDS, *READS], *wanted))[0] == 200
 
 
 def test_refusals_of_each_device_are_logged_up_to_a_bound(caplog):

@@ -23,30 +23,21 @@ IMPORT = "from flwr.serverapp.strategy import FedAvg\n"
 MODS = "from flwr.clientapp import ClientApp\n"
 
 
-class Change(NamedTuple):
-    """What a line of a file becomes."""
-
-    file: str
-    old: str
-    new: str
-
-
 class Outcome(NamedTuple):
-    """What a run leaves."""
-
     arrays: dict[str, np.ndarray]
     accuracy: float
     bytes_up: int
     bytes_down: int
 
 
-OUR_FEDAVG = (Change("server_app.py", IMPORT, "from strategies.fedavg import FedAvg\n"),)
+# By file: a line, and what it becomes.
+OUR_FEDAVG = (("server_app.py", IMPORT, "from strategies.fedavg import FedAvg\n"),)
 WITH_SPARSITY = "strategy = STC(sparsity_up=0.05, sparsity_down=0.05,\n"
 STC = (
-    Change("server_app.py", IMPORT, "from strategies.stc import STC\n"),
-    Change("server_app.py", "strategy = FedAvg(\n", WITH_SPARSITY),
-    Change("client_app.py", MODS, MODS + "from strategies import compression_mod\n"),
-    Change("client_app.py", "app = ClientApp()", "app = ClientApp(mods=[compression_mod])"),
+    ("server_app.py", IMPORT, "from strategies.stc import STC\n"),
+    ("server_app.py", "strategy = FedAvg(\n", WITH_SPARSITY),
+    ("client_app.py", MODS, MODS + "from strategies import compression_mod\n"),
+    ("client_app.py", "app = ClientApp()", "app = ClientApp(mods=[compression_mod])"),
 )
 FLOWER, OURS, COMPRESSED = "flower", "ours", "stc"
 

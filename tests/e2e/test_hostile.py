@@ -44,11 +44,7 @@ def stored_bytes(database):
 
 
 class PeakMemory:
-    """A context manager that watches the ServerApps that are started with this home.
-
-    Attributes:
-        kilobytes: The most that one of them had in memory.
-    """
+    """Watches the memory of ServerApps that are started with this home; a context manager."""
 
     def __init__(self, home):
         self._mark = f"FLWR_HOME={home}".encode()

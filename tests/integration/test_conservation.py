@@ -99,12 +99,7 @@ def flat(arrays):
 
 
 class UnreliableGrid(LocalGrid):
-    """A twentieth of the clients lose their state before they train, a fifth of replies are lost.
-
-    Attributes:
-        num_dropped: How many replies were lost so far.
-        num_restarted: How many states were lost so far.
-    """
+    """A twentieth of clients lose their state before they train, a fifth of replies are lost."""
 
     def __init__(self, config):
         super().__init__(config.model_dump(by_alias=True), config.num_clients)

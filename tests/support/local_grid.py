@@ -14,14 +14,7 @@ Tamper = Callable[[Message], Message | None]
 class LocalGrid(BaseGrid):
     """Nodes 1000, 1007, 1014, ... have partitions K-1, K-2, ..., 0; the last sent answers first.
 
-    Args:
-        run_config: Every client's run config.
-        num_nodes: K.
-        tamper: What becomes, by partition, of its training replies (None: it never answers).
-
-    Attributes:
-        contexts: The clients' contexts, by node.
-        log: The type and the partition of every message so far.
+    ``tamper`` is what becomes, by partition, of its training replies (None: it never answers).
     """
 
     def __init__(self, run_config: dict, num_nodes: int, tamper: dict[int, Tamper] | None = None):
@@ -34,7 +27,7 @@ class LocalGrid(BaseGrid):
             for i in range(num_nodes)
         }  # fmt: skip
         self.tamper = tamper or {}
-        self.log: list[tuple[str, int]] = []
+        self.log: list[tuple[str, int]] = []  # every message's type and partition
         self._replies: dict[str, Message] = {}
 
     def partition(self, node: int) -> int:

@@ -21,14 +21,9 @@ def working_tree(folder):
 
 
 class Machine:
-    """A shell in a network namespace, with a home and a working folder of its own.
+    """A shell in a network namespace, with a home, a working folder and logs in its own folder.
 
     A context manager, which ends what was started.
-
-    Args:
-        network: The network that it is in.
-        number: Its number there.
-        folder: Where its home, its working folder and its logs are made.
     """
 
     def __init__(self, network, number, folder):

@@ -28,12 +28,7 @@ others = [25, ""]
 
 
 class MadeUpResults:
-    """A folder of results and one experiment, "made-up", to which records are added.
-
-    Args:
-        folder: The folder.
-        measure: What the experiment measures.
-    """
+    """A folder of results and one experiment, "made-up", to which records are added."""
 
     def __init__(self, folder, measure="rounds-to-target"):
         self.folder = folder

@@ -8,19 +8,11 @@ CHUNK = 16 * 1024
 
 
 class SlowLink:
-    """Forwards connections to a port; a context manager.
-
-    Args:
-        port: Where it listens.
-        target: The port that it forwards to.
-
-    Attributes:
-        rate: Bytes a second to each client; None for no limit.
-        passed: What was passed on so far: bytes "up" (from clients) and "down", "connections".
-    """
+    """Forwards connections from a port to another; a context manager."""
 
     def __init__(self, port, target):
-        self.rate, self.passed = None, Counter()
+        self.rate = None  # bytes a second to each client
+        self.passed = Counter()  # bytes "up" (from clients) and "down", and "connections"
         self._port, self._target = port, target
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

@@ -106,7 +106,7 @@ def test_devices_train_on_data_of_their_own(tmp_path):
     ("changes", "fragment"),
     [
         ({"strategy-args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not"),
-        ({"num-clients": 1001, "fraction-evaluate": 0.1}, "num-clients = 1001: more clients than"),
+        ({"num-clients": 1001}, "num-clients = 1001: more clients than the 1000 examples"),
         ({"num-clients": 11}, '--federation-config "num-supernodes=11'),
         ({"device": "cuda"}, "device = 'cuda': no CUDA device"),
     ],
@@ -114,7 +114,7 @@ def test_devices_train_on_data_of_their_own(tmp_path):
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes, fragment):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with one_line(ConfigError, fragment):
-        run_here(tmp_path, **{"node-timeout": 0.1, **changes})
+        run_here(tmp_path, **{"node-timeout": 0.1, "fraction-evaluate": 0.1, **changes})
     assert not (tmp_path / "runs").exists()
 
 

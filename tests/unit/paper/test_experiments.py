@@ -110,7 +110,7 @@ rows = [
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("paper = [3, ", "paper = [3, 4, ", "paper of row 'small' has 3 entries; give one for "),
+        ("[3, ", "[3, 4, ", "paper of row 'small' has 3 entries; give one for each"),
         ("title =", "titel =", "title: Field required"),
         ('"rounds-to-target"', '"rounds"', "measure: Input should be 'rounds-to-target'"),
         ("[run]", "[run", "table.toml': is not TOML"),

@@ -182,7 +182,11 @@ def with_test(change):
 
 
 SIGNS = changed(signs, model=one_output, loss=margin, metrics={"accuracy": sign_correct})
-SHARE = networks.task("share", networks.mlp, metrics={"accuracy": lambda o, t: ((o.argmax(1) == t).float().mean(), len(t))})
+SHARE = networks.task(
+    "share",
+    networks.mlp,
+    metrics={"accuracy": lambda o, t: ((o.argmax(1) == t).float().mean(), len(t))},
+)
 BY_BATCH = dataclasses.replace(MLP, prepare=lambda inputs: inputs - inputs.mean(0))
 CLOSURE = networks.task("closure", Closure)
 COUNTING = networks.task("counting", networks.mlp, loss=Counting())

@@ -68,8 +68,16 @@ def run_loop(
     told = client_config(config, data, model.fingerprint, client_optimizer(config, task))
     evaluation = CentralEvaluation(task, data, config)
     TrainingLoop(
-        grid, strategy, model.sent, nodes, config, make_plan(config, task), told, evaluation,
-        task.test_metrics(), record,
+        grid,
+        strategy,
+        model.sent,
+        nodes,
+        config,
+        make_plan(config, task),
+        told,
+        evaluation,
+        task.test_metrics(),
+        record,
     ).run()
     return TrainingResult(history, models[-1])
 

@@ -156,6 +156,11 @@ class TrainingConfig(BaseModel):
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
         "auto", description="where models are trained: cpu, cuda, or auto, the GPU if there is one"
     )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32",
+        description="bf16 trains in mixed precision: layers compute in bfloat16, weights and "
+        "their updates stay as they are",
+    )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="fixes partition, initial model, participation and every client's batches"
     )

@@ -149,6 +149,7 @@ def client_config(
         "gradient-clip": config.gradient_clip,
         "rate-schedule": schedule,
         "keep-optimizer": config.keep_optimizer,
+        "precision": config.precision if config.precision != "float32" else "",
         **(optimizer or ClientOptimizer()).settings(),
         "data-dir": data.options.directory,
         "num-clients": config.num_clients if with_number else 0,

@@ -16,6 +16,7 @@ from fedavg_app.cli.compare import compare
 from fedavg_app.cli.components import list_components
 from fedavg_app.cli.doctor import doctor
 from fedavg_app.cli.evaluate import evaluate
+from fedavg_app.cli.new_task import new_task
 from fedavg_app.cli.partition import show_partition
 from fedavg_app.cli.sweep import sweep
 from fedavg_app.cli.training import central, resume, run
@@ -36,6 +37,7 @@ app.command()(run)
 app.command()(resume)
 app.command()(central)
 app.command()(check)
+app.command("new-task")(new_task)
 app.command("partition")(show_partition)
 app.command()(evaluate)
 app.command()(compare)

@@ -20,6 +20,8 @@ from tasks.training.sgd_update import Loss, WeightUpdate, gradients
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
 Step = Callable[[Any, Any, float], Tensor]
+# (model, prepared inputs) -> outputs.
+Call = Callable[[nn.Module, Any], Any]
 
 
 def make_step(
@@ -28,6 +30,7 @@ def make_step(
     weights: Sequence[Tensor],
     update: WeightUpdate,
     count: Count | None = None,
+    call: Call = call_model,
 ) -> Step:
     """Return the function that takes a network's steps.
 
@@ -38,10 +41,12 @@ def make_step(
         update: Changes them.
         count: Counts a part of a batch (`tasks.training.parts.part_count`); None where batches must
             stay whole.
+        call: Returns the model's outputs for some inputs.
     """
-    general = autograd_step(model, loss, weights, update, count)
+    general = autograd_step(model, loss, weights, update, count, call)
     split = split_model(model)
-    if split is None or loss is not functional.cross_entropy or not update.is_linear:
+    plain = loss is functional.cross_entropy and call is call_model
+    if split is None or not plain or not update.is_linear:
         return general
     dense = DenseStep(split, update)
     limit = 0
@@ -61,6 +66,7 @@ def autograd_step(
     weights: Sequence[Tensor],
     update: WeightUpdate,
     count: Count | None = None,
+    call: Call = call_model,
 ) -> Step:
     """Return what takes the steps of any network; the arguments are those of `make_step`.
 
@@ -76,9 +82,9 @@ def autograd_step(
                 parts_of(inputs, size, number), parts_of(targets, size, number), strict=True
             )
             whole = int(count(number, targets))
-            found, by_weight = mean_gradients(model, loss, weights, parts, count, whole)
+            found, by_weight = mean_gradients(model, loss, weights, parts, count, whole, call)
         else:
-            found = loss(call_model(model, inputs), targets)
+            found = loss(call(model, inputs), targets)
             by_weight = gradients(found, weights)
         with torch.no_grad():
             update.add(weights, by_weight, learning_rate)
@@ -105,6 +111,7 @@ def mean_gradients(
     parts: Iterable[tuple[Any, Any]],
     count: Count | None,
     whole: int,
+    call: Call = call_model,
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the mean loss of a batch in parts, and its gradients.
 
@@ -115,11 +122,12 @@ def mean_gradients(
         parts: Prepared inputs and their targets, at least one pair.
         count: Counts a part; None for a single part.
         whole: What it counts of all parts.
+        call: Returns the model's outputs for some inputs.
     """
     total = torch.zeros((), device=weights[0].device)
     sums: list[Tensor] = []
     for inputs, targets in parts:
-        part = loss(call_model(model, inputs), targets)
+        part = loss(call(model, inputs), targets)
         if count is not None:
             part = part * (count(number_of(inputs), targets) / whole)
         found = gradients(part, weights)

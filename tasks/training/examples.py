@@ -173,6 +173,13 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, tuple) else model(**inputs)
 
 
+def call_in_bf16(model: nn.Module, inputs: Any) -> Any:
+    """Return a model's outputs, computed in mixed precision, as `call_model` does; in float32."""
+    with torch.autocast(first_leaf(inputs).device.type, torch.bfloat16):
+        outputs = call_model(model, inputs)
+    return map_leaves(lambda one: one.float() if one.dtype == torch.bfloat16 else one, outputs)
+
+
 def bytes_of(values: Any) -> int:
     """Return the bytes of all tensors of a value."""
     return sum(one.nbytes for one in leaves(values))

@@ -31,6 +31,7 @@ class LocalTraining:
         optimizer: The class of torch's optimisers (`tasks.training.optimizers`); "" for SGD.
         optimizer_args: Its arguments but the learning rate, as a JSON object.
         keep_optimizer: Whether the client keeps the optimiser's state from round to round.
+        precision: "bf16" where layers compute in bfloat16 (`torch.autocast`).
         seed: The run's.
         server_round: The round, from 1.
     """
@@ -47,6 +48,7 @@ class LocalTraining:
     optimizer: str = ""
     optimizer_args: str = ""
     keep_optimizer: bool = False
+    precision: str = "float32"
     seed: int = 0
     server_round: int = 0
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, state_of
-from tasks.training.autograd_step import make_step, mean_gradients, part_size
+from tasks.training.autograd_step import Call, make_step, mean_gradients, part_size
 from tasks.training.evaluation import (
     BatchResult,
     Parameters,
@@ -22,7 +22,7 @@ from tasks.training.evaluation import (
     evaluate,
     load_arrays,
 )
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, call_in_bf16, call_model
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
 from tasks.training.local_training import LocalTraining
@@ -162,6 +162,7 @@ class TaskClient(NumPyClient):
                 examples.batches(size),
                 count,
                 0 if count is None else int(count(len(examples), examples.all_targets())),
+                _call(settings),
             )
         if settings.weight_decay:
             torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
@@ -243,7 +244,7 @@ class TaskClient(NumPyClient):
         offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
         update, keep = self._update(named, settings, memory, offsets)
         count = part_count(self.task, self.model)
-        step = make_step(self.model, self.task.loss, weights, update, count)
+        step = make_step(self.model, self.task.loss, weights, update, count, _call(settings))
         total = torch.zeros((), device=weights[0].device)
         steps = 0
         with self._staying_trained(named):
@@ -311,6 +312,10 @@ class TaskClient(NumPyClient):
     def _set_training_mode(self) -> None:
         if not self.model.training:  # a pass over all modules otherwise, for every step
             self.model.train()
+
+
+def _call(settings: LocalTraining) -> Call:
+    return call_in_bf16 if settings.precision == "bf16" else call_model
 
 
 def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:

@@ -14,20 +14,19 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.training.examples import Examples
 from tests.integration.test_resumed_runs import PowerLossError, StatefulGrid
-from tests.support.documents import ROOT, examples
+from tests.support.example_tasks import NAMES, write
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
-EXAMPLES = examples(ROOT / "docs" / "example-tasks.md")
-NAMES = [name.removesuffix("_task.py") for name in EXAMPLES]
+# They train by loops of their own.
+OWN_LOOP = ("gan", "quickstart")
 STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for file, content in EXAMPLES.items():
-        (tmp_path / file).write_text(content)
-        monkeypatch.delitem(sys.modules, file.removesuffix(".py"), raising=False)
+    monkeypatch.syspath_prepend(str(write(tmp_path)))
+    for name in NAMES:
+        monkeypatch.delitem(sys.modules, f"{name}_task", raising=False)
     return lambda name: importlib.import_module(f"{name}_task")
 
 
@@ -35,7 +34,7 @@ def start(folder, name, last_round=None, **changes):
     keys = {
         "task": f"{name}_task:TASK", "num_clients": 5, "fraction_train": 1.0, "batch_size": 20,
         "num_server_rounds": 4, "run_dir": str(folder), "device": "cpu",
-        **({"local_epochs": 2} if name == "gan" else {"local_steps": 10}),
+        **({"local_epochs": 2} if name in OWN_LOOP else {"local_steps": 10}),
     }  # fmt: skip
     config = RunConfig(**keys | changes)
     return run(StatefulGrid(config, last_round), prepare(config))
@@ -58,7 +57,7 @@ def keys_for(strategy, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     module(name)
-    if (name, strategy) == ("gan", "scaffold"):
+    if name in OWN_LOOP and strategy == "scaffold":
         with pytest.raises(ConfigError, match="the task trains by a loop of its own"):
             start(tmp_path / "runs", name, strategy=strategy)
         return

@@ -31,6 +31,7 @@ WITH_EFFECT = {
     "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
     "target": 0.7, "partition-by": "bins:7", "optimizer": "adamw", "optimizer-args": "eps = 0.7",
     "gradient-clip": 0.7, "keep-optimizer": True, "rate-schedule": "linear",
+    "precision": "bf16",
 }  # fmt: skip
 
 

@@ -132,3 +132,22 @@ def test_optimiser_is_found_by_name_or_path():
 def test_optimiser_that_cannot_be_made_is_refused(name, arguments, error):
     with pytest.raises((TypeError, ValueError), match=error):
         check_optimizer(name, arguments)
+
+
+# Adam divides by the size of the gradient: where it is near 0, its sign is that of rounding.
+@pytest.mark.parametrize(("optimizer", "share"), [("", 0.1), ("adamw", 0.5)])
+def test_mixed_precision_is_near_float32_and_leaves_the_weights_their_dtype(optimizer, share):
+    examples = Examples(INPUTS.float(), EXAMPLES.targets)
+    weights = [array.astype(np.float32) for array in start()]
+    found = {}
+    for precision in ("float32", "bf16"):
+        told = config(1, optimizer, {}, precision=precision)
+        client = TaskClient(MNIST_2NN, MNIST_2NN.model(), examples)
+        found[precision] = client.fit(weights, told)
+    arrays, losses = ([one[part] for one in found.values()] for part in (0, 2))
+    assert {array.dtype for array in arrays[1]} == {np.dtype(np.float32)}
+    assert losses[1]["train-loss"] == pytest.approx(losses[0]["train-loss"], rel=0.02)
+    assert losses[1] != losses[0]
+    moved = [np.linalg.norm(one - two) for one, two in zip(arrays[0], weights, strict=True)]
+    apart = [np.linalg.norm(one - two) for one, two in zip(*arrays, strict=True)]
+    assert 0 < sum(apart) < share * sum(moved)

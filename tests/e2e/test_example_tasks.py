@@ -1,0 +1,110 @@
+"""The tasks of docs/example-tasks.md end in one model on every engine: simulation, `flwr run`, TLS.
+
+test_example_tasks.py in tests/integration has each of them under each of four strategies.
+"""
+
+import os
+import sys
+
+import pytest
+
+from tests.support.deployment import Deployment
+from tests.support.documents import ROOT
+from tests.support.example_tasks import write
+from tests.support.flwr_run import local_superlink, run_app
+from tests.support.processes import succeed
+from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
+
+FLOWERS = "flwr.serverapp.strategy:FedAdam"
+RUNS = {
+    "regression": {"strategy": "stc", "partition": "shards", "partition-by": "bins:4"},
+    "labels": {"strategy": "fedavg", "keep-optimizer": True, "rate-schedule": "cosine"},
+    "wine": {"strategy": "scaffold", "fraction-evaluate": 1.0},
+    "segments": {"strategy": FLOWERS, "gradient-clip": 1.0},
+    "files": {"strategy": "stc", "partition": "dirichlet"},
+    "gan": {"strategy": "stc", "local-epochs": 2},
+    "quickstart": {"strategy": "fedavg", "local-epochs": 1},
+}
+COMMON = {
+    "num-clients": 2, "fraction-train": 1.0, "num-server-rounds": 2, "local-steps": 5,
+    "batch-size": 20, "data-source": "auto", "seed": 5,
+}  # fmt: skip
+OFTEN = ("regression", "labels")
+
+pytestmark = pytest.mark.slow
+
+
+def cases():
+    """The others differ in the task alone, and run with the long tests."""
+    return [
+        pytest.param(name, marks=() if name in OFTEN else pytest.mark.long, id=name)
+        for name in RUNS
+    ]
+
+
+def keys_of(name):
+    keys = {"task": f"{name}_task:TASK", **COMMON, **RUNS[name]}
+    if "local-epochs" in keys:
+        del keys["local-steps"]
+    return keys
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the tasks, for Python's path."""
+    return write(tmp_path_factory.mktemp("tasks"))
+
+
+@pytest.fixture(scope="module")
+def flower(folder, tmp_path_factory):
+    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
+        yield {**environment, "PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def deployment(folder, tmp_path_factory):
+    """A SuperLink with two SuperNodes, whose environment has the tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        with Deployment(tmp_path_factory.mktemp("deployment"), 2) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def simulated(folder, tmp_path_factory):
+    """The run's folder of each task under simulation.py, which runs once."""
+    done = {}
+
+    def run(name):
+        if name not in done:
+            runs = tmp_path_factory.mktemp(name)
+            words = [sys.executable, "simulation.py", "run", f"--run-dir={runs}"]
+            for key, value in keys_of(name).items():
+                words += [f"--{key}"] if value is True else [f"--{key}={value}"]
+            succeed(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)})
+            done[name] = only_folder(runs)
+        return done[name]
+
+    return run
+
+
+def assert_same_run(found, expected):
+    assert_model(found, expected)
+    assert read_summary(found)["rejected-replies"] == 0
+    for line, other in zip(read_history(found), read_history(expected), strict=True):
+        for key in ("test_metrics", "client_metrics"):
+            assert line[key] == pytest.approx(other[key], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", cases())
+def test_flwr_run_ends_in_the_model_of_the_simulation(name, simulated, flower, tmp_path):
+    shown, status = run_app(flower, {**keys_of(name), "run-dir": str(tmp_path)}, 2)
+    assert status["status"] == "finished:completed", shown
+    assert_same_run(only_folder(tmp_path), simulated(name))
+
+
+@pytest.mark.parametrize("name", cases())
+def test_two_devices_end_in_the_model_of_the_simulation(name, simulated, deployment, tmp_path):
+    keys = {key.replace("_", "-"): value for key, value in keys_of(name).items()}
+    found = deployment.train(tmp_path, **keys)
+    assert_same_run(found, simulated(name))

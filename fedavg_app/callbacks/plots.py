@@ -1,5 +1,6 @@
 """The curves of one training as PNG, which `simulation.py` draws as the training ends."""
 
+import math
 import os
 from collections.abc import Sequence
 from io import BytesIO
@@ -126,11 +127,16 @@ def _finish(axes: Axes, target: float | None) -> None:
 def _losses(history: Sequence[RoundMetrics], kind: str, title: str) -> Figure:
     figure = _figure(f"Loss: {title}", kind)
     axes = figure.axes[0]
-    tested = [(metrics.round, metrics.test_loss or 0.0) for metrics in history]
-    trained = [(metrics.round, metrics.train_loss or 0.0) for metrics in history]
-    for points, label, color in ((tested, "test set", BLUE), (trained, "training", ORANGE)):
-        _plot(axes, [point for point in points if point[1] > 0], color=color, label=label)
-    axes.set_yscale("log")
+    lowest = math.inf
+    for name, label, color in (("test_loss", "test set", BLUE), ("train_loss", "training", ORANGE)):
+        values = [(metrics.round, getattr(metrics, name)) for metrics in history]
+        points = [
+            (number, loss) for number, loss in values if loss is not None and math.isfinite(loss)
+        ]
+        _plot(axes, points, color=color, label=label)
+        lowest = min([lowest, *(loss for _, loss in points)])
+    if lowest > 0:
+        axes.set_yscale("log")
     if axes.lines:
         axes.legend(loc="upper right")
     return figure

@@ -4,6 +4,8 @@ Each batch gives a state, such as a sum and a count. States are put together ove
 and clients before the value is computed, so no metric is a mean of means.
 """
 
+import logging
+import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.objective import ACCURACY
+
+logger = logging.getLogger("fedavg_app.metrics")
 
 # What one batch adds to a metric, by name.
 State = dict[str, NDArray[np.generic]]
@@ -113,7 +117,7 @@ class Ratio(Metric):
         for state in states:
             total += float(state["sum"])
             count += float(state["count"])
-        return total / count if count else float("nan")
+        return total / count if count else math.nan
 
 
 class TorchMetric(Metric):
@@ -170,6 +174,18 @@ class TorchMetric(Metric):
             kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"gives {kind}, not one number: choose an average")
         return float(found)
+
+
+def value_or_nan(name: str, metric: Metric, states: Sequence[State]) -> float:
+    """Return a metric's value; NaN where these states have none.
+
+    An R2 of one example has none, nor has what a client made up.
+    """
+    try:
+        return metric.value(states)
+    except Exception as error:
+        logger.debug("%s has no value for %d batches: %s", name, len(states), error)
+        return math.nan
 
 
 def make_metric(name: str, given: Any) -> Metric:

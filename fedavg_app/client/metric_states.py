@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from flwr.app import ArrayRecord
 
 from strategies.flower_arrays import from_record, to_record
@@ -53,6 +54,8 @@ def read_states(record: ArrayRecord, name: str, metric: Metric) -> list[State]:
         for part, shape in kinds.items():
             if shape is not None and state[part].shape != shape:
                 raise ValueError(f"{part} is {state[part].shape}, not {shape}")
+            if not np.isfinite(state[part]).all():
+                raise ValueError(f"{part} is not finite")
     if not states:
         raise ValueError("they are missing")
     return list(states.values())

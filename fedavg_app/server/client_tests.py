@@ -13,7 +13,7 @@ from fedavg_app.client.metric_states import STATES, read_states
 from strategies.flower_arrays import find_record
 from strategies.reply_validation import ClientReport, is_usable, printable, shorten
 from strategies.rounds import RoundOutcome
-from tasks.metrics import Metric, Ratio, State
+from tasks.metrics import Metric, Ratio, State, value_or_nan
 
 logger = logging.getLogger("fedavg_app.client_tests")
 
@@ -66,7 +66,10 @@ class ClientTests:
             means: Its metrics: the means weighted by n_k, which are those over all examples where
                 clients sent no states.
         """
-        found = ClientScores({**means}, {}, {**outcome.partial})
+        # A client whose own value is not usable, such as an R2 of one example, still has states.
+        counted = self._metrics if self._records else {}
+        partial = {key: one for key, one in outcome.partial.items() if key not in counted}
+        found = ClientScores({**means}, {}, partial)
         for name, metric in self._metrics.items():
             self._add(found, name, metric, outcome.reports)
         return found
@@ -75,28 +78,37 @@ class ClientTests:
         self, found: ClientScores, name: str, metric: Metric, reports: Sequence[ClientReport]
     ) -> None:
         values: dict[int, float] = {}
-        states: list[State] = []
+        states: list[list[State]] = []
         for report in reports:
             own = self._states(report, name, metric)
-            value = report.metrics.get(name) if own is None else _value(metric, own)
-            if value is not None and is_usable(name, value):
-                values[report.node_id] = value
-                states += [_as_state(value, report)] if own is None else own
+            value = report.metrics.get(name)
+            if own is None and value is not None:
+                own = [_as_state(value, report)]
+            elif own:
+                value = value_or_nan(name, metric, own)
+            if own:
+                states.append(own)
+                if value is not None and is_usable(name, value):
+                    values[report.node_id] = value
         if not values:
             return
         if self._records:
-            together = _value(metric, states)
-            if together is None:
-                logger.warning("the clients' states of %s cannot be put together", name)
+            together = value_or_nan(name, metric, [one for own in states for one in own])
+            if math.isnan(together):
+                logger.warning("the clients' states of %s have no value together", name)
                 found.metrics.pop(name, None)
                 return
             found.metrics[name] = together
         found.values[name] = values
-        found.metrics[f"{name}-mean"] = fmean(values.values())
         worst = 10 if metric.higher_is_better in (True, None) else 90
-        found.metrics[f"{name}-p{worst}"] = float(np.percentile([*values.values()], worst))
-        if len(values) < len(reports):
-            found.partial[name] = f"{len(values)} of {len(reports)} clients"
+        spread = {
+            f"{name}-mean": fmean(values.values()),
+            f"{name}-p{worst}": float(np.percentile([*values.values()], worst)),
+        }
+        found.metrics.update(spread)
+        for names, number in (([name], len(states)), (list(spread), len(values))):
+            if number < len(reports):
+                found.partial.update(dict.fromkeys(names, f"{number} of {len(reports)} clients"))
 
     def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State] | None:
         """Return the states of a client's metric, batch by batch; None where it sent none."""
@@ -109,15 +121,6 @@ class ClientTests:
             text = "node %d: its %s is not used, the states cannot be read: %s"
             logger.warning(text, report.node_id, name, printable(shorten(str(error))))
             return []
-
-
-def _value(metric: Metric, states: Sequence[State]) -> float | None:
-    """Return a client's value; None where its states give none."""
-    try:
-        value = metric.value(states) if states else math.nan
-    except Exception:  # whatever a metric raises for states that a client made up
-        return None
-    return None if math.isnan(value) else value
 
 
 def _as_state(value: float, report: ClientReport) -> State:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tasks.base import Task
-from tasks.metrics import Metric, State
+from tasks.metrics import Metric, State, value_or_nan
 from tasks.model_arrays import state_of
 from tasks.structure import first_leaf
 from tasks.training.batch_size import efficient_batch_size
@@ -134,7 +134,8 @@ def combine(metrics: Mapping[str, Metric], results: Iterable[BatchResult]) -> Sc
         loss += batch.loss
         predictions += batch.predictions
     values = {
-        name: one.value([batch.states[name] for batch in found]) for name, one in metrics.items()
+        name: value_or_nan(name, one, [batch.states[name] for batch in found])
+        for name, one in metrics.items()
     }
     return Scores(loss / predictions, values)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, r2_score
 from torchmetrics.classification import MulticlassF1Score
-from torchmetrics.regression import MeanAbsoluteError
+from torchmetrics.regression import MeanAbsoluteError, R2Score
 
 from fedavg_app.client.metric_states import STATES
 from fedavg_app.partitioning.partitions import partition
@@ -98,6 +98,35 @@ def test_client_whose_states_cannot_be_used_is_left_out_of_that_metric(seed):
     assert last.partial["client_metrics.f1"] == "5 of 6 clients"
     left = [2] if seed == 4 else []
     assert sorted(last.client_values["mae"]) == [one for one in range(6) if one not in left]
+
+
+def test_client_without_a_value_of_its_own_counts_in_that_of_all():
+    """R2 needs two examples; the seventh client has one."""
+    task = f"{__name__}:FEW"
+    keys = {**KEYS, "task": task, "num_clients": 7, "partition": f"{__name__}:one_for_the_last"}
+    _, result = train(**keys | {"partition_args": ""})
+    last, data = result.history[-1], TASK.dataset(None)
+    assert sorted(last.client_values["r2"]) == [0, 1, 2, 3, 4, 5]
+    outputs, targets = outputs_of(result, np.arange(len(data.test)))
+    assert last.client_metrics["r2"] == pytest.approx(r2_score(targets, outputs[:, 0]), abs=1e-5)
+    of_six = "6 of 7 clients"
+    assert last.partial == {"client_metrics.r2-mean": of_six, "client_metrics.r2-p10": of_six}
+
+
+class FirstOutput(R2Score):
+    """R2 of the first output."""
+
+    def update(self, outputs, targets):
+        super().update(outputs[:, 0], targets.float())
+
+
+FEW = dataclasses.replace(TASK, metrics={"r2": FirstOutput()}, objective="")
+
+
+def one_for_the_last(labels, num_clients, seed):
+    """Give the last client one example, and the others equal parts of the rest."""
+    order = np.arange(len(labels))
+    return [*np.array_split(order[:-1], num_clients - 1), order[-1:]]
 
 
 def test_mean_absolute_error_of_torchmetrics_is_the_functions():

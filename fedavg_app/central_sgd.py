@@ -69,7 +69,7 @@ def train_centrally(
         {
             "learning-rate": plan.learning_rate, "momentum": config.momentum,
             "weight-decay": config.weight_decay, "gradient-clip": config.gradient_clip,
-            "keep-optimizer": True, "precision": config.precision, **plan.optimizer.settings(),
+            "optimizer-state": "kept", "precision": config.precision, **plan.optimizer.settings(),
         }
     )  # fmt: skip
     memory: Memory = {}

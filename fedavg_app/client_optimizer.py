@@ -50,9 +50,9 @@ def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
         if arguments:
             fix = "SGD has none; give momentum or weight-decay, or another optimizer"
             raise ConfigError("optimizer-args", config.optimizer_args, fix)
-        if getattr(config, "keep_optimizer", False):
+        if getattr(config, "optimizer_state", "new") != "new":
             fix = "SGD keeps its momentum anyway; leave it out, or give another optimizer"
-            raise ConfigError("keep-optimizer", True, fix)
+            raise ConfigError("optimizer-state", "kept", fix)
         return ClientOptimizer()
     for key, value in (("momentum", config.momentum), ("weight-decay", config.weight_decay)):
         if value:

@@ -49,7 +49,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # The keys that say how a client trains, for strategies whose clients do.
 LOCAL_SGD = (
-    "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "keep-optimizer",
+    "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "optimizer-state",
     "gradient-clip", "rate-schedule",
 )  # fmt: skip
 # K in a simulation that names no number of clients.
@@ -229,8 +229,10 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
-    keep_optimizer: bool = Field(
-        False, description="clients keep their optimizer's state between rounds; not for sgd"
+    optimizer_state: Literal["new", "kept"] = Field(
+        "new",
+        description="kept: clients keep their optimizer's state between rounds; new: it begins "
+        "anew in each; sgd keeps its momentum",
     )
     rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",

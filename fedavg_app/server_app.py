@@ -148,7 +148,7 @@ def client_config(
         "weight-decay": config.weight_decay,
         "gradient-clip": config.gradient_clip,
         "rate-schedule": schedule,
-        "keep-optimizer": config.keep_optimizer,
+        "optimizer-state": config.optimizer_state if config.optimizer_state != "new" else "",
         "precision": config.precision if config.precision != "float32" else "",
         **(optimizer or ClientOptimizer()).settings(),
         "data-dir": data.options.directory,

@@ -35,7 +35,7 @@ GROUPS = {
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
         "rate-schedule", "momentum", "weight-decay", "optimizer", "optimizer-args",
-        "keep-optimizer", "gradient-clip", "precision", "device", "num-threads",
+        "optimizer-state", "gradient-clip", "precision", "device", "num-threads",
     ],
     "Replies and nodes": [
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",

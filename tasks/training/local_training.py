@@ -30,7 +30,7 @@ class LocalTraining:
             "cosine", which end at 0.
         optimizer: The class of torch's optimisers (`tasks.training.optimizers`); "" for SGD.
         optimizer_args: Its arguments but the learning rate, as a JSON object.
-        keep_optimizer: Whether the client keeps the optimiser's state from round to round.
+        optimizer_state: "kept" where the client keeps the optimiser's state from round to round.
         precision: "bf16" where layers compute in bfloat16 (`torch.autocast`).
         seed: The run's.
         server_round: The round, from 1.
@@ -47,7 +47,7 @@ class LocalTraining:
     rate_schedule: str = "constant"
     optimizer: str = ""
     optimizer_args: str = ""
-    keep_optimizer: bool = False
+    optimizer_state: str = "new"
     precision: str = "float32"
     seed: int = 0
     server_round: int = 0
@@ -70,7 +70,7 @@ class LocalTraining:
     @property
     def keeps_memory(self) -> bool:
         """Whether the client keeps something of its optimiser from round to round."""
-        return self.keep_optimizer if self.optimizer else self.momentum > 0
+        return self.optimizer_state == "kept" if self.optimizer else self.momentum > 0
 
     def rates(self, steps: int) -> Iterator[float]:
         """Yield the learning rates of so many steps."""

@@ -265,7 +265,7 @@ class TaskClient(NumPyClient):
         """Return how gradients change the weights, and what returns what is kept of it."""
         if settings.optimizer:
             found = OptimizerUpdate(named, settings, offsets, memory)
-            return found, found.kept if settings.keep_optimizer else dict
+            return found, found.kept if settings.keeps_memory else dict
         # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
         # more than a small model's step, and the first construction imports torch's compiler (2 s).
         buffers = {

@@ -18,7 +18,7 @@ from tests.support.run_folders import assert_model, only_folder, read_history, r
 FLOWERS = "flwr.serverapp.strategy:FedAdam"
 RUNS = {
     "regression": {"strategy": "stc", "partition": "shards", "partition-by": "bins:4"},
-    "labels": {"strategy": "fedavg", "keep-optimizer": True, "rate-schedule": "cosine"},
+    "labels": {"strategy": "fedavg", "optimizer-state": "kept", "rate-schedule": "cosine"},
     "wine": {"strategy": "scaffold", "fraction-evaluate": 1.0},
     "segments": {"strategy": FLOWERS, "gradient-clip": 1.0},
     "files": {"strategy": "stc", "partition": "dirichlet"},
@@ -80,7 +80,7 @@ def simulated(folder, tmp_path_factory):
             runs = tmp_path_factory.mktemp(name)
             words = [sys.executable, "simulation.py", "run", f"--run-dir={runs}"]
             for key, value in keys_of(name).items():
-                words += [f"--{key}"] if value is True else [f"--{key}={value}"]
+                words.append(f"--{key}={value}")
             succeed(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)})
             done[name] = only_folder(runs)
         return done[name]
@@ -105,6 +105,5 @@ def test_flwr_run_ends_in_the_model_of_the_simulation(name, simulated, flower, t
 
 @pytest.mark.parametrize("name", cases())
 def test_two_devices_end_in_the_model_of_the_simulation(name, simulated, deployment, tmp_path):
-    keys = {key.replace("_", "-"): value for key, value in keys_of(name).items()}
-    found = deployment.train(tmp_path, **keys)
+    found = deployment.train(tmp_path, **keys_of(name))
     assert_same_run(found, simulated(name))

@@ -76,7 +76,7 @@ def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}
     if name == "labels":
-        keys["keep_optimizer"] = True
+        keys["optimizer_state"] = "kept"
     start(tmp_path / "whole", name, **keys)
     with pytest.raises(PowerLossError):
         start(tmp_path / "cut", name, 3, **keys)
@@ -124,7 +124,7 @@ def test_metrics_are_scikit_learns_on_the_whole_test_set(name, expected, module,
 def test_kept_optimizer_changes_the_run_and_a_new_one_begins_anew(module, tmp_path):
     module("labels")
     models = [
-        start(tmp_path / str(keep), "labels", keep_optimizer=keep).model for keep in (True, False)
+        start(tmp_path / state, "labels", optimizer_state=state).model for state in ("kept", "new")
     ]
     assert any(
         not np.array_equal(models[0][name].numpy(), models[1][name].numpy()) for name in models[0]

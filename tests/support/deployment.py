@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 from tests.support.documents import ROOT, blocks, shell_lines
-from tests.support.flwr_run import in_toml
 from tests.support.processes import end, free_port
 
 BIN = Path(sys.executable).parent
@@ -164,7 +163,7 @@ class Deployment:
         """Return the document's command that runs an app, with these keys besides its own."""
         words = self.command("flwr run")
         documented = dict(pair.split("=") for pair in words[-1].split())
-        given = {key: in_toml(value) for key, value in keys.items()}
+        given = {k: f"{v!r}" if isinstance(v, str) else str(v) for k, v in keys.items()}
         words[-1] = " ".join(f"{key}={value}" for key, value in {**documented, **given}.items())
         return words
 

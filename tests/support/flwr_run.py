@@ -46,17 +46,12 @@ def flwr(environment, *arguments):
     return succeed([sys.executable, "-P", "-c", FLWR, *arguments], cwd=ROOT, env=environment)
 
 
-def in_toml(value):
-    """Return a value as `flwr run` takes it."""
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
 def run_app(environment, keys, supernodes):
     """Run the app; return what it printed, and the run as `flwr ls` lists it.
 
     `flwr run` exits with 0 even when the run fails.
     """
-    pairs = " ".join(f"{key}={in_toml(value)}" for key, value in keys.items())
+    pairs = " ".join(f"{key}={value!r}" for key, value in keys.items())
     federation = f"num-supernodes={supernodes} client-resources-num-cpus=1"
     words = ("run", ".", "--stream", "--federation-config", federation, "-c", pairs)
     done = flwr(environment, *words)

@@ -30,7 +30,7 @@ WITH_EFFECT = {
     "client-mods": "a.b:c", "num-threads": 7, "data-source": "mirror", "patience": 7,
     "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
     "target": 0.7, "partition-by": "bins:7", "optimizer": "adamw", "optimizer-args": "eps = 0.7",
-    "gradient-clip": 0.7, "keep-optimizer": True, "rate-schedule": "linear",
+    "gradient-clip": 0.7, "optimizer-state": "kept", "rate-schedule": "linear",
     "precision": "bf16",
 }  # fmt: skip
 

@@ -73,13 +73,13 @@ def assert_same(arrays, model):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("keep", [False, True], ids=["new", "kept"])
-def test_two_rounds_equal_a_plain_loop_of_torch(name, keep):
+@pytest.mark.parametrize("state", ["new", "kept"])
+def test_two_rounds_equal_a_plain_loop_of_torch(name, state):
     """A kept state makes the two rounds those of one optimiser."""
-    kind, arguments = CASES[name]
+    (kind, arguments), keep = CASES[name], state == "kept"
     arrays, memory = start(), {}
     for server_round in (1, 2):
-        told = config(server_round, name, arguments, **{"keep-optimizer": keep})
+        told = config(server_round, name, arguments, **{"optimizer-state": state})
         client = TaskClient(TASK, TASK.model(), EXAMPLES)
         given = memory if keep else None
         arrays = client.fit(arrays, told, given)[0]

@@ -25,13 +25,13 @@ from fedavg_app.server.preparation import check_task, load_data
 from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
 from tasks.base import Task, on_device
-from tasks.model_arrays import read_arrays, state_of
+from tasks.model_arrays import ModelArrays, read_arrays, state_of
 from tasks.training.examples import Examples
 from tasks.training.layers import normalises_batches
+from tasks.training.local_steps import take_steps
 from tasks.training.local_training import LocalTraining
 from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
-from tasks.training.task_client import TaskClient
 
 
 def train_centrally(
@@ -61,7 +61,7 @@ def train_centrally(
     device = pick_device(config.device)
     model = on_device(task.initial_model(config.seed), device)
     examples = Examples.stored(task, data.train, device, training=True)
-    client = TaskClient(task, model, examples)
+    arrays = ModelArrays.of(model)
     batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
@@ -94,7 +94,8 @@ def train_centrally(
             step = history[-1].round
             started = time.monotonic()
             steps = min(config.evaluate_every, plan.num_rounds - step)
-            loss = client.run_steps(islice(batches, steps), rates, local, memory)
+            due = islice(batches, steps)
+            loss = take_steps(task, model, arrays, due, rates, local, memory)
             if not math.isfinite(loss):
                 raise DivergedError(
                     f"the loss is not finite after step {step + steps}; give a smaller "

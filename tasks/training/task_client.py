@@ -1,9 +1,8 @@
 """`TaskClient`: one client's local work on any task: training, a full gradient, or a test."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from itertools import cycle, islice, starmap
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, state_of
-from tasks.training.autograd_step import Call, make_step, mean_gradients, part_size
+from tasks.training.autograd_step import mean_gradients, part_size
 from tasks.training.evaluation import (
     BatchResult,
     Parameters,
@@ -22,15 +21,15 @@ from tasks.training.evaluation import (
     evaluate,
     load_arrays,
 )
-from tasks.training.examples import Examples, call_in_bf16, call_model
+from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
+from tasks.training.local_steps import model_call, set_training_mode, take_steps
 from tasks.training.local_training import LocalTraining
-from tasks.training.optimizers import Memory, OptimizerUpdate
+from tasks.training.optimizers import Memory
 from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator
-from tasks.training.sgd_update import WeightUpdate
-from tasks.training.trained_weights import staying_trained
+from tasks.training.trained_weights import staying_trained, trained_weights
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
@@ -122,7 +121,10 @@ class TaskClient(NumPyClient):
         places = islice(cycle(epoch), steps)
         with self._seeded(settings, examples.device):
             batches = starmap(chosen.slice, places)
-            loss = self.run_steps(batches, settings.rates(steps), settings, memory, offset)
+            loss = take_steps(
+                self.task, self.model, self.arrays, batches, settings.rates(steps), settings,
+                memory, offset,
+            )  # fmt: skip
         return to_arrays(self._sent().values()), len(examples), {"train-loss": loss}
 
     def gradient(
@@ -145,8 +147,9 @@ class TaskClient(NumPyClient):
         """
         examples, settings = _required(self._train, "train"), LocalTraining.of(config)
         self._load(parameters)
-        self._set_training_mode()
-        named, count = self._trained_weights(), part_count(self.task, self.model)
+        set_training_mode(self.model)
+        named = trained_weights(self.model, self.arrays)
+        count = part_count(self.task, self.model)
         weights, size = list(named.values()), len(examples)
         if count is not None:
             with self._seeded(settings, examples.device):
@@ -154,7 +157,8 @@ class TaskClient(NumPyClient):
             size = part_size(self.model, first, size)
         if size == len(examples):
             count = None
-        with self._seeded(settings, examples.device), self._staying_trained(named):
+        staying = staying_trained(self.model, self.arrays, named)
+        with self._seeded(settings, examples.device), staying:
             loss, found = mean_gradients(
                 self.model,
                 self.task.loss,
@@ -162,7 +166,7 @@ class TaskClient(NumPyClient):
                 examples.batches(size),
                 count,
                 0 if count is None else int(count(len(examples), examples.all_targets())),
-                _call(settings),
+                model_call(settings),
             )
         if settings.weight_decay:
             torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
@@ -209,70 +213,14 @@ class TaskClient(NumPyClient):
     ) -> Config:
         """Train by the task's own loop; return its metrics."""
         assert self.task.train is not None
-        self._set_training_mode()
-        named = self._trained_weights()
-        with self._seeded(settings, examples.device), self._staying_trained(named):
+        set_training_mode(self.model)
+        named = trained_weights(self.model, self.arrays)
+        staying = staying_trained(self.model, self.arrays, named)
+        with self._seeded(settings, examples.device), staying:
             found = self.task.train(
                 self.model, examples, settings, {} if memory is None else memory
             )
         return {name: float(value) for name, value in found.items()}
-
-    def run_steps(
-        self,
-        batches: Iterable[tuple[Any, Any]],
-        learning_rates: Iterable[float],
-        settings: LocalTraining,
-        memory: Memory | None = None,
-        offset: Mapping[str, NDArray[np.generic]] | None = None,
-    ) -> float:
-        """Take one step of the optimiser per batch, from the model's current weights.
-
-        Args:
-            batches: Prepared inputs and their targets, at least one pair.
-            learning_rates: The learning rate of every step, at least as many.
-            settings: The optimiser and its arguments, momentum, weight decay, mu and clipping.
-            memory: As in `fit`.
-            offset: As in `fit`.
-
-        Returns:
-            The mean of the batches' losses.
-        """
-        self._set_training_mode()
-        named = self._trained_weights()
-        weights = list(named.values())
-        memory = {} if memory is None else memory
-        offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
-        update, keep = self._update(named, settings, memory, offsets)
-        count = part_count(self.task, self.model)
-        step = make_step(self.model, self.task.loss, weights, update, count, _call(settings))
-        total = torch.zeros((), device=weights[0].device)
-        steps = 0
-        with self._staying_trained(named):
-            for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
-                total += step(inputs, targets, learning_rate)
-                steps += 1
-        kept = keep()
-        memory.update(zip(kept, to_arrays(kept.values()), strict=True))
-        return total.item() / steps
-
-    @staticmethod
-    def _update(
-        named: Mapping[str, Tensor],
-        settings: LocalTraining,
-        memory: Memory,
-        offsets: Sequence[Tensor],
-    ) -> tuple[WeightUpdate, Callable[[], Mapping[str, Tensor]]]:
-        """Return how gradients change the weights, and what returns what is kept of it."""
-        if settings.optimizer:
-            found = OptimizerUpdate(named, settings, offsets, memory)
-            return found, found.kept if settings.keeps_memory else dict
-        # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
-        # more than a small model's step, and the first construction imports torch's compiler (2 s).
-        buffers = {
-            name: _like(w, memory.get(name)) for name, w in named.items() if settings.momentum > 0
-        }
-        update = WeightUpdate(list(named.values()), settings, list(buffers.values()), offsets)
-        return update, lambda: buffers
 
     def _seeded(
         self, settings: LocalTraining, device: torch.device
@@ -283,14 +231,6 @@ class TaskClient(NumPyClient):
         """
         own = local_seed(settings.seed, self.partition, settings.server_round)
         return seeded(own, device, only_torch=draws_from_torch_only(self.task, self.model))
-
-    def _trained_weights(self) -> dict[str, Tensor]:
-        """Return the weights that are trained, by name."""
-        state = state_of(self.model)
-        return {name: state[name] for name in self.arrays.trained}
-
-    def _staying_trained(self, named: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        return staying_trained(self.model, self.arrays, named)
 
     def _sent(self) -> dict[str, Tensor]:
         """Return the model's own arrays that travel, by name."""
@@ -308,21 +248,6 @@ class TaskClient(NumPyClient):
             raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
         self._hidden.restore()
         load_arrays(self.model, dict(zip(names, parameters, strict=True)))
-
-    def _set_training_mode(self) -> None:
-        if not self.model.training:  # a pass over all modules otherwise, for every step
-            self.model.train()
-
-
-def _call(settings: LocalTraining) -> Call:
-    return call_in_bf16 if settings.precision == "bf16" else call_model
-
-
-def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:
-    """Return the array in the weight's layout, which may be channels-last; zeros for None."""
-    if array is None:
-        return torch.zeros_like(weight)
-    return torch.empty_like(weight).copy_(staged(array, weight.device), non_blocking=True)
 
 
 def _required(examples: Examples | None, split: str) -> Examples:

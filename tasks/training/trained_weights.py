@@ -9,6 +9,12 @@ from tasks.model_arrays import ModelArrays, state_of
 from tasks.training.layers import runs_own_code
 
 
+def trained_weights(model: nn.Module, arrays: ModelArrays) -> dict[str, Tensor]:
+    """Return the weights that are trained, by name."""
+    state = state_of(model)
+    return {name: state[name] for name in arrays.trained}
+
+
 @contextmanager
 def staying_trained(
     model: nn.Module, arrays: ModelArrays, weights: Mapping[str, Tensor]

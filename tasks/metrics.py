@@ -36,8 +36,11 @@ def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
         classes: That dimension.
 
     Raises:
-        ValueError: The targets have another shape.
+        ValueError: The targets have another shape, or are no classes.
     """
+    if targets.is_floating_point():
+        text = f"the default accuracy is of classes, and the targets are {targets.dtype}: give the "
+        raise ValueError(f"{text}task's own metrics")
     predicted = logits.argmax(dim=classes)
     if predicted.shape != targets.shape:
         raise ValueError(

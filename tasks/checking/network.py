@@ -19,6 +19,7 @@ from tasks.structure import leaves
 from tasks.training.examples import call_model, number_of, parts_of
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
+from tasks.training.parts import count_examples, loss_count
 from tasks.training.random_streams import seeded
 
 Outputs = Any  # what a task's model returns
@@ -157,6 +158,9 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
 def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     """Return the loss; TaskError where it is not a finite number with a gradient."""
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
+    if loss_count(task.loss) is count_examples and outputs.shape != targets.shape:
+        text = f"has {kinds}, which torch would stretch to one shape: give them the same"
+        raise TaskError("loss", text)
     try:
         with seeded(0, CPU):
             loss = task.loss(outputs, targets)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torchmetrics.classification import MulticlassF1Score
 
 from tasks.data.dataset import Dataset, Split
 from tests.support import networks
@@ -210,8 +211,35 @@ WITHOUT_STATISTICS = networks.task(
     ),
 )
 
+
+def as_floats(inputs, targets):
+    return inputs, targets.astype(np.float32)
+
+
+def as_columns(inputs, targets):
+    return inputs, targets.astype(np.float32)[:, None]
+
+
+def metric(name, given, **attributes):
+    return networks.task("metric", networks.mlp, metrics={name: given}, **attributes)
+
+
+FLOATS = changed(as_floats, model=one_output, loss=nn.MSELoss())
+NO_CLASSES = changed(as_columns, model=one_output, loss=nn.MSELoss())
+NO_DIRECTION = metric("gap", lambda outputs, targets: (outputs.std(), len(targets)))
+MEANS = metric("top", lambda outputs, _: (outputs.max(), 1), objective="max top")
+SEVERAL = metric("f1", MulticlassF1Score(CLASSES, average=None))
+
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
+    "FLOATS": ("error", "loss: has outputs float32 (8, 1) and targets float32 (8,), which torch"),
+    "NO_CLASSES": (
+        "error",
+        "metrics: accuracy: the default accuracy is of classes, and the",
+    ),
+    "NO_DIRECTION": ("error", "objective: gap does not say whether more of it is better: give"),
+    "MEANS": ("error", "metrics: top gives"),
+    "SEVERAL": ("error", "metrics: f1: gives (4,), not one number: choose an average"),
     "NAN": ("error", "dataset: 1 training examples have NaN or infinite inputs, the first is"),
     "FROM_ONE": ("error", "dataset: targets are 1 to 4, but the model has 4 outputs, for"),
     "IGNORED": ("error", "dataset: there are training targets of -1, and a negative target is no"),

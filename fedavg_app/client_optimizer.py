@@ -80,13 +80,12 @@ def learning_rate(config: TrainingConfig, task: "Task", optimizer: ClientOptimiz
     """
     if config.learning_rate != "auto":
         return config.learning_rate
-    rates = task.learning_rates
-    if not optimizer.name or optimizer.name == task.optimizer:
+    rates, name = task.learning_rates, str(optimizer)
+    if name == task.optimizer or task.train is not None:
         return rates.get(config.method, task.learning_rate)
     from tasks.training.optimizers import default_rate
 
-    rate = rates.get(optimizer.name, default_rate(optimizer.name))
+    rate = rates.get(name, default_rate(name))
     if rate is None:
-        fix = f"{optimizer.name} has no default; give a number"
-        raise ConfigError("learning-rate", "auto", fix)
+        raise ConfigError("learning-rate", "auto", f"{name} has no default; give a number")
     return rate

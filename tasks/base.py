@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tasks.checking.finding import TaskError
 from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset
-from tasks.metrics import Metric, accuracy, make_metrics
+from tasks.metrics import Metric, accuracy, make_metric, make_metrics
 from tasks.model_arrays import aliases_of, tie
 from tasks.objective import ACCURACY, LOSS, Objective
 from tasks.training.random_streams import derive_seed, seeded
@@ -97,6 +97,7 @@ class Task:
             be out of reach.
         loss: Mean loss of (outputs, targets), of what the model returns, over the predictions:
             integer targets that are not negative (PyTorch's losses ignore -100), or else examples.
+        predict: Turns the outputs into what metrics get, such as `torch.sigmoid`; None leaves them.
         metrics: What else a test computes, by name: functions of (outputs, targets) that return a
             sum and a count, whose quotient is the metric, or metrics of torchmetrics. The default
             is the accuracy of the largest logit of the last dimension; with torch's own
@@ -126,6 +127,7 @@ class Task:
     target: float | None = None
     embedded_target: float | None = None
     loss: Callable[[Any, Any], Tensor] = functional.cross_entropy
+    predict: Callable[[Any], Any] | None = None
     metrics: Mapping[str, Any] = field(default_factory=lambda: {ACCURACY: accuracy}, hash=False)
     objective: str = ""
     optimizer: str = "sgd"
@@ -142,14 +144,17 @@ class Task:
             TypeError: One is neither a function nor a metric of torchmetrics.
             ValueError: The objective is not of the form "min name".
         """
-        given = dict(self.metrics)
-        if given.get(ACCURACY) is accuracy and is_cross_entropy(self.loss):
-            given[ACCURACY] = partial(accuracy, classes=1)
-        found = make_metrics(given)
-        name = self.objective.partition(" ")[2]
+        found = make_metrics(self.metrics)
+        if self.metrics.get(ACCURACY) is accuracy and is_cross_entropy(self.loss):
+            found[ACCURACY] = make_metric(ACCURACY, partial(accuracy, classes=1))
+        name = (self.objective or "").partition(" ")[2]
         if name in found:
             found[name].higher_is_better = Objective.parse(self.objective).higher_is_better
         return found
+
+    def predictions(self, outputs: Any) -> Any:
+        """Return what metrics get of the outputs."""
+        return outputs if self.predict is None else self.predict(outputs)
 
     def default_objective(self) -> Objective:
         """Return the objective, with its direction.

@@ -83,8 +83,8 @@ class Metric(ABC):
         """Return the metric of all batches that these states, at least one, are of."""
 
     @abstractmethod
-    def kinds(self) -> dict[str, tuple[int, ...] | None]:
-        """Return the shape of each array of a state by name; None where it depends on the batch."""
+    def parts(self) -> dict[str, bool]:
+        """Return the names of a state's arrays, and whether their shape is always the same."""
 
 
 class Ratio(Metric):
@@ -101,7 +101,12 @@ class Ratio(Metric):
 
     def of_batch(self, outputs: Any, targets: Any) -> State:
         """Return the batch's "sum" and "count", float64 ()."""
-        total, count = map(float, self._function(outputs, targets))
+        found = self._function(outputs, targets)
+        try:
+            total, count = map(float, found)
+        except (TypeError, ValueError) as error:
+            text = f"{self._name} returned a {type(found).__name__}: return a sum and a count"
+            raise ValueError(text) from error
         if self._name == ACCURACY and not (0 <= total <= count and total == int(total)):
             kinds = f"the targets are {tuple(getattr(targets, 'shape', ()))}"
             raise ValueError(
@@ -110,9 +115,9 @@ class Ratio(Metric):
             )
         return {"sum": np.array(total), "count": np.array(count)}
 
-    def kinds(self) -> dict[str, tuple[int, ...] | None]:
-        """Return the shapes, (), of sum and count."""
-        return {"sum": (), "count": ()}
+    def parts(self) -> dict[str, bool]:
+        """Return the names of sum and count, which are single numbers."""
+        return {"sum": True, "count": True}
 
     def value(self, states: Sequence[State]) -> float:
         """Return the sum of the sums over that of the counts; NaN where nothing was counted."""
@@ -147,12 +152,11 @@ class TorchMetric(Metric):
             found[name] = np.zeros(0, np.float32) if joined == [] else joined.cpu().numpy()
         return found
 
-    def kinds(self) -> dict[str, tuple[int, ...] | None]:
-        """Return the shapes of the metric's states; None for those that are lists."""
+    def parts(self) -> dict[str, bool]:
+        """Return the names of the metric's states; those that are lists grow with the batch."""
         self._metric.reset()
         return {
-            name: None if isinstance(state, list) else tuple(state.shape)
-            for name, state in self._metric.metric_state.items()
+            name: not isinstance(state, list) for name, state in self._metric.metric_state.items()
         }
 
     def value(self, states: Sequence[State]) -> float:
@@ -160,14 +164,14 @@ class TorchMetric(Metric):
         metric = self._metric.to("cpu")
         metric.reset()
         for name, state in metric.metric_state.items():
-            own = torch.from_numpy(np.asarray(states[0][name]))
+            own = torch.tensor(states[0][name])
             setattr(metric, name, [own] if isinstance(state, list) else own)
         names = iter(states[0])
 
         def gather(_: Tensor, group: object = None) -> list[Tensor]:
             del group
             name = next(names)
-            return [torch.from_numpy(np.asarray(state[name])) for state in states]
+            return [torch.tensor(state[name]) for state in states]
 
         metric.dist_sync_fn, metric.distributed_available_fn = gather, lambda: True
         with warnings.catch_warnings():  # it was never updated here
@@ -209,4 +213,6 @@ def make_metric(name: str, given: Any) -> Metric:
 
 def make_metrics(given: Mapping[str, Any]) -> dict[str, Metric]:
     """Return the metrics by name; as for `make_metric`."""
+    if not isinstance(given, dict):
+        raise TypeError(f"they are a {type(given).__name__}: give a dictionary of them by name")
     return {name: make_metric(name, one) for name, one in given.items()}

@@ -34,7 +34,7 @@ def check(
 
     loaded = load_task(config)
     data = load_data(config, loaded)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     errors = 0
     for finding in all_checks(loaded, data, config.seed):
         _show(console, finding)

@@ -33,7 +33,7 @@ def find_labels(data: Dataset, by: str) -> tuple[NDArray[Any], NDArray[Any]]:
         return _bins(splits, by)
     if ":" in by:
         function = load_component(KEY, by, pkgutil.resolve_name)
-        return tuple(np.asarray(function(split)) for split in splits)  # type: ignore[return-value]
+        return tuple(_called(function, split, by) for split in splits)  # type: ignore[return-value]
     if by:
         return tuple(_column(split, by) for split in splits)  # type: ignore[return-value]
     found = [split.owners_or_targets for split in splits]
@@ -56,12 +56,23 @@ def check_labels(labels: NDArray[Any], partition: str, by: str) -> Labels:
         fix = f"gives {labels.dtype} {labels.shape}: give one integer for each example"
         raise ConfigError(KEY, by, fix)
     fix = "give 'iid', owners for the data, or partition-by, as 'bins:10' or 'package:function'"
-    kind = "no single array of targets"
+    kind = "no single array of targets (a MapStyleSplit has labels=)"
     if labels.ndim > 1 and labels.shape[1]:
         kind = f"{labels[0].size} targets"
     elif labels.ndim == 1:
         kind = f"a target of {labels.dtype}, which is no class"
     raise ConfigError("partition", partition, f"an example has {kind}; {fix}")
+
+
+def _called(function: Any, split: Split, by: str) -> NDArray[Any]:
+    try:
+        labels = np.asarray(function(split))
+    except Exception as error:
+        raise ConfigError(KEY, by, f"it raised {type(error).__name__}: {error}") from error
+    if labels.shape[:1] != (len(split),):
+        fix = f"it gave {labels.shape} for {len(split)} examples: give one integer for each"
+        raise ConfigError(KEY, by, fix)
+    return labels
 
 
 def _bins(splits: tuple[Split, Split], by: str) -> tuple[Labels, Labels]:

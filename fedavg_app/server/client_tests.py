@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -77,28 +78,25 @@ class ClientTests:
     def _add(
         self, found: ClientScores, name: str, metric: Metric, reports: Sequence[ClientReport]
     ) -> None:
-        values: dict[int, float] = {}
-        states: list[list[State]] = []
+        states = {report.node_id: self._states(report, name, metric) for report in reports}
+        usable = _alike(metric, states)
+        values = {}
         for report in reports:
-            own = self._states(report, name, metric)
-            value = report.metrics.get(name)
-            if own is None and value is not None:
-                own = [_as_state(value, report)]
-            elif own:
+            sent = report.node_id in self._records
+            own, value = usable.get(report.node_id), report.metrics.get(name)
+            if own and sent:
                 value = value_or_nan(name, metric, own)
-            if own:
-                states.append(own)
-                if value is not None and is_usable(name, value):
-                    values[report.node_id] = value
-        if not values:
-            return
+            if own and value is not None and is_usable(name, value):
+                values[report.node_id] = value
         if self._records:
-            together = value_or_nan(name, metric, [one for own in states for one in own])
+            found.metrics.pop(name, None)
+            together = value_or_nan(name, metric, [one for own in usable.values() for one in own])
             if math.isnan(together):
-                logger.warning("the clients' states of %s have no value together", name)
-                found.metrics.pop(name, None)
+                logger.warning("the clients' %s has no value over all of them", name)
                 return
             found.metrics[name] = together
+        if not values:
+            return
         found.values[name] = values
         worst = 10 if metric.higher_is_better in (True, None) else 90
         spread = {
@@ -106,21 +104,33 @@ class ClientTests:
             f"{name}-p{worst}": float(np.percentile([*values.values()], worst)),
         }
         found.metrics.update(spread)
-        for names, number in (([name], len(states)), (list(spread), len(values))):
+        for names, number in (([name], len(usable)), (list(spread), len(values))):
             if number < len(reports):
                 found.partial.update(dict.fromkeys(names, f"{number} of {len(reports)} clients"))
 
-    def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State] | None:
-        """Return the states of a client's metric, batch by batch; None where it sent none."""
-        record = self._records.get(report.node_id)
+    def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State]:
+        """Return the states of a client's metric, batch by batch; none where it has none to use."""
+        record, value = self._records.get(report.node_id), report.metrics.get(name)
         if record is None and isinstance(metric, Ratio):
-            return None
+            return [] if value is None else [_as_state(value, report)]
         try:
             return read_states(record or ArrayRecord(), name, metric)
         except ValueError as error:
             text = "node %d: its %s is not used, the states cannot be read: %s"
             logger.warning(text, report.node_id, name, printable(shorten(str(error))))
             return []
+
+
+def _alike(metric: Metric, states: Mapping[int, list[State]]) -> dict[int, list[State]]:
+    """Return the states of the nodes whose arrays have the shapes that most nodes' have."""
+    fixed = [part for part, is_fixed in metric.parts().items() if is_fixed]
+
+    def shapes(own: list[State]) -> Hashable:
+        return tuple({tuple(state[part].shape for part in fixed) for state in own})
+
+    known = Counter(shapes(own) for own in states.values() if own)
+    usual = known.most_common(1)[0][0] if known else None
+    return {node: own for node, own in states.items() if own and shapes(own) == usual}
 
 
 def _as_state(value: float, report: ClientReport) -> State:

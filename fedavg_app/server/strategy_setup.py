@@ -8,7 +8,7 @@ from flwr.app import MessageType
 
 import strategies
 from fedavg_app.client.local_arrays import matching
-from fedavg_app.client_optimizer import ClientOptimizer
+from fedavg_app.client_optimizer import SGD, ClientOptimizer
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.server.cohort import cohort_size
@@ -43,6 +43,9 @@ def make_strategy(
     if own_loop and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
         fix = "the task trains by a loop of its own, which it knows nothing of; give fedavg or one "
         raise ConfigError("strategy", config.strategy, f"{fix}that compresses updates")
+    if strategy.train_type != MessageType.TRAIN and config.optimizer not in ("auto", SGD):
+        fix = f"leave it out: the clients of {config.strategy} compute a gradient, and take no step"
+        raise ConfigError("optimizer", config.optimizer, fix)
     if strategy.plain_sgd:
         for key, value, default in (
             ("momentum", config.momentum, 0.0),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tasks.base import Task, on_device
 from tasks.checking.examples import CPU, few_examples
 from tasks.checking.finding import Finding, TaskError
-from tasks.checking.network import Outputs, forward
+from tasks.checking.network import Outputs, forward, is_probability
 from tasks.data.dataset import Dataset
 from tasks.model_arrays import ModelArrays, is_compiled, read_arrays, state_of
 from tasks.training.dense_step import split_model
@@ -95,7 +95,7 @@ def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float, f
     size = len(targets) // 3
     if len(outputs) != len(targets) or not size:
         return None
-    if outputs.is_floating_point():
+    if outputs.is_floating_point() and not is_probability(outputs):
         drawn = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
         outputs = (3 * drawn).to(outputs.dtype)
     places = [slice(None), slice(None, size), slice(size, None)]
@@ -167,7 +167,10 @@ def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[
         return found
 
     last = len(parts) - 1
+    before = [start[name] for name in ModelArrays.of(task.initial_model(seed)).sent]
     alone, after = trained(last), trained(0, last)
+    if task.train is not None and all(map(np.array_equal, before, alone)):
+        raise TaskError("train", "leaves the model as it was: change its own weights")
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(alone, after, strict=True)):
         text = "a client's training depends on who trained before in its process: keep nothing "
         raise TaskError(

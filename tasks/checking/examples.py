@@ -17,6 +17,7 @@ from tasks.data.map_style import MapStyleSplit
 from tasks.objective import ACCURACY, LOSS
 from tasks.structure import leaves
 from tasks.training.examples import Examples
+from tasks.training.optimizers import check_optimizer
 from tasks.training.random_streams import seeded
 
 CPU = torch.device("cpu")
@@ -101,17 +102,26 @@ def check_examples(task: Task, data: Dataset) -> Iterator[Finding]:
 
 def check_settings(task: Task) -> None:
     """Check the numbers that a task gives, and that its loss is one; TaskError else."""
-    rate, objective = task.learning_rate, task.default_objective()
+    rate = task.learning_rate
     if not isinstance(rate, float | int) or not 0 < rate <= MAX_RATE:
         raise TaskError("learning_rate", f"is {rate!r}: give a number above 0")
-    for name in task.metrics:
-        if not METRIC_NAME.fullmatch(name) or name == LOSS:
-            text = f"has the name {name!r}: give letters, digits, '-' or '_', and not 'loss'"
-            raise TaskError("metrics", text)
     try:
         task.test_metrics()
     except TypeError as error:
         raise TaskError("metrics", str(error)) from error
+    for name in task.metrics:
+        if not METRIC_NAME.fullmatch(name) or name == LOSS:
+            text = f"has the name {name!r}: give letters, digits, '-' or '_', and not 'loss'"
+            raise TaskError("metrics", text)
+    if not isinstance(task.optimizer, str):
+        kind = type(task.optimizer).__name__
+        raise TaskError("optimizer", f"is a {kind}: give its name, or package.module:Class")
+    if task.optimizer != "sgd":
+        try:
+            check_optimizer(task.optimizer, task.optimizer_args)
+        except Exception as error:
+            raise TaskError("optimizer", f"{task.optimizer}: {error}") from error
+    objective = task.default_objective()
     for name, target in (("target", task.target), ("embedded_target", task.embedded_target)):
         if target is not None and not isinstance(target, float | int):
             raise TaskError(name, f"is {target!r}: give a number")

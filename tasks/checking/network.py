@@ -13,9 +13,9 @@ from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
 from tasks.data.map_style import MapStyleSplit
-from tasks.metrics import Metric, Ratio, accuracy
+from tasks.metrics import Metric, Ratio, accuracy, value_or_nan
 from tasks.objective import ACCURACY, show_metric
-from tasks.structure import leaves
+from tasks.structure import leaves, map_leaves
 from tasks.training.examples import call_model, number_of, parts_of
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
@@ -24,6 +24,7 @@ from tasks.training.random_streams import seeded
 
 Outputs = Any  # what a task's model returns
 DRAWN = 20  # outputs for which metrics are tried
+MIXED = 6  # of these, for metrics of torchmetrics
 # Sums of float32 in another order differ by less.
 TOLERANCE = 1e-5
 
@@ -161,11 +162,14 @@ def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     if loss_count(task.loss) is count_examples and outputs.shape != targets.shape:
         text = f"has {kinds}, which torch would stretch to one shape: give them the same"
         raise TaskError("loss", text)
+    kept = map_leaves(torch.clone, targets)
     try:
         with seeded(0, CPU):
             loss = task.loss(outputs, targets)
     except Exception as error:
         raise TaskError("loss", f"raised {type(error).__name__} for {kinds}: {error}") from error
+    if not _same(kept, targets):
+        raise TaskError("loss", "changes the targets, which all clients share: work on a copy")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
         text = f"returned {described(loss)} for {kinds}: return one number, with its gradient"
         raise TaskError("loss", text)
@@ -185,32 +189,47 @@ def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
         text = f"cannot tell which dimension of {kinds} has the classes: give the task's own"
         raise TaskError("metrics", f"accuracy {text}")
     tried = [outputs]
+    generator = torch.Generator().manual_seed(0)
     if isinstance(outputs, Tensor) and outputs.is_floating_point():  # some are right by chance
-        generator = torch.Generator().manual_seed(0)
-        tried += [torch.randn(outputs.shape, generator=generator) for _ in range(DRAWN)]
+        draw = torch.rand if is_probability(outputs) else torch.randn
+        tried += [draw(outputs.shape, generator=generator) for _ in range(DRAWN)]
+        for one in tried[1:MIXED]:
+            # Where all values of a batch are from 0 to 1, torchmetrics takes them as probabilities.
+            half = one[: len(outputs) // 2]
+            half.copy_(torch.rand(half.shape, generator=generator))
     found = []
     for name, metric in task.test_metrics().items():
-        several = tried if isinstance(metric, Ratio) else tried[:2]
-        values = [_measured(name, metric, one, targets, kinds) for one in several]
+        several = tried if isinstance(metric, Ratio) else tried[:MIXED]
+        values = [_measured(task, name, metric, one, targets, kinds) for one in several]
         found.append(f"{name} {show_metric(name, values[0])}")
     return found
 
 
-def _measured(name: str, metric: Metric, outputs: Outputs, targets: Any, kinds: str) -> float:
+def _measured(
+    task: Task, name: str, metric: Metric, outputs: Outputs, targets: Any, kinds: str
+) -> float:
+    """Return a metric's value, which must be the same where states of parts are put together."""
+    kept = map_leaves(torch.clone, targets)
     try:
-        whole = metric.of_batch(outputs, targets)
+        predicted = task.predictions(outputs)
+        before = predicted.clone() if isinstance(predicted, Tensor) else None
+        whole = metric.of_batch(predicted, targets)
         value = metric.value([whole])
-        if not isinstance(outputs, Tensor) or targets is None or len(outputs) != number_of(targets):
+        if not _same(kept, targets) or (before is not None and not _same(before, predicted)):
+            raise ValueError("changes the outputs or the targets, which others get, too")
+        if not isinstance(predicted, Tensor) or targets is None:
             return value
-        number = len(outputs)
-        parts = zip(parts_of(outputs, 1, number), parts_of(targets, 1, number), strict=True)
+        number = len(predicted)
+        size = 1 if isinstance(metric, Ratio) else max(number // 2, 1)
+        if number != number_of(targets):
+            return value
+        parts = zip(parts_of(predicted, size, number), parts_of(targets, size, number), strict=True)
         states = [metric.of_batch(*part) for part in parts]
-        single = metric.value(states)
+        together = value_or_nan(name, metric, states)
     except Exception as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise TaskError(
-            "metrics", f"{name}: {reason.removeprefix(f'{name} ')} ({kinds})"
-        ) from error
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        text = f"{name}: {kind}{str(error).removeprefix(f'{name} ')} ({kinds})"
+        raise TaskError("metrics", text) from error
     if isinstance(metric, Ratio):
         (total, count), (total1, count1) = (
             [sum(float(one[part]) for one in some) for part in ("sum", "count")]
@@ -223,10 +242,28 @@ def _measured(name: str, metric: Metric, outputs: Outputs, targets: Any, kinds: 
                 f"{count1:g} for the same examples one by one: return sums over the examples, "
                 f"of values of one shape ({kinds})",
             )
-    elif not np.allclose(value, single, rtol=1e-3, atol=1e-5, equal_nan=True):
-        text = f"{name} is {value:g} for {number} examples, but {single:g} where the states of the "
-        raise TaskError("metrics", f"{text}same examples one by one are put together ({kinds})")
+    elif not np.isnan(together) and not np.isclose(value, together, rtol=1e-3, atol=1e-5):
+        text = f"{name} is {value:g} for {number} examples, but {together:g} where the states of "
+        fix = "two halves are put together"
+        if not is_probability(predicted):
+            fix += ": where all values of a batch are from 0 to 1, it takes them as probabilities, "
+            fix += "else as logits; give predict=torch.sigmoid, or a softmax"
+        raise TaskError("metrics", f"{text}{fix} ({kinds})")
     return value
+
+
+def is_probability(outputs: Tensor) -> bool:
+    """Return whether all values are from 0 to 1."""
+    return bool(((outputs >= 0) & (outputs <= 1)).all())
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two values have the same tensors."""
+    return all(
+        torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+        for one, other in zip(leaves(a), leaves(b), strict=True)
+        if isinstance(one, Tensor)
+    )
 
 
 def _is_open(outputs: Outputs) -> bool:

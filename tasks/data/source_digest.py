@@ -59,6 +59,8 @@ class _Digest:
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._text(f"{value.dtype}{value.shape}")
             self.total.update(np.ascontiguousarray(value).tobytes())
+        elif hasattr(value, "__array__") and not inspect.isclass(value):  # of torch or pandas
+            self.add(np.asarray(value))
         elif inspect.ismethod(value):
             self._add_all([value.__func__, value.__self__])
         elif inspect.isfunction(value):

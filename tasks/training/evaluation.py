@@ -106,7 +106,8 @@ class Evaluator:
             outputs = call_model(self._model, inputs)
             count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
-            states = {name: one.of_batch(outputs, targets) for name, one in self._metrics.items()}
+            found = self._task.predictions(outputs)
+            states = {name: one.of_batch(found, targets) for name, one in self._metrics.items()}
         return BatchResult(loss, count, states)
 
     def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:

@@ -217,9 +217,11 @@ class TaskClient(NumPyClient):
         named = trained_weights(self.model, self.arrays)
         staying = staying_trained(self.model, self.arrays, named)
         with self._seeded(settings, examples.device), staying:
-            found = self.task.train(
-                self.model, examples, settings, {} if memory is None else memory
-            )
+            memory = {} if memory is None else memory
+            found = self.task.train(self.model, examples, settings, memory)
+        if not isinstance(found, Mapping):
+            raise ValueError(f"train returned a {type(found).__name__}: return metrics by name")
+        memory.update({name: np.asarray(value) for name, value in memory.items()})
         return {name: float(value) for name, value in found.items()}
 
     def _seeded(

@@ -114,10 +114,10 @@ def test_client_without_a_value_of_its_own_counts_in_that_of_all():
 
 
 class FirstOutput(R2Score):
-    """R2 of the first output."""
+    """R2 of the first output, as a column: its states have another shape than those of a vector."""
 
     def update(self, outputs, targets):
-        super().update(outputs[:, 0], targets.float())
+        super().update(outputs[:, :1], targets.float()[:, None])
 
 
 FEW = dataclasses.replace(TASK, metrics={"r2": FirstOutput()}, objective="")

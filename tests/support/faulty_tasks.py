@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from torchmetrics.classification import MulticlassF1Score
+from torchmetrics import MetricCollection
+from torchmetrics.classification import BinaryAUROC, MulticlassF1Score
 
 from tasks.data.dataset import Dataset, Split
 from tests.support import networks
@@ -228,10 +229,44 @@ FLOATS = changed(as_floats, model=one_output, loss=nn.MSELoss())
 NO_CLASSES = changed(as_columns, model=one_output, loss=nn.MSELoss())
 NO_DIRECTION = metric("gap", lambda outputs, targets: (outputs.std(), len(targets)))
 MEANS = metric("top", lambda outputs, _: (outputs.max(), 1), objective="max top")
+TWO_CLASSES = changed(
+    lambda inputs, targets: (inputs, targets % 2), model=one_output,
+    loss=lambda outputs, targets: functional.binary_cross_entropy_with_logits(
+        outputs[:, 0], targets.float()
+    ),
+    metrics={"auc": BinaryAUROC()}, predict=lambda outputs: outputs[:, 0],
+)  # fmt: skip
+
+
+def in_place_loss(outputs, targets):
+    return functional.cross_entropy(outputs, targets.clamp_(min=1))
+
+
+def in_place_metric(outputs, targets):
+    return outputs.round_().sum(), len(targets)
+
+
+def copied(model, examples, settings, memory):
+    return {"train-loss": 0.0}
+
+
+IN_PLACE_LOSS = networks.task("in-place", networks.mlp, loss=in_place_loss)
+IN_PLACE_METRIC = metric("own", in_place_metric, objective="max own")
+ONE_NUMBER = metric("own", lambda outputs, _: outputs.mean(), objective="max own")
+UNTRAINED = networks.task("untrained", networks.mlp, train=copied)
+NOTHING_BACK = networks.task("nothing-back", networks.mlp, train=lambda *_: None)
+COLLECTION = networks.task("collection", networks.mlp, metrics=MetricCollection([]))
 SEVERAL = metric("f1", MulticlassF1Score(CLASSES, average=None))
 
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
+    "TWO_CLASSES": ("error", "metrics: auc is"),
+    "IN_PLACE_LOSS": ("error", "loss: changes the targets, which all clients share: work on"),
+    "IN_PLACE_METRIC": ("error", "metrics: own: changes the outputs or the targets, which others"),
+    "ONE_NUMBER": ("error", "metrics: own: returned a Tensor: return a sum and a count"),
+    "UNTRAINED": ("error", "train: leaves the model as it was: change its own weights"),
+    "NOTHING_BACK": ("error", "model: training failed: train returned a NoneType: return metrics"),
+    "COLLECTION": ("error", "metrics: they are a MetricCollection: give a dictionary of them by"),
     "FLOATS": ("error", "loss: has outputs float32 (8, 1) and targets float32 (8,), which torch"),
     "NO_CLASSES": (
         "error",

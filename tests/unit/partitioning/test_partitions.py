@@ -103,6 +103,14 @@ def regression(targets):
     return Dataset(split, split, DataOptions(), "made up", "")
 
 
+def too_few(split):
+    return [0, 1]
+
+
+def failing(split):
+    return 1 // 0
+
+
 def by_sign(split):
     return (split.targets < 0).astype(int)
 
@@ -131,6 +139,8 @@ def test_partition_goes_by_bins_a_column_or_a_function(by, expected):
         ("height", "partition-by = 'height': no such array; there are: age, x; or give 'bins:10'"),
         ("x", "partition-by = 'x': gives float64 (10,): give one integer for each example"),
         ("bins:1", "partition-by = 'bins:1': give the number of bins, 2 or more, as in bins:10"),
+        (f"{__name__}:too_few", "it gave (2,) for 10 examples: give one integer for each"),
+        (f"{__name__}:failing", "it raised ZeroDivisionError: "),
     ],
 )
 def test_partition_by_what_is_no_label_is_refused(by, error):

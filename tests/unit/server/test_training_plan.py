@@ -24,6 +24,14 @@ def test_auto_learning_rate_is_the_tasks_for_the_strategy():
     assert make_plan(CentralConfig(), task).learning_rate == 0.1
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "expected"), [("auto", 0.02), ("adamw", 0.02), ("sgd", 0.5), ("rmsprop", 0.01)]
+)
+def test_auto_learning_rate_is_the_tasks_for_the_optimiser_or_its_own(optimizer, expected):
+    task = replace(MNIST_2NN, optimizer="adamw", learning_rate=0.02, learning_rates={"sgd": 0.5})
+    assert make_plan(RunConfig(optimizer=optimizer), task).learning_rate == expected
+
+
 @pytest.mark.parametrize(("given", "expected"), [("auto", 0.97), (0.5, 0.5), (0.0, None)], ids=str)
 def test_target_is_the_tasks_unless_given_and_zero_means_none(given, expected):
     plan = make_plan(RunConfig(target_accuracy=given), MNIST_2NN)

@@ -38,21 +38,27 @@ class ServerOptimizer(ABC):
 class SGD(ServerOptimizer):
     """FedAvgM: m <- momentum m + Delta; the model changes by learning_rate m.
 
+    With Nesterov's momentum it changes by learning_rate (momentum m + Delta), the new m, as in
+    `torch.optim.SGD`; DiLoCo (arXiv 2311.08105) has it on the server, AdamW on the clients.
+
     Args:
         learning_rate: Of the server; 1 with no momentum is plain averaging.
         momentum: From 0 to below 1.
+        nesterov: Whether the momentum is Nesterov's.
     """
 
     learning_rate: Positive = 1.0
     momentum: Decay = 0.9
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         self._momentum: Array | float = 0.0
 
     def step(self, update: Array) -> Array:
-        """Return learning_rate m."""
+        """Return learning_rate m, or with Nesterov's momentum learning_rate (momentum m + Delta)."""
         self._momentum = self.momentum * self._momentum + update
-        return self.learning_rate * self._momentum
+        change = self.momentum * self._momentum + update if self.nesterov else self._momentum
+        return self.learning_rate * change
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord
 
 import strategies
 from strategies import server_optimizer
 from strategies.flower_arrays import to_record
 from strategies.rounds import RunSettings
-from strategies.server_optimizer import Yogi
+from strategies.server_optimizer import SGD, Yogi
 from tests.support.compressed_network import SIZE, Network, flatten
 from tests.support.replies import as_numpy, cohort, reply
 
@@ -24,6 +25,18 @@ def test_yogi_by_hand():
     first = 0.1 * 0.5 / (np.sqrt(0.1) + 0.01)  # v = 0 - 0.1 * 1 * sign(0 - 1)
     second = 0.1 * (0.25 + 0.05) / (np.sqrt(0.1 - 0.1 * 0.01) + 0.01)
     np.testing.assert_allclose(found, [[first], [second]])
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_is_torchs(nesterov):
+    deltas = np.random.default_rng(0).normal(size=(5, 3))
+    weight = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    theirs = torch.optim.SGD([weight], lr=0.7, momentum=0.9, nesterov=nesterov)
+    for delta in deltas:
+        weight.grad = torch.from_numpy(-delta)
+        theirs.step()
+    found = steps(SGD(learning_rate=0.7, momentum=0.9, nesterov=nesterov), *deltas)
+    np.testing.assert_allclose(np.sum(found, axis=0), weight.detach(), rtol=1e-12)
 
 
 def run(runner, model, *means, **config):
@@ -100,6 +113,7 @@ def test_compressed_strategies_step_before_they_compress(name):
         ({"name": "none", "momentum": 0.9}, "server optimizer 'none' takes no arguments"),
         ({"name": "sgd", "learning-rate": 0}, "learning-rate = 0: should be greater than 0"),
         ({"name": "sgd", "learning-rate": "1"}, "learning-rate = '1': should be a valid number"),
+        ({"name": "sgd", "nesterov": 0.5}, "nesterov = 0.5: should be a valid boolean"),
         ({"name": "sgd", "momentum": 1.0}, "momentum = 1.0: should be less than 1"),
         ({"name": "adam", "beta-1": -0.1}, "beta-1 = -0.1: should be greater than or equal to 0"),
         ({"name": "yogi", "beta-2": 1}, "beta-2 = 1: should be less than 1"),

@@ -55,7 +55,7 @@ class SGD(ServerOptimizer):
         self._momentum: Array | float = 0.0
 
     def step(self, update: Array) -> Array:
-        """Return learning_rate m, or with Nesterov's momentum learning_rate (momentum m + Delta)."""
+        """Return learning_rate m; with Nesterov's, learning_rate (momentum m + Delta)."""
         self._momentum = self.momentum * self._momentum + update
         change = self.momentum * self._momentum + update if self.nesterov else self._momentum
         return self.learning_rate * change

@@ -196,11 +196,13 @@ def value_or_nan(name: str, metric: Metric, states: Sequence[State]) -> float:
 
 
 def make_metric(name: str, given: Any) -> Metric:
-    """Return what a task gives as a metric: a function, or a metric of torchmetrics.
+    """Return what a task gives as a metric: a `Metric`, a function, or a metric of torchmetrics.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is none of these.
     """
+    if isinstance(given, Metric):
+        return given
     library = sys.modules.get("torchmetrics")  # imported by who gives one of its metrics
     if library is not None and isinstance(given, library.Metric):
         return TorchMetric(given)

@@ -32,6 +32,7 @@ NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
         "python3 -m venv .venv", ".venv/bin/pip install -e '.[dev]'", ".venv/bin/pip install -e .",
         "pip install -e '.[simulation]'", "pip install -e '.[wandb]'", "make docs",
+        "pip install 'fedavg-app[lora]'", "pip install 'fedavg-app[metrics]'",
         '.venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu "torch>=2.15,<2.16"'
         ' "torchvision>=0.29.2,<0.30"',
         "pip download --only-binary=:all: --no-deps --dest wheels --index-url "

@@ -21,6 +21,8 @@ from tests.support.run_folders import assert_model, only_folder, read_history, r
 OWN_LOOP = ("gan", "quickstart")
 STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
 
+WITH_ADAMW = ("labels", "lora")
+
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
@@ -43,11 +45,11 @@ def start(folder, name, last_round=None, **changes):
 def keys_for(strategy, name):
     """Return what a strategy needs: SCAFFOLD is defined for SGD, STC's updates are small."""
     keys = {"strategy": strategy}
-    if strategy == "scaffold" and name == "labels":
+    if strategy == "scaffold" and name in WITH_ADAMW:
         keys |= {"optimizer": "sgd", "learning_rate": 0.1}
     if strategy == "stc":
         keys["strategy_args"] = "sparsity-up = 0.5"
-        keys |= {"num_server_rounds": 12} if name == "labels" else {}
+        keys |= {"num_server_rounds": 12} if name in WITH_ADAMW else {}
     if "FedAdam" in strategy:
         keys["strategy_args"] = "eta = 0.02, tau = 0.001"
     return keys
@@ -75,7 +77,7 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
 def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}
-    if name == "labels":
+    if name in WITH_ADAMW:
         keys["optimizer_state"] = "kept"
     start(tmp_path / "whole", name, **keys)
     with pytest.raises(PowerLossError):

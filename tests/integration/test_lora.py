@@ -79,9 +79,7 @@ def test_only_adapters_travel_and_the_base_stays(page, tmp_path):
 def test_peft_loads_what_a_run_saved_and_finds_its_perplexity(task, page, tmp_path):
     folder = train(tmp_path / "runs", task)
     save_adapter(folder, tmp_path / "adapter")
-    # The base as the task has it: random, by the run's seed.
-    base = tasks.load(task).initial_model(1).unload()
-    model = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    model = PeftModel.from_pretrained(page.base(), tmp_path / "adapter").eval()
     inputs, targets = whole_test_set(page)
     with torch.no_grad():
         outputs = model(**inputs, labels=targets)

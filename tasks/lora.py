@@ -48,7 +48,8 @@ def lora_task(
         name: As for `Task`.
         base: The pretrained model: a folder or a name on the hub, for ``from_pretrained``; or a
             function that returns a new model of transformers, whose draws the run's seed fixes.
-        lora: What PEFT adds to it: a config, or the arguments of a `LoraConfig` by name.
+        lora: What PEFT adds to it: a config, or the arguments of a `LoraConfig` by name. Its
+            initialisation must leave the base as it is, so not PiSSA's or OLoRA's.
         dataset: Returns the data, whose splits are as of `tasks.language.token_split`.
         learning_rate: Of AdamW.
         freeze_a: Whether A keeps its initial values, which the run's seed draws: FFA-LoRA.

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from peft import IA3Config, PeftModel
+from peft import IA3Config, LoraConfig, PeftModel
 
 import tasks
 from fedavg_app.errors import ConfigError
 from tasks.checking.all_checks import all_checks
 from tasks.checking.finding import TaskError
 from tasks.data.dataset import DataOptions
-from tasks.lora import adapted, save_adapter
+from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
 from tasks.training import batch_size
 from tasks.training.examples import Examples
@@ -93,6 +93,21 @@ def test_peft_loads_what_a_run_saved_and_finds_its_perplexity(task, page, tmp_pa
     assert found["test_loss"] == pytest.approx(loss, rel=1e-5)
     untrained = read_history(folder)[0]["test_metrics"]["perplexity"]
     assert found["test_metrics"]["perplexity"] < 0.9 * untrained
+
+
+def test_base_may_be_a_folder_and_lora_a_config(page, tmp_path):
+    base = page.base()
+    base.save_pretrained(tmp_path / "base")
+    config = LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True)
+    arguments = {"dataset": page.load, "learning_rate": 0.01}
+    task = lora_task("folder", base=tmp_path / "base", lora=config, **arguments)
+    first, again = task.initial_model(1), task.initial_model(1)
+    for name, array in first.state_dict().items():
+        assert torch.equal(array, again.state_dict()[name])
+    assert first.peft_config["default"].base_model_name_or_path == str(tmp_path / "base")
+    assert config.base_model_name_or_path is None  # each model has its own
+    unloaded = first.unload().state_dict()
+    assert all(torch.equal(unloaded[name], one) for name, one in base.state_dict().items())
 
 
 def test_clients_own_tests_give_the_perplexity_of_all_their_tokens(page, tmp_path):

@@ -94,9 +94,9 @@ class Perplexity(Metric):
         total = losses.cpu().to(torch.float64).sum()
         return {"losses": total.numpy(), "predictions": np.array(float((targets >= 0).sum()))}
 
-    def kinds(self) -> dict[str, tuple[int, ...] | None]:
-        """Return the shapes, (), of losses and predictions."""
-        return {"losses": (), "predictions": ()}
+    def parts(self) -> dict[str, bool]:
+        """Return the names of losses and predictions, which are single numbers."""
+        return {"losses": True, "predictions": True}
 
     def value(self, states: Sequence[State]) -> float:
         """Return the perplexity; NaN where nothing was predicted."""

@@ -20,12 +20,14 @@ def write_states(results: Sequence[BatchResult], number: int) -> ArrayRecord | N
         results: Of the batches.
         number: Of the examples.
     """
-    counted = [
-        sum(float(batch.states[name].get("count", -1.0)) for batch in results)
-        for name in results[0].states
-    ]
-    if all(count == number for count in counted):
-        return None
+    states = [state for batch in results for state in batch.states.values()]
+    if all(state.keys() == {"sum", "count"} for state in states):
+        counted = [
+            sum(float(batch.states[name]["count"]) for batch in results)
+            for name in results[0].states
+        ]
+        if all(count == number for count in counted):
+            return None
     return to_record(
         {
             f"{place}/{name}/{part}": array

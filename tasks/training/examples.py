@@ -174,9 +174,14 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
 
 
 def call_in_bf16(model: nn.Module, inputs: Any) -> Any:
-    """Return a model's outputs, computed in mixed precision, as `call_model` does; in float32."""
+    """Return a model's outputs, computed in mixed precision, as `call_model` does.
+
+    Tensors are in float32 again; those of an object, as Hugging Face's models return, stay.
+    """
     with torch.autocast(first_leaf(inputs).device.type, torch.bfloat16):
         outputs = call_model(model, inputs)
+    if not isinstance(outputs, Tensor) and type(outputs) not in (dict, tuple):
+        return outputs
     return map_leaves(lambda one: one.float() if one.dtype == torch.bfloat16 else one, outputs)
 
 

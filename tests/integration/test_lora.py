@@ -17,10 +17,11 @@ from tasks.checking.finding import TaskError
 from tasks.data.dataset import DataOptions
 from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
-from tasks.training import batch_size
+from tasks.training import batch_size, task_client
 from tasks.training.examples import Examples
 from tasks.training.task_client import TaskClient
-from tests.integration.test_example_tasks import EXAMPLES, start
+from tests.integration.test_example_tasks import start
+from tests.support.example_tasks import EXAMPLES
 from tests.support.run_folders import only_folder, read_history
 
 # Beside the page's task: square weights, so that A and B have as many entries.
@@ -138,7 +139,7 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
                 weight.normal_()
     data = page.load(DataOptions())
     client = TaskClient(page.TASK, model.eval(), Examples.stored(page.TASK, data.train, CPU))
-    client._set_training_mode = lambda: None  # no dropout
+    monkeypatch.setattr(task_client, "set_training_mode", lambda _: None)  # no dropout
     weights = [*read_arrays(model, client.arrays.sent).values()]
     whole, _, _ = client.gradient(weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)

@@ -46,6 +46,7 @@ def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
     name, arguments = config.optimizer, config.optimizer_arguments
     if name == "auto":
         name, arguments = task.optimizer, {**task.optimizer_args, **arguments}
+    name = name if ":" in name else name.lower()
     if name == SGD:
         if arguments:
             fix = "SGD has none; give momentum or weight-decay, or another optimizer"
@@ -81,7 +82,7 @@ def learning_rate(config: TrainingConfig, task: "Task", optimizer: ClientOptimiz
     if config.learning_rate != "auto":
         return config.learning_rate
     rates, name = task.learning_rates, str(optimizer)
-    if name == task.optimizer or task.train is not None:
+    if name.lower() == task.optimizer.lower() or task.train is not None:
         return rates.get(config.method, task.learning_rate)
     from tasks.training.optimizers import default_rate
 

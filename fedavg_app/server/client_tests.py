@@ -88,7 +88,7 @@ class ClientTests:
                 value = value_or_nan(name, metric, own)
             if own and value is not None and is_usable(name, value):
                 values[report.node_id] = value
-        if self._records:
+        if self._records or not isinstance(metric, Ratio):  # a mean of theirs is another number
             found.metrics.pop(name, None)
             together = value_or_nan(name, metric, [one for own in usable.values() for one in own])
             if math.isnan(together):
@@ -126,7 +126,7 @@ def _alike(metric: Metric, states: Mapping[int, list[State]]) -> dict[int, list[
     fixed = [part for part, is_fixed in metric.parts().items() if is_fixed]
 
     def shapes(own: list[State]) -> Hashable:
-        return tuple({tuple(state[part].shape for part in fixed) for state in own})
+        return frozenset(tuple(state[part].shape for part in fixed) for state in own)
 
     known = Counter(shapes(own) for own in states.values() if own)
     usual = known.most_common(1)[0][0] if known else None

@@ -29,7 +29,7 @@ COMMON = {
     "num-clients": 2, "fraction-train": 1.0, "num-server-rounds": 2, "local-steps": 5,
     "batch-size": 20, "data-source": "auto", "seed": 5,
 }  # fmt: skip
-OFTEN = ("regression", "labels")
+OFTEN = ("labels",)
 
 pytestmark = pytest.mark.slow
 

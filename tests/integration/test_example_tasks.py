@@ -72,8 +72,17 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     assert len(result.history[-1].client_values[objective]) == 5
 
 
+def cases():
+    """The tasks by name; those that keep nothing of their own are long tests."""
+    quick = ("labels", "gan")
+    return [
+        pytest.param(name, marks=() if name in quick else pytest.mark.long, id=name)
+        for name in NAMES
+    ]
+
+
 @pytest.mark.parametrize("strategy", ["fedavg", "stc"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", cases())
 def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}

@@ -6,6 +6,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date, time, timedelta
 from pathlib import Path, PurePath
 from types import CodeType, ModuleType
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import numpy as np
 
 DIGITS = 12
-PLAIN = (str, int, float, complex, bool, bytes, type(None), PurePath, range, np.generic, np.dtype)
+PLAIN = (
+    str, int, float, complex, bool, bytes, type(None), PurePath, range, date, time, timedelta,
+    np.generic, np.dtype,
+)  # fmt: skip
 # Of a class, what Python adds, some of it in any order.
 BY_PYTHON = (
     "__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__"
@@ -56,11 +60,16 @@ class _Digest:
             self._add_all(value)
         elif isinstance(value, Mapping):
             self._add_all([part for pair in value.items() for part in pair])
-        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        elif isinstance(value, np.ndarray):
             self._text(f"{value.dtype}{value.shape}")
-            self.total.update(np.ascontiguousarray(value).tobytes())
-        elif hasattr(value, "__array__") and not inspect.isclass(value):  # of torch or pandas
-            self.add(np.asarray(value))
+            if value.dtype.hasobject:
+                self._add_all(value.ravel().tolist())
+            else:
+                self.total.update(np.ascontiguousarray(value).tobytes())
+        elif hasattr(value, "__array__") and not inspect.isclass(value):
+            # A table of pandas, with the names of its columns and rows; or a tensor of torch.
+            self._text(str(getattr(value, "dtype", "")))
+            self.add(value.to_dict() if hasattr(value, "to_dict") else value.tolist())
         elif inspect.ismethod(value):
             self._add_all([value.__func__, value.__self__])
         elif inspect.isfunction(value):

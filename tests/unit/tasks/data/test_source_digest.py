@@ -1,12 +1,15 @@
 """The name of parsed data in the cache follows what parses them."""
 
+import copy
 import functools
 import importlib
 import itertools
 import sys
 
 import numpy as np
+import pandas
 import pytest
+import torch
 
 from tasks.data.source_digest import source_digest
 from tests.support.processes import succeed
@@ -93,6 +96,26 @@ def test_what_a_function_has_from_around_it_counts(module):
         )
     }  # fmt: skip
     assert len(digests) == 14
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (np.array(["a", None]), np.array(["b", None])),
+        (torch.ones(2), torch.zeros(2)),
+        (torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)),
+        (torch.ones(2, dtype=torch.bfloat16), torch.ones(2)),
+        (pandas.DataFrame({"a": ["x"]}), pandas.DataFrame({"a": ["y"]})),
+        (pandas.DataFrame({"a": ["x"]}), pandas.DataFrame({"b": ["x"]})),
+        (pandas.Series([1.0]), pandas.Series([2.0])),
+        (pandas.Timestamp("2020-01-01"), pandas.Timestamp("2020-01-02")),
+    ],
+)
+def test_arrays_of_objects_tensors_and_tables_count(module, values):
+    made = module(SOURCE).made
+    first, second = (source_digest(made(abs, one)) for one in values)
+    assert first != second
+    assert source_digest(made(abs, copy.deepcopy(values[0]))) == first
 
 
 def test_another_process_finds_the_same(tmp_path):

@@ -159,7 +159,8 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
 def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     """Return the loss; TaskError where it is not a finite number with a gradient."""
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
-    if loss_count(task.loss) is count_examples and outputs.shape != targets.shape:
+    shapes = [getattr(one, "shape", None) for one in (outputs, targets)]
+    if loss_count(task.loss) is count_examples and shapes[0] != shapes[1]:
         text = f"has {kinds}, which torch would stretch to one shape: give them the same"
         raise TaskError("loss", text)
     kept = map_leaves(torch.clone, targets)

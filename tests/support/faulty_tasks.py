@@ -238,6 +238,13 @@ TWO_CLASSES = changed(
 )  # fmt: skip
 
 
+class Pair(Two):
+    """A pair for a loss of torch that takes tensors."""
+
+
+PAIR_FOR_MSE = changed(as_floats, model=Pair, loss=nn.MSELoss(), metrics={})
+
+
 def in_place_loss(outputs, targets):
     return functional.cross_entropy(outputs, targets.clamp_(min=1))
 
@@ -260,6 +267,7 @@ SEVERAL = metric("f1", MulticlassF1Score(CLASSES, average=None))
 
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
+    "PAIR_FOR_MSE": ("error", "loss: has outputs a tuple of 2 and targets float32 (8,), which"),
     "TWO_CLASSES": ("error", "metrics: auc is"),
     "IN_PLACE_LOSS": ("error", "loss: changes the targets, which all clients share: work on"),
     "IN_PLACE_METRIC": ("error", "metrics: own: changes the outputs or the targets, which others"),

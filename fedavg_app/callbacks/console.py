@@ -100,11 +100,8 @@ class Console(Callback):
         plan = self._run.plan
         if plan.target is None:
             return "none"
-        return (
-            f"{plan.target:g}"
-            if plan.objective == Objective()
-            else f"{plan.objective.name} {plan.target:g}"
-        )
+        name = "" if plan.objective == Objective() else f"{plan.objective.name} "
+        return f"{name}{plan.target:g}"
 
     def _print_result(self, result: TrainingResult) -> None:
         plan, rounds = self._run.plan, result.history[-1].round
@@ -177,7 +174,7 @@ class Console(Callback):
         for name in dict.fromkeys([objective, *self._run.task.metrics]):
             if name not in metrics.client_metrics:
                 continue
-            of = best if name == objective and on_clients else []
+            of = [*best] if name == objective and on_clients else []
             of += [one for key, one in metrics.partial.items() if key == f"client_metrics.{name}"]
             for worst, text in (("p10", "below"), ("p90", "above")):
                 if (value := metrics.client_metrics.get(f"{name}-{worst}")) is not None:

@@ -69,10 +69,10 @@ def compare(
 
     Runs that differ in the seed alone are one line, with the mean and the range of their values;
     those that diverged are a line of their own, and those that did not come to their end are left
-    out. "best" and "final" are accuracies, or of the runs' objective, "rejected" counts replies
-    rejected or did not come in time, "up" is what the clients sent in the run, "down" what they
-    were sent, "link" the time that the largest messages of each round take over one link, without
-    computing, and "virtual" the time by the runs' own links.
+    out. "best" and "final" are accuracies, or values of the runs' objective, "rejected" counts the
+    clients' replies that were rejected or did not come in time, "up" is what the clients sent in
+    the run, "down" what they were sent, "link" the time that the largest messages of each round
+    take over one link, without computing, and "virtual" the time by the runs' own links.
     """
     from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path

@@ -295,6 +295,26 @@ def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path,
     assert "fedavg: the accuracy is the clients' own, who keep local-arrays" in shown
 
 
+def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
+    lines = [
+        {**one, "accuracy": None, "test_metrics": {"mae": mae}}
+        for one, mae in zip(fake_runs.HISTORY, (9.0, 3.0, 5.0), strict=True)
+    ]
+    config = RunConfig(task="mnist-logistic", objective="min mae")
+    run = fake_runs.write(tmp_path / "run", config, fake_runs.HISTORY)
+    (run / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    shown = show("compare", run, "--target", "6", "--csv", tmp_path / "table.csv")
+    totals, until = cells(shown)
+    assert totals[2:5] == ["2", "3.0000", "5.0000"]
+    assert until[2] == "0.5"  # half of the way from 9 to 3
+    assert "whole runs, by mae" in shown
+    assert "to mae 6" in shown
+    other = fake_runs.write(tmp_path / "other", RunConfig(), fake_runs.HISTORY)
+    status, _, error = command_line("compare", run, other)
+    assert status == 1
+    assert "it goes by accuracy, " in error
+
+
 @pytest.mark.parametrize(
     ("changes", "names"),
     [

@@ -1,9 +1,11 @@
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import CentralConfig, RunConfig, parse_config
+from fedavg_app.errors import ConfigError
 from fedavg_app.training_plan import make_plan
 from tasks.data.dataset import DataOptions
 from tasks.mnist import MNIST_2NN
@@ -40,6 +42,34 @@ def test_target_is_the_tasks_unless_given_and_zero_means_none(given, expected):
     assert not plan.ends_after(history([0.1, 0.49]))
     assert plan.ends_after(history([0.1, 1.0])) == (expected is not None)
     assert not plan.ends_after(history([1.0]))  # the initial model does not count
+
+
+def test_target_of_another_objective_is_reached_from_above():
+    task = replace(MNIST_2NN, metrics={}, target=0.5)
+    plan = make_plan(RunConfig(), task)
+    assert (str(plan.objective), plan.target) == ("min loss", 0.5)
+    rounds = history([0.1, 0.4, 0.6])  # whose losses are 0.9, 0.6 and 0.4
+    assert [plan.ends_after(rounds[:number]) for number in (2, 3)] == [False, True]
+    assert make_plan(RunConfig(target="none"), task).target is None
+    assert make_plan(RunConfig(target=0.7), task).target == 0.7
+    assert make_plan(RunConfig(objective="loss"), MNIST_2NN).target is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ({"target_accuracy": 0.5}, "target-accuracy = 0.5: mnist-2nn goes by loss: give target"),
+        ({"objective": "f1"}, "objective = 'f1': is 'f1', which is no metric; there are: loss"),
+    ],
+)
+def test_target_or_objective_that_the_task_has_not_is_refused(keys, error):
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        make_plan(RunConfig(**keys), replace(MNIST_2NN, metrics={}))
+
+
+def test_two_targets_are_refused():
+    with pytest.raises(ConfigError, match="leave it out where target-accuracy is given"):
+        parse_config({"target": 0.5, "target-accuracy": 0.5})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Which optimisers clients are told to use, and what is refused before a run."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import tasks
+from fedavg_app.client_optimizer import client_optimizer
+from fedavg_app.config import RunConfig
+from fedavg_app.errors import ConfigError
+from fedavg_app.server.preparation import resolve
+from tasks.mnist import MNIST_LOGISTIC
+
+ADAMW = replace(MNIST_LOGISTIC, optimizer="adamw", optimizer_args={"weight_decay": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({}, {"optimizer": "adamw", "optimizer-args": '{"weight_decay": 0.1}'}),
+        (
+            {"optimizer_args": "eps = 1e-6"},
+            {"optimizer": "adamw", "optimizer-args": '{"weight_decay": 0.1, "eps": 1e-06}'},
+        ),
+        ({"optimizer": "RMSprop"}, {"optimizer": "rmsprop"}),
+        ({"optimizer": "torch.optim:Adam"}, {"optimizer": "torch.optim:Adam"}),
+        ({"optimizer": "sgd", "momentum": 0.9}, {}),
+    ],
+)
+def test_config_replaces_the_tasks_optimiser_and_adds_to_its_arguments(keys, told):
+    assert client_optimizer(RunConfig(**keys), ADAMW).settings() == told
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ({"optimizer": "adamx"}, "optimizer = 'adamx': known optimisers: "),
+        ({"optimizer": "adam", "optimizer_args": "beta = 1"}, "optimizer-args = 'beta = 1': adam"),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum = 0.9: it is of SGD; with adam give it"),
+        ({"optimizer": "adam", "weight_decay": 0.1}, "weight-decay = 0.1: it is of SGD; with adam"),
+        ({"optimizer_args": "eps = 1.0"}, "optimizer-args = 'eps = 1.0': SGD has none; give"),
+        ({"optimizer_state": "kept"}, "optimizer-state = 'kept': SGD keeps its momentum anyway"),
+        ({"optimizer": "adam", "strategy": "scaffold"}, "optimizer = 'adam': give sgd: scaffold"),
+        ({"rate_schedule": "cosine", "strategy": "fednova"}, "rate-schedule = 'cosine': leave it"),
+        ({"optimizer": "adam", "strategy": "fedsgd"}, "optimizer = 'adam': leave it out: the clie"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_line(keys, error):
+    config = RunConfig(task="mnist-logistic", num_clients=4, **keys)
+    with pytest.raises(ConfigError, match=re.escape(error)) as caught:
+        resolve(config)
+    assert "\n" not in str(caught.value)
+
+
+def test_tasks_of_the_papers_train_by_sgd_and_tell_clients_nothing_more():
+    for name in tasks.names():
+        assert client_optimizer(RunConfig(), tasks.load(name)).settings() == {}

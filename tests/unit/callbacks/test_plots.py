@@ -1,0 +1,24 @@
+"""The losses of a training as curves: all that there are, on an axis that has them."""
+
+import math
+
+import pytest
+
+from fedavg_app.callbacks import plots
+from fedavg_app.results.metrics import RoundMetrics
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale", "shown"),
+    [
+        ([2.0, 1.0, 0.5], "log", [2.0, 1.0, 0.5]),
+        ([1.0, -0.5, -2.0], "linear", [1.0, -0.5, -2.0]),  # as of a density
+        ([1.0, None, math.nan, math.inf, 0.5], "log", [1.0, 0.5]),
+    ],
+)
+def test_losses_are_drawn_whatever_their_sign(losses, scale, shown):
+    history = [RoundMetrics(number, test_loss=loss) for number, loss in enumerate(losses)]
+    (axes,) = plots._losses(history, "loss", "a run").axes
+    assert axes.get_yscale() == scale
+    (curve,) = axes.lines
+    assert list(curve.get_ydata()) == shown

@@ -162,27 +162,22 @@ class Task:
         Raises:
             TaskError: There is no such metric, or its direction is not known.
         """
-        name, found = self.objective or next(iter(self.metrics), LOSS), None
-        if " " in name:
-            try:
-                found = Objective.parse(name)
-            except ValueError as error:
-                raise TaskError("objective", f"is {name!r}: {error}") from error
-            name = found.name
-        direction = found.higher_is_better if found else self.direction(name)
-        if name != LOSS and name not in self.metrics:
-            known = ", ".join([*self.metrics, LOSS])
-            raise TaskError("objective", f"is {name!r}, which is no metric; there are: {known}")
+        text = self.objective or next(iter(self.metrics), LOSS)
+        try:
+            found = Objective.parse(text) if " " in text else None
+        except ValueError as error:
+            raise TaskError("objective", f"is {text!r}: {error}") from error
+        name = found.name if found else text
+        if name not in (known := [*self.metrics, LOSS]):
+            fix = f"which is no metric; there are: {', '.join(known)}"
+            raise TaskError("objective", f"is {name!r}, {fix}")
+        if found:
+            return found
+        direction = False if name == LOSS else self.test_metrics()[name].higher_is_better
         if direction is None:
             fix = f"give the task's objective, 'min {name}' or 'max {name}'"
             raise TaskError("objective", f"{name} does not say whether more of it is better: {fix}")
         return Objective(name, direction)
-
-    def direction(self, name: str) -> bool | None:
-        """Return whether more of a metric, or of the loss, is better; None where not known."""
-        if name == LOSS:
-            return False
-        return self.test_metrics()[name].higher_is_better if name in self.metrics else None
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; the global random states are not changed.

@@ -27,12 +27,13 @@ State = dict[str, NDArray[np.generic]]
 SumAndCount = Callable[[Any, Any], tuple[float | Tensor, float | Tensor]]
 
 
-def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
-    """Return how many targets are the largest logit, a scalar tensor.
+def accuracy(logits: Tensor, targets: Tensor, classes: int = -1) -> tuple[Tensor, Tensor]:
+    """Return how many targets are the largest logit, and how many are not negative.
 
     Args:
         logits: The model's outputs, in one dimension those of the classes.
-        targets: The classes, of the shape of the logits without that dimension.
+        targets: The classes, of the shape of the logits without that dimension; a negative one is
+            no prediction.
         classes: That dimension.
 
     Raises:
@@ -48,17 +49,7 @@ def count_correct(logits: Tensor, targets: Tensor, classes: int = -1) -> Tensor:
             f"{tuple(predicted.shape)} predictions of logits {tuple(logits.shape)}, for targets "
             f"{tuple(targets.shape)}: give the task's own metrics"
         )
-    return (predicted == targets).sum()
-
-
-def count_predictions(targets: Tensor) -> int:
-    """Return how many of the targets are to be predicted; negative ones are ignored."""
-    return int((targets >= 0).sum())
-
-
-def accuracy(logits: Tensor, targets: Tensor, classes: int = -1) -> tuple[Tensor, int]:
-    """Return how many predictions are correct, and how many there are; as for `count_correct`."""
-    return count_correct(logits, targets, classes), count_predictions(targets)
+    return (predicted == targets).sum(), (targets >= 0).sum()
 
 
 class Metric(ABC):

@@ -38,7 +38,7 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def characters(logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+def characters(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many characters are predicted correctly, and how many there are."""
     return accuracy(logits, targets[:, : logits.shape[1]])
 

@@ -64,8 +64,8 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     _check_alone(task, data, inputs)
     outputs = forward(model.eval(), inputs)
     if found := _check_metrics(task, outputs, targets):
-        text = f"{', '.join(found)} for {number_of(inputs)} examples, as for each by itself"
-        yield Finding("ok", "metrics", text)
+        text = f"{', '.join(found)} for {number_of(inputs)} examples"
+        yield Finding("ok", "metrics", f"{text}, the same put together from parts")
     objective = task.default_objective()
     yield Finding("ok", "objective", f"{objective}, by which best model and targets go")
     if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
@@ -182,7 +182,7 @@ def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
 def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
     """Return each metric with its value; TaskError where one cannot be right.
 
-    A metric of a batch must be that of its examples one by one, put together.
+    A metric of a batch must be that of its parts, put together.
     """
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
     default = task.metrics.get(ACCURACY) is accuracy

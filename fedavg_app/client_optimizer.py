@@ -1,7 +1,7 @@
 """The optimiser of the clients' training: the config's, or the task's."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,23 @@ def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
         given = config.optimizer_args or str(arguments)
         raise ConfigError("optimizer-args", given, f"{name} refuses it: {error}") from error
     return ClientOptimizer(name, arguments)
+
+
+def check_weights(optimizer: ClientOptimizer, shapes: Sequence[Sequence[int]]) -> None:
+    """Check that the optimiser takes weights of these shapes.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not optimizer.name:
+        return
+    from tasks.training.optimizers import check_shapes
+
+    try:
+        check_shapes(optimizer.name, optimizer.arguments, shapes)
+    except Exception as error:
+        fix = f"it refuses the model's weights: {error}; give another"
+        raise ConfigError("optimizer", optimizer.name, fix) from error
 
 
 def learning_rate(config: TrainingConfig, task: "Task", optimizer: ClientOptimizer) -> float:

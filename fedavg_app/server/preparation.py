@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
-from fedavg_app.client_optimizer import client_optimizer
+from fedavg_app.client_optimizer import check_weights, client_optimizer
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
@@ -115,13 +115,14 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
-        ConfigError: As for `check_names`, `load_task` and `make_strategy`, or a client mod cannot
-            be imported.
+        ConfigError: As for `check_names`, `load_task`, `check_weights` and `make_strategy`, or a
+            client mod cannot be imported.
     """
     check_names(config)
     task = load_task(config)
     model = GlobalModel.initial(task, config)
     optimizer = client_optimizer(config, task)
+    check_weights(optimizer, [model.sent[name].shape for name in model.arrays.trained])
     strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)
     load_mods(config.client_mods)
     return task, model, strategy

@@ -64,6 +64,12 @@ def check_optimizer(name: str, arguments: Mapping[str, Any]) -> None:
     optimizer.step()
 
 
+def check_shapes(name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> None:
+    """Make the optimiser of weights of these shapes; raises what it raises, as Muon for a bias."""
+    weights = [nn.Parameter(torch.empty(tuple(shape), device="meta")) for shape in shapes]
+    make_optimizer(name, arguments, weights, 0.1)
+
+
 def default_rate(name: str) -> float | None:
     """Return the learning rate that an optimiser has by default; None where it has none."""
     parameter = inspect.signature(find_optimizer(name)).parameters.get("lr")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.base import Task, ignored_target
 from tasks.checking.finding import Finding, TaskError
-from tasks.data.dataset import NO_PREDICTION, Dataset, Split, Stored
+from tasks.data.dataset import NO_PREDICTION, DataError, Dataset, Split, Stored
 from tasks.data.map_style import MapStyleSplit
 from tasks.objective import ACCURACY, LOSS
 from tasks.structure import leaves
@@ -44,7 +44,8 @@ def few_examples(
     What is drawn has the seed.
 
     Raises:
-        TaskError: ``prepare`` or ``augment`` failed, or did not return a tensor of them.
+        TaskError: One cannot be read, or ``prepare`` or ``augment`` failed, or did not return a
+            tensor of them.
     """
     rows = few_rows(split) if rows is None else rows
     name = "augment" if training and task.augment is not None else "prepare"
@@ -54,6 +55,8 @@ def few_examples(
         with seeded(seed, CPU):
             stored = Examples.stored(task, split, CPU, training=training)
             inputs, targets = replace(stored, rows=rows).slice(0, len(rows))
+    except DataError as error:
+        raise TaskError("dataset", str(error)) from error
     except Exception as error:
         raise TaskError(name, f"raised {type(error).__name__} for {kind}: {error}") from error
     found = list(leaves(inputs))
@@ -78,6 +81,13 @@ def check_examples(task: Task, data: Dataset) -> Iterator[Finding]:
             continue
         _check_targets(task, split, name)
         _check_finite(task, split, name)
+    if (text := _unlike_labels(train)) is not None:
+        yield Finding("warning", "dataset", text)
+    if len(test) and _same_examples(train, test):
+        text = (
+            "the test examples are the training examples: each test shows what was learnt by heart"
+        )
+        yield Finding("warning", "dataset", text)
     is_read = isinstance(train, MapStyleSplit)
     kinds = [
         "read one by one" if isinstance(split, MapStyleSplit) else _kind(split.inputs)
@@ -162,10 +172,37 @@ def _check_targets(task: Task, split: Split, name: str) -> None:
         raise TaskError("dataset", f"the {name} examples have no target to be predicted")
 
 
+def _unlike_labels(split: Split) -> str | None:
+    """Return how the labels of examples that are read differ from their targets; None if not."""
+    if not isinstance(split, MapStyleSplit) or split.labels is None:
+        return None
+    for number in few_rows(split).tolist():
+        target = np.asarray(split.read(number)[1])
+        if target.dtype.kind in "iu" and not target.shape and target != split.labels[number]:
+            text = f"example {number} has the target {target}, but the label {split.labels[number]}"
+            return f"{text}, by which partitions go"
+    return None
+
+
+def _same_examples(train: Split, test: Split) -> bool:
+    if train.inputs is test.inputs:
+        return True
+    arrays = [list(leaves(one.inputs)) for one in (train, test)]
+    return len(train) == len(test) and all(
+        isinstance(one, np.ndarray) and np.array_equal(one, other)
+        for one, other in zip(*arrays, strict=False)
+    )
+
+
 def _check_finite(task: Task, split: Split, name: str) -> None:
     """Check that inputs are finite, at least once they are prepared, and targets."""
-    if isinstance(split, MapStyleSplit):
-        return  # they are not all read for this
+    if isinstance(split, MapStyleSplit):  # they are not all read for this
+        prepared, _ = few_examples(task, split, training=False)
+        if not all(one.isfinite().all() for one in leaves(prepared)):
+            raise TaskError(
+                "dataset", f"{name} examples have NaN or infinite inputs: leave them out"
+            )
+        return
     if bad := _not_finite(split.inputs):
         prepared, _ = few_examples(task, split.part(np.array(bad[:1])), training=False)
         if not all(one.isfinite().all() for one in leaves(prepared)):

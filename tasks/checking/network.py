@@ -139,6 +139,10 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
             text = f"the targets are {kind}, and the loss "
             fix = "is torch's cross-entropy: give classes as int64, or another loss"
             raise TaskError("dataset", text + fix)
+        if outputs.shape[1:-1] == targets.shape[1:] != outputs.shape[2:]:
+            text = f"returns {described(outputs)} for targets {targets.shape[1:]} an example, and "
+            fix = "torch's cross-entropy wants the classes in dimension 1: return it.movedim(-1, 1)"
+            raise TaskError("model", text + fix)
         if ignored >= 0 and (targets == ignored).any():
             text = f"targets of {ignored} are ignored by the loss, but count as predictions"
             raise TaskError("dataset", f"{text}: make them {NO_PREDICTION}")
@@ -213,16 +217,16 @@ def _measured(
     kept = map_leaves(torch.clone, targets)
     try:
         predicted = task.predictions(outputs)
-        before = predicted.clone() if isinstance(predicted, Tensor) else None
+        before = map_leaves(torch.clone, predicted) if _is_of_tensors(predicted) else None
         whole = metric.of_batch(predicted, targets)
         value = metric.value([whole])
         if not _same(kept, targets) or (before is not None and not _same(before, predicted)):
             raise ValueError("changes the outputs or the targets, which others get, too")
-        if not isinstance(predicted, Tensor) or targets is None:
+        if before is None or targets is None:
             return value
-        number = len(predicted)
+        number = number_of(targets)
         size = 1 if isinstance(metric, Ratio) else max(number // 2, 1)
-        if number != number_of(targets):
+        if any(not one.dim() or len(one) != number for one in leaves(predicted)):
             return value
         parts = zip(parts_of(predicted, size, number), parts_of(targets, size, number), strict=True)
         states = [metric.of_batch(*part) for part in parts]
@@ -246,7 +250,7 @@ def _measured(
     elif not np.isnan(together) and not np.isclose(value, together, rtol=1e-3, atol=1e-5):
         text = f"{name} is {value:g} for {number} examples, but {together:g} where the states of "
         fix = "two halves are put together"
-        if not is_probability(predicted):
+        if isinstance(predicted, Tensor) and not is_probability(predicted):
             fix += ": where all values of a batch are from 0 to 1, it takes them as probabilities, "
             fix += "else as logits; give predict=torch.sigmoid, or a softmax"
         raise TaskError("metrics", f"{text}{fix} ({kinds})")
@@ -264,6 +268,13 @@ def _same(a: Any, b: Any) -> bool:
         torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
         for one, other in zip(leaves(a), leaves(b), strict=True)
         if isinstance(one, Tensor)
+    )
+
+
+def _is_of_tensors(value: Any) -> bool:
+    """Return whether a value is a tensor, or a dictionary or tuple of tensors, and no more."""
+    return isinstance(value, Tensor) or (
+        type(value) in (dict, tuple) and all(isinstance(one, Tensor) for one in leaves(value))
     )
 
 

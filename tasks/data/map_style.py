@@ -43,13 +43,27 @@ class MapStyleSplit(Split):
         return self.labels if self.owners is None else self.owners
 
     def read(self, number: int) -> tuple[Any, Any]:
-        """Return an example."""
-        found: tuple[Any, Any] = self.inputs[number]
-        return found if self.example is None else self.example(found)
+        """Return an example.
+
+        Raises:
+            DataError: It cannot be read, or is no pair (input, target).
+        """
+        try:
+            found = self.inputs[number]
+            found = found if self.example is None else self.example(found)
+        except Exception as error:
+            text = f"reading example {number} raised {type(error).__name__}: {error}"
+            raise DataError(text) from error
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            kind = type(found).__name__
+            raise DataError(f"example {number} is a {kind}, not a pair (input, target)")
+        return found[0], found[1]
 
     def sampled(self) -> Iterator[bytes]:
-        """Yield the number of examples, and the values of `READ` of them."""
+        """Yield the number of examples, labels and owners, and the values of `READ` examples."""
         yield str(len(self)).encode()
+        for array in (self.labels, self.owners):
+            yield b"" if array is None else np.ascontiguousarray(array).tobytes()
         for place in evenly(len(self), READ):
             for value in leaves(self.read(int(place))):
                 yield np.asarray(value).tobytes()

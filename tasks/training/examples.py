@@ -133,8 +133,6 @@ class MapStyleExamples(Examples):
         end = min(end, len(self))
         numbers = range(start, end) if self.rows is None else self.rows[start:end].tolist()
         batch = default_collate([self.inputs.read(number) for number in numbers])
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise ValueError("an example of the data set is no pair (input, target)")
         inputs, targets = (map_leaves(lambda one: one.to(self.place), one) for one in batch)
         read = Examples(inputs, targets, self.prepare)
         return read.slice(0, len(read))

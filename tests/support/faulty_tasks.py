@@ -13,6 +13,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, MulticlassF1Score
 
 from tasks.data.dataset import Dataset, Split
+from tasks.data.map_style import MapStyleSplit
 from tests.support import networks
 from tests.support.networks import CLASSES, MLP, images
 
@@ -265,8 +266,77 @@ NOTHING_BACK = networks.task("nothing-back", networks.mlp, train=lambda *_: None
 COLLECTION = networks.task("collection", networks.mlp, metrics=MetricCollection([]))
 SEVERAL = metric("f1", MulticlassF1Score(CLASSES, average=None))
 
+
+class Rows(torch.utils.data.Dataset):
+    """The images one by one, as map-style data; ``fault`` changes an example."""
+
+    def __init__(self, split, fault) -> None:
+        self.split, self.fault = split, fault
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, number):
+        return self.fault(self.split.inputs[number], self.split.targets[number])
+
+
+def one_by_one(fault):
+    def load(options):
+        data = images(options)
+        train, test = (
+            MapStyleSplit(Rows(one, fault), labels=one.targets) for one in (data.train, data.test)
+        )
+        return dataclasses.replace(data, train=train, test=test)
+
+    return dataclasses.replace(MLP, dataset=load)
+
+
+class Words(nn.Module):
+    """A class for each of 8 rows, the classes in the last dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        return self.head(x[:, 0])
+
+
+class Named(Head):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+def repeated(inputs, targets):
+    return inputs, np.repeat(targets[:, None], 8, axis=1)
+
+
+UNREADABLE = one_by_one(lambda inputs, target: (inputs["image"], target))
+OTHER_LABELS = one_by_one(lambda inputs, target: (inputs, (target + 1) % CLASSES))
+NO_PAIR = one_by_one(lambda inputs, _: inputs)
+LAST = changed(repeated, model=Words)
+LEARNT = dataclasses.replace(
+    MLP,
+    dataset=lambda options: (lambda data: dataclasses.replace(data, test=data.train))(
+        images(options)
+    ),
+)
+NAMED = networks.task(
+    "named",
+    Named,
+    loss=lambda outputs, targets: functional.cross_entropy(outputs["logits"], targets),
+    metrics={"top": lambda outputs, _: (outputs["logits"].max(), 1)},
+    objective="max top",
+)
+
 # What the check says of each: the kind, and a part of the line.
 FOUND = {
+    "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
+    "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),
+    "OTHER_LABELS": ("warning", "dataset: example 0 has the target"),
+    "LAST": ("error", "model: returns float32 (8, 8, 4) for targets (8,) an example, and torch's"),
+    "LEARNT": ("warning", "dataset: the test examples are the training examples: each test"),
+    "NAMED": ("error", "metrics: top gives"),
     "PAIR_FOR_MSE": ("error", "loss: has outputs a tuple of 2 and targets float32 (8,), which"),
     "TWO_CLASSES": ("error", "metrics: auc is"),
     "IN_PLACE_LOSS": ("error", "loss: changes the targets, which all clients share: work on"),

@@ -122,7 +122,8 @@ class Dataset:
         test: The examples that the global model is evaluated on.
         options: What loads exactly this data set again, in this or another process.
         description: Human-readable origin of the data.
-        fingerprint: SHA-256 of the arrays, hexadecimal.
+        fingerprint: SHA-256 of the arrays, hexadecimal; of some examples (`of`) where reading all
+            of them takes long.
     """
 
     train: Split
@@ -137,11 +138,20 @@ class Dataset:
         It is of the fingerprint and of some examples of each split, evenly spread: a split that is
         drawn differs in all of them.
         """
-        found = hashlib.sha256(self.fingerprint.encode())
+        return self._of_samples(self.fingerprint)[:DIGEST_DIGITS]
+
+    @classmethod
+    def of(cls, train: Split, test: Split, options: DataOptions, description: str) -> "Dataset":
+        """Return a data set whose fingerprint is of some examples of each split, evenly spread."""
+        found = cls(train, test, options, description, "")
+        return replace(found, fingerprint=found._of_samples())
+
+    def _of_samples(self, prefix: str = "") -> str:
+        found = hashlib.sha256(prefix.encode())
         for split in (self.train, self.test):
             for part in split.sampled():
                 found.update(part)
-        return found.hexdigest()[:DIGEST_DIGITS]
+        return found.hexdigest()
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):

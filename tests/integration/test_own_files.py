@@ -20,7 +20,7 @@ EXAMPLES = examples(ROOT / "docs" / "writing-a-task.md")
 def tasks_of_the_page(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for name in ("pictures_task", "table_task", "femnist_task"):
+    for name in ("pictures_task", "table_task", "hub_task", "femnist_task"):
         (tmp_path / f"{name}.py").write_text(EXAMPLES[f"{name}.py"])
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module
@@ -65,6 +65,23 @@ def test_pictures_are_told_apart(tasks_of_the_page, tmp_path):
 def test_rows_are_told_apart(tasks_of_the_page, tmp_path):
     write_table(tmp_path / "table")
     assert accuracy("table_task:TASK", 10) > 0.8
+
+
+def test_images_of_the_hub_are_told_apart(tasks_of_the_page, tmp_path):
+    """Written as ylecun/mnist is: each class is a bright row."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 80), ("test", 20)):
+        pixels = rng.integers(0, 99, (count, 28, 28)).astype(np.uint8)
+        for number, one in enumerate(pixels):
+            one[number % 10] = 255
+        columns = {
+            "image": [Image.fromarray(one) for one in pixels],
+            "label": [number % 10 for number in range(count)],
+        }
+        file = tmp_path / "mnist" / "data" / f"{split}-00000-of-00001.parquet"
+        datasets.Dataset.from_dict(columns).to_parquet(file)
+    keys = {"data-dir": str(tmp_path / "mnist"), "partition": "shards"}
+    assert accuracy("hub_task:TASK", 3, **keys) == 1.0
 
 
 def write_characters(folder):

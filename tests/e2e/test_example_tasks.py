@@ -1,49 +1,55 @@
 """The tasks of docs/example-tasks.md end in one model on every engine: simulation, `flwr run`, TLS.
 
-test_example_tasks.py in tests/integration has each of them under each of four strategies.
+Each of them under each of four strategies. One runs with the slow tests, the others with the long
+ones: `pytest tests/e2e/test_example_tasks.py`, half an hour.
 """
 
 import os
 import sys
+from itertools import product
 
 import pytest
 
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
-from tests.support.example_tasks import write
+from tests.support.example_tasks import NAMES, OWN_LOOP, STRATEGIES, keys_for, write
 from tests.support.flwr_run import local_superlink, run_app
 from tests.support.processes import succeed
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
-FLOWERS = "flwr.serverapp.strategy:FedAdam"
-RUNS = {
-    "regression": {"strategy": "stc", "partition": "shards", "partition-by": "bins:4"},
-    "labels": {"strategy": "fedavg", "optimizer-state": "kept", "rate-schedule": "cosine"},
-    "wine": {"strategy": "scaffold", "fraction-evaluate": 1.0},
-    "segments": {"strategy": FLOWERS, "gradient-clip": 1.0},
-    "files": {"strategy": "stc", "partition": "dirichlet"},
-    "gan": {"strategy": "stc", "local-epochs": 2},
-    "quickstart": {"strategy": "fedavg", "local-epochs": 1},
+# Beside the strategy, so that each setting is sent to devices.
+OWN_KEYS = {
+    "regression": {"partition": "shards", "partition-by": "bins:4"},
+    "labels": {"optimizer-state": "kept", "rate-schedule": "cosine"},
+    "wine": {"fraction-evaluate": 1.0},
+    "segments": {"gradient-clip": 1.0},
+    "files": {"partition": "dirichlet"},
+    "gan": {"local-epochs": 2},
+    "quickstart": {"local-epochs": 1},
 }
 COMMON = {
     "num-clients": 2, "fraction-train": 1.0, "num-server-rounds": 2, "local-steps": 5,
     "batch-size": 20, "data-source": "auto", "seed": 5,
 }  # fmt: skip
-OFTEN = ("labels",)
+OFTEN = ("labels", "fedavg")
 
 pytestmark = pytest.mark.slow
 
 
 def cases():
-    """The others differ in the task alone, and run with the long tests."""
+    """Return each task with each strategy that trains it."""
     return [
-        pytest.param(name, marks=() if name in OFTEN else pytest.mark.long, id=name)
-        for name in RUNS
+        pytest.param(*case, marks=() if case == OFTEN else pytest.mark.long)
+        for case in product(NAMES, STRATEGIES)
+        if not (case[0] in OWN_LOOP and case[1] == "scaffold")
     ]
 
 
-def keys_of(name):
-    keys = {"task": f"{name}_task:TASK", **COMMON, **RUNS[name]}
+def keys_of(name, strategy):
+    own = {key.replace("_", "-"): value for key, value in keys_for(strategy, name).items()}
+    keys = {"task": f"{name}_task:TASK", **COMMON, **own, **OWN_KEYS.get(name, {})}
+    if keys.get("optimizer") == "sgd":
+        del keys["optimizer-state"]  # SGD keeps none
     if "local-epochs" in keys:
         del keys["local-steps"]
     return keys
@@ -75,15 +81,15 @@ def simulated(folder, tmp_path_factory):
     """The run's folder of each task under simulation.py, which runs once."""
     done = {}
 
-    def run(name):
-        if name not in done:
-            runs = tmp_path_factory.mktemp(name)
+    def run(*case):
+        if case not in done:
+            runs = tmp_path_factory.mktemp(case[0])
             words = [sys.executable, "simulation.py", "run", f"--run-dir={runs}"]
-            for key, value in keys_of(name).items():
+            for key, value in keys_of(*case).items():
                 words.append(f"--{key}={value}")
             succeed(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)})
-            done[name] = only_folder(runs)
-        return done[name]
+            done[case] = only_folder(runs)
+        return done[case]
 
     return run
 
@@ -96,14 +102,16 @@ def assert_same_run(found, expected):
             assert line[key] == pytest.approx(other[key], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", cases())
-def test_flwr_run_ends_in_the_model_of_the_simulation(name, simulated, flower, tmp_path):
-    shown, status = run_app(flower, {**keys_of(name), "run-dir": str(tmp_path)}, 2)
+@pytest.mark.parametrize(("name", "strategy"), cases())
+def test_flwr_run_ends_in_the_model_of_the_simulation(name, strategy, simulated, flower, tmp_path):
+    shown, status = run_app(flower, {**keys_of(name, strategy), "run-dir": str(tmp_path)}, 2)
     assert status["status"] == "finished:completed", shown
-    assert_same_run(only_folder(tmp_path), simulated(name))
+    assert_same_run(only_folder(tmp_path), simulated(name, strategy))
 
 
-@pytest.mark.parametrize("name", cases())
-def test_two_devices_end_in_the_model_of_the_simulation(name, simulated, deployment, tmp_path):
-    found = deployment.train(tmp_path, **keys_of(name))
-    assert_same_run(found, simulated(name))
+@pytest.mark.parametrize(("name", "strategy"), cases())
+def test_two_devices_end_in_the_model_of_the_simulation(
+    name, strategy, simulated, deployment, tmp_path
+):
+    found = deployment.train(tmp_path, **keys_of(name, strategy))
+    assert_same_run(found, simulated(name, strategy))

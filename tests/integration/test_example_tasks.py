@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,14 +15,15 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.training.examples import Examples
 from tests.integration.test_resumed_runs import PowerLossError, StatefulGrid
-from tests.support.example_tasks import NAMES, write
+from tests.support.example_tasks import (
+    NAMES,
+    OWN_LOOP,
+    STRATEGIES,
+    WITH_ADAMW,
+    keys_for,
+    write,
+)
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
-
-# They train by loops of their own.
-OWN_LOOP = ("gan", "quickstart")
-STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
-
-WITH_ADAMW = ("labels", "lora")
 
 
 @pytest.fixture
@@ -42,19 +44,6 @@ def start(folder, name, last_round=None, **changes):
     return run(StatefulGrid(config, last_round), prepare(config))
 
 
-def keys_for(strategy, name):
-    """Return what a strategy needs: SCAFFOLD is defined for SGD, STC's updates are small."""
-    keys = {"strategy": strategy}
-    if strategy == "scaffold" and name in WITH_ADAMW:
-        keys |= {"optimizer": "sgd", "learning_rate": 0.1}
-    if strategy == "stc":
-        keys["strategy_args"] = "sparsity-up = 0.5"
-        keys |= {"num_server_rounds": 12} if name in WITH_ADAMW else {}
-    if "FedAdam" in strategy:
-        keys["strategy_args"] = "eta = 0.02, tau = 0.001"
-    return keys
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", NAMES)
 def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
@@ -63,7 +52,10 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
         with pytest.raises(ConfigError, match="the task trains by a loop of its own"):
             start(tmp_path / "runs", name, strategy=strategy)
         return
-    result = start(tmp_path / "runs", name, fraction_evaluate=1.0, **keys_for(strategy, name))
+    keys = keys_for(strategy, name)
+    if strategy == "stc" and name in WITH_ADAMW:
+        keys["num_server_rounds"] = 12
+    result = start(tmp_path / "runs", name, fraction_evaluate=1.0, **keys)
     summary = read_summary(result.folder)
     objective = summary["objective"].split()[1]
     first, best = result.history[0].tested[objective], summary[f"best-{objective}"]
@@ -73,16 +65,16 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
 
 
 def cases():
-    """The tasks by name; those that keep nothing of their own are long tests."""
-    quick = ("labels", "gan")
+    """Each task under each strategy; those that keep nothing of their own are long tests."""
+    quick = list(product(("labels", "gan"), ("fedavg", "stc")))
     return [
-        pytest.param(name, marks=() if name in quick else pytest.mark.long, id=name)
-        for name in NAMES
+        pytest.param(*case, marks=() if case in quick else pytest.mark.long)
+        for case in product(NAMES, STRATEGIES)
+        if not (case[0] in OWN_LOOP and case[1] == "scaffold")
     ]
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "stc"])
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize(("name", "strategy"), cases())
 def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}

@@ -1,4 +1,4 @@
-"""The tasks of docs/example-tasks.md as files."""
+"""The tasks of docs/example-tasks.md as files, and the strategies that train them."""
 
 import shutil
 
@@ -7,6 +7,10 @@ from tests.support.documents import ROOT, examples
 EXAMPLES = examples(ROOT / "docs" / "example-tasks.md")
 NAMES = [name.removesuffix("_task.py") for name in EXAMPLES]
 APPS = ROOT / "tests" / "apps"
+STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
+# They train by loops of their own, which SCAFFOLD cannot correct.
+OWN_LOOP = ("gan", "quickstart")
+WITH_ADAMW = ("labels", "lora")
 
 
 def write(folder):
@@ -16,3 +20,15 @@ def write(folder):
     app = shutil.copytree(APPS / "pytorch" / "pytorchexample", folder / "pytorchexample")
     shutil.copy(APPS / "shared.py", app)
     return folder
+
+
+def keys_for(strategy, name):
+    """Return what a strategy needs: SCAFFOLD is defined for SGD, STC's updates are small."""
+    keys = {"strategy": strategy}
+    if strategy == "scaffold" and name in WITH_ADAMW:
+        keys |= {"optimizer": "sgd", "learning_rate": 0.1}
+    if strategy == "stc":
+        keys["strategy_args"] = "sparsity-up = 0.5"
+    if "FedAdam" in strategy:
+        keys["strategy_args"] = "eta = 0.02, tau = 0.001"
+    return keys

@@ -156,8 +156,8 @@ class FederatedStrategy(Strategy):
         """Return what a client is sent by the papers' formulas, in bits: 32 an entry."""
         return 32.0 * now.model.size
 
-    def bits_up(self, now: Round) -> float:
-        """Return what one client sends by the papers' formulas, in bits: 32 an entry."""
+    def bits_up(self, now: Round, node: int) -> float:
+        """Return what a client sends by the papers' formulas, in bits: 32 an entry."""
         return 32.0 * now.model.size
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:

@@ -31,6 +31,7 @@ class ClientMemory:
         model: Its copy of the global model; None for none, and where it is always sent all of it.
         version: That model's version.
         codec: The text of what it compresses with, where the server has sent it.
+        link: The link by which its pending answer was compressed.
     """
 
     last_round: int = 0
@@ -39,6 +40,7 @@ class ClientMemory:
     model: ArrayRecord | None = None
     version: Version | None = None
     codec: str = ""
+    link: str = ""
 
     @classmethod
     def read(cls, state: RecordDict) -> "ClientMemory":
@@ -58,6 +60,7 @@ class ClientMemory:
             find_record(state, MODEL, ArrayRecord),
             Version(number, fingerprint) if number >= 0 else None,
             str(entries.get("codec", "")),
+            str(entries.get("link", "")),
         )
 
     def write(self, state: RecordDict) -> None:
@@ -67,7 +70,8 @@ class ClientMemory:
             {"round": self.last_round, "number": version.number, "fingerprint": version.fingerprint}
         )
         # Flower cannot count the bytes of an empty entry.
-        record.update({k: v for k, v in (("codec", self.codec), ("pending", self.pending)) if v})
+        further = ("codec", self.codec), ("link", self.link), ("pending", self.pending)
+        record.update({name: value for name, value in further if value})
         state[MEMORY] = record
         state.pop(VECTORS, None)
         state.pop(MODEL, None)

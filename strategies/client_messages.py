@@ -13,6 +13,7 @@ from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.messages import (
     ARRAYS_KEY,
     BUFFERS,
+    LINK,
     PAYLOAD,
     SERVER_ROUND,
     UPDATE,
@@ -104,6 +105,7 @@ def _received(message: Message, context: Context, settings: ConfigRecord) -> Rec
         vectors={name: Model.read(record).vector for name, record in found.items()},
         seed=int(str(settings.get("seed", 0))),
         client=int(str(client)),
+        link=str(settings.pop(LINK, context.node_config.get(LINK, ""))),
     )
 
 

@@ -35,6 +35,8 @@ class Codec:
         warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
         training: Tells one training from another whose messages the same clients may get; 0 where
             they cannot.
+        links: What compresses the updates of clients whose link has one of these names, in place of
+            ``uplink``.
 
     Raises:
         ValueError: Error feedback would diverge with these compressors, or the uplink has no share
@@ -46,6 +48,7 @@ class Codec:
     feedback: ErrorFeedback = field(default_factory=Residual)
     warmup_rounds: int = 0
     training: int = 0
+    links: Mapping[str, Compressor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.feedback.check_compressor(self.uplink)
@@ -59,13 +62,21 @@ class Codec:
             )
 
     @classmethod
-    def build(cls, uplink: Part, downlink: Part, feedback: Part, *numbers: int) -> "Codec":
+    def build(
+        cls,
+        uplink: Part,
+        downlink: Part,
+        feedback: Part,
+        warmup_rounds: int = 0,
+        training: int = 0,
+    ) -> "Codec":
         """Return the codec of parts that are given as for `Registry.build_part`."""
         return cls(
             COMPRESSORS.build_part("uplink", uplink),
             COMPRESSORS.build_part("downlink", downlink),
             FEEDBACK.build_part("feedback", feedback),
-            *numbers,
+            warmup_rounds,
+            training,
         )
 
     @classmethod
@@ -79,15 +90,15 @@ class Codec:
             return None
         try:
             table = json.loads(text)
-            parts = []
-            for key in ("uplink", "downlink", "feedback"):
-                parts.append({name: one for name, one in table[key].items() if one is not None})
-                # Others are "package.module:Class".
-                if outside := [one for one in _texts(parts[-1]) if ":" in one]:
-                    raise ValueError(f"{key}: {outside[0]!r} is not built in")
+            uplink, downlink, feedback = (
+                _read_part(key, table[key]) for key in ("uplink", "downlink", "feedback")
+            )
             numbers = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
-            uplink, downlink, feedback = parts
-            return cls.build(uplink, downlink, feedback, *numbers)
+            links = {
+                name: COMPRESSORS.build_part(name, _read_part(name, one))
+                for name, one in table.get("links", {}).items()
+            }
+            return replace(cls.build(uplink, downlink, feedback, *numbers), links=links)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
@@ -97,6 +108,16 @@ class Codec:
     def of_training(self, text: str) -> "Codec":
         """Return this codec in the training of a server's text; itself without one."""
         return replace(self, training=json.loads(text).get("training", 0)) if text else self
+
+    def on_link(self, name: str) -> "Codec":
+        """Return the codec of a client with that link, whose digest its replies name."""
+        return replace(self, uplink=self.links.get(name, self.uplink), links={})
+
+    @cached_property
+    def of_replies(self) -> Mapping[int, "Codec"]:
+        """The codecs of clients by their digest."""
+        found = map(self.on_link, ["", *self.links])
+        return {one.digest: one for one in found}
 
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.
@@ -119,6 +140,9 @@ class Codec:
             "uplink": _described(COMPRESSORS, self.uplink),
             "warmup-rounds": self.warmup_rounds,
         }
+        if self.links:
+            described = {name: _described(COMPRESSORS, one) for name, one in self.links.items()}
+            table["links"] = described
         if self.training:
             table["training"] = self.training
         return json.dumps(table, separators=(",", ":"), sort_keys=True, default=str)
@@ -137,6 +161,15 @@ def _described(registry: Registry[Any], part: object) -> Mapping[str, Any]:
     own = [one.name for one in fields(part) if one.init] if is_dataclass(part) else []
     arguments = {one: getattr(part, one) for one in own}
     return {"name": name, **{key: None if one == inf else one for key, one in arguments.items()}}
+
+
+def _read_part(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of a server's text as `Registry.build_part` takes it; ValueError as `parse`."""
+    part = {name: one for name, one in table.items() if one is not None}
+    # Others are "package.module:Class".
+    if outside := [one for one in _texts(part) if ":" in one]:
+        raise ValueError(f"{key}: {outside[0]!r} is not built in")
+    return part
 
 
 def _texts(value: object) -> Iterator[str]:

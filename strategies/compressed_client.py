@@ -69,7 +69,8 @@ def answer(
     head = Head.decode(received.take(HEAD))
 
     def reply(status: ReplyStatus, data: bytes = b"") -> bytes:
-        return Payload(status, head.codec, received.number, data).encode()
+        digest = codec.on_link(received.link).digest if codec else head.codec
+        return Payload(status, digest, received.number, data).encode()
 
     text = str(received.settings.pop(CODEC, memory.codec))
     if text != memory.codec:
@@ -97,7 +98,8 @@ def answer(
     change = (trained.model.vector - model.vector).astype(np.float32, copy=False)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
-        sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
+        uplink = codec.on_link(memory.link).uplink_in(memory.last_round)
+        sent = uplink.decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
     vectors = memory.settled(head.settled, take) or {
@@ -105,14 +107,14 @@ def answer(
     }
     to_send, vectors = codec.feedback.to_send(change, vectors)
     try:
-        uplink = codec.uplink_in(received.number)
+        uplink = codec.on_link(received.link).uplink_in(received.number)
         # Another package's rule may compute in float64.
         exact = to_send.astype(np.float32, copy=False)
         data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
     except OutOfRangeError:
         return Update(payload=reply(ReplyStatus.DIVERGED)), None
     vectors = {name: one.astype(np.float32, copy=False) for name, one in vectors.items()}
-    kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
+    kept = ClientMemory(received.number, vectors, data, copy, head.version, text, received.link)
     return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
 
 

@@ -7,11 +7,13 @@ full model.
 
 import secrets
 from abc import abstractmethod
-from dataclasses import replace
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
@@ -22,6 +24,7 @@ from strategies.client_messages import Train
 from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import CODEC, HEAD, UPDATES, answer
+from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Update as DecodedUpdate
 from strategies.compression.decoded_update import Vector as Float32Vector
 from strategies.compression.error_feedback import (
@@ -37,7 +40,7 @@ from strategies.compression.vector_layout import Layout
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.random_streams import DOWNLINK, random_stream
-from strategies.registry import Part, Weights
+from strategies.registry import Part, Weights, make
 from strategies.reply_validation import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.runner import SMALLER_RATES
@@ -55,6 +58,9 @@ class CompressedStrategy(FederatedStrategy):
         weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
+        links: Other arguments of the updates of clients by their link, as ``{"4G": {"sparsity-up":
+            0.001}}``. In a simulation a link is a class of "links", on a device what its node's
+            config says.
 
     The others are those of Flower's `FedAvg`.
 
@@ -69,13 +75,17 @@ class CompressedStrategy(FederatedStrategy):
 
     weights: Weights = "uniform"
     server_optimizer: Part = server_optimizers.NONE
+    links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.codec = self.make_codec()
+        codec = self.make_codec()
+        links = {name: self._uplink_of(name, codec) for name in self.links}
+        self.codec = replace(codec, links=links)
         self.optimizer = server_optimizers.build(self.server_optimizer)
         self.residual: Float32Vector | None = None
         self._layout: Layout | None = None  # before the first round
         self._versions = ClientVersions()
+        self._replied_by: dict[int, int] = {}  # by node, where links differ: its codec's digest
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
         """Return what the updates amount to: their mean, as float32."""
@@ -121,9 +131,11 @@ class CompressedStrategy(FederatedStrategy):
             ReplyError: The payload is not one of this round, codec and layout.
         """
         payload = self._payload(now, reply)
-        layout = now.model.layout
+        layout, codec = now.model.layout, self.codec.of_replies[payload.codec]
+        if self.links:
+            self._replied_by[reply.node] = payload.codec
         try:
-            update = self.codec.uplink_in(now.number).decode(payload.update, layout)
+            update = codec.uplink_in(now.number).decode(payload.update, layout)
             update.check(layout.size)
             check_range(update)
         except OutOfRangeError as error:
@@ -195,9 +207,10 @@ class CompressedStrategy(FederatedStrategy):
         updates = self.missed_updates_bits(missed, now.model.layout)
         return min(updates + 32.0 * now.model.buffer_size, full)
 
-    def bits_up(self, now: Round) -> float:
-        """Return the uplink compressor's formula for one update."""
-        bits = self.codec.uplink_in(now.number).expected_bits(now.model.layout)
+    def bits_up(self, now: Round, node: int) -> float:
+        """Return the formula of the client's compressor for one update."""
+        codec = self.codec.of_replies.get(self._replied_by.get(node, 0), self.codec)
+        bits = codec.uplink_in(now.number).expected_bits(now.model.layout)
         return bits + 32.0 * now.model.buffer_size
 
     def missed_updates_bits(self, count: int, layout: Layout) -> float:
@@ -208,13 +221,31 @@ class CompressedStrategy(FederatedStrategy):
         """Send every client the full model next time."""
         self._versions.confirmed.clear()
 
+    def _uplink_of(self, link: str, codec: Codec) -> Compressor:
+        """Return what compresses the updates of clients with a link.
+
+        Raises:
+            ValueError: The strategy does not take its arguments, or they are not of these updates.
+        """
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "links"}
+        given = {name.replace("-", "_"): value for name, value in self.links[link].items()}
+        try:
+            other = make(type(self), own | given).codec
+        except ValueError as error:
+            raise ValueError(f"links.{link}: {error}") from error
+        if str(other) == str(codec) or str(replace(other, uplink=codec.uplink)) != str(codec):
+            what = ", ".join(self.links[link]) or "nothing"
+            fix = "give arguments that change what clients send, and no more"
+            raise ValueError(f"links.{link} has {what}: {fix}")
+        return other.uplink
+
     def _payload(self, now: Round, reply: Reply) -> Payload:
         """Return a reply's payload; ReplyError as for `read`, but for what follows its head."""
         try:
             payload = Payload.decode(reply.payload)
         except ValueError as error:  # a ReplyError is one, too
             raise ReplyError(f"undecodable update: {error}") from error
-        if payload.codec != self.codec.digest:
+        if payload.codec not in self.codec.of_replies:
             raise ReplyError(
                 "the client compresses otherwise than the server; give both the same strategy-args "
                 f"(here {self.codec})"

@@ -23,6 +23,8 @@ BUFFERS = "buffers"
 # The record of a reply's payload, and its entry.
 UPDATE, PAYLOAD = "update", "payload"
 SERVER_ROUND = "server-round"
+# The setting that names a client's link, or the entry of its node's config.
+LINK = "link"
 # The setting that names the record of arrays, where that is not "arrays".
 ARRAYS_KEY = "arrays-key"
 
@@ -59,6 +61,7 @@ class Received:
         vectors: `Broadcast.vectors`.
         seed: The run's seed.
         client: The client's partition; the id of its node where it has none.
+        link: The name of its link; empty where neither the server nor its node's config has one.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Received:
     vectors: Mapping[str, Vector]
     seed: int
     client: int
+    link: str = ""
 
     def take(self, name: str) -> bytes:
         """Remove and return an entry of bytes; ValueError if there is none."""

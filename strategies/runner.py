@@ -124,6 +124,7 @@ class Runner(ABC):
     Attributes:
         settings: Of the run.
         train_type, local_work, plain_sgd: As in `strategies.base.FederatedStrategy`.
+        links: The links whose clients compress otherwise than others.
         clips_on_clients: Whether client mods clip the update of all that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """
@@ -131,6 +132,7 @@ class Runner(ABC):
     train_type: str = "train"
     local_work: str = ""
     plain_sgd: bool = False
+    links: frozenset[str] = frozenset()
     clips_on_clients: bool = False
     counts_privacy: bool = False
 
@@ -200,7 +202,7 @@ class Runner(ABC):
             metrics=metrics,
             partial=screening.log(server_round, "training"),
             rejected=screening.rejected,
-            formula_bits_up=len(screening.reports) * self.reply_bits(),
+            formula_bits_up=sum(self.reply_bits(report.node_id) for report in screening.reports),
             privacy=self.privacy_spent(),
         )
 
@@ -222,8 +224,8 @@ class Runner(ABC):
         """Return what the round's messages cost by the papers' formulas, in bits."""
         return len(nodes) * 32.0 * self.now.model.size
 
-    def reply_bits(self) -> float:
-        """Return what one training reply costs by the papers' formulas, in bits."""
+    def reply_bits(self, node: int) -> float:
+        """Return what a node's training reply costs by the papers' formulas, in bits."""
         return 32.0 * self.now.model.size
 
     def privacy_spent(self) -> dict[str, float]:

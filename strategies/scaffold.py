@@ -120,9 +120,9 @@ class SCAFFOLD(FederatedStrategy):
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return 32 bits for each entry of the model and of the variate."""
-        return self.bits_up(now)
+        return self.bits_up(now, node)
 
-    def bits_up(self, now: Round) -> float:
+    def bits_up(self, now: Round, node: int) -> float:
         """Return the same."""
         return 32.0 * (now.model.size + now.model.layout.size)
 

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, WeightedMean
-from strategies.messages import ARRAYS_KEY, BUFFERS, SERVER_ROUND, UPDATE, Broadcast
+from strategies.messages import ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE, Broadcast
 from strategies.metrics import mean_metrics
 from strategies.model import Vector, buffer_norms
 from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
 
 # Settings of the strategies' own, which no other may have the name of.
-RESERVED = {ARRAYS_KEY, BUFFERS, "codec", "head", "updates"}
+RESERVED = {ARRAYS_KEY, BUFFERS, LINK, "codec", "head", "updates"}
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -48,6 +48,7 @@ class StrategyRunner(Runner):
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd = strategy.plain_sgd
+        self.links = frozenset(getattr(strategy, "links", ()))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -82,9 +83,9 @@ class StrategyRunner(Runner):
         """Return what the round's messages cost by the papers' formulas, in bits."""
         return sum(self.strategy.bits_down(self.now, node) for node in nodes)
 
-    def reply_bits(self) -> float:
-        """Return what one training reply costs by the papers' formulas, in bits."""
-        return self.strategy.bits_up(self.now)
+    def reply_bits(self, node: int) -> float:
+        """Return what a node's training reply costs by the papers' formulas, in bits."""
+        return self.strategy.bits_up(self.now, node)
 
     def forget_clients(self) -> None:
         """Let the strategy know that all clients have lost their memories."""

@@ -76,4 +76,4 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
         settings["learning-rate"] = 1.0
         grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
         (message,) = strategy.configure_train(1, model.sent, settings, grid)
-        yield f"  {name:12} {message_bytes(message):>14,} {round(strategy.reply_bits() / 8):>14,}"
+        yield f"  {name:12} {message_bytes(message):>14,} {round(strategy.reply_bits(1) / 8):>14,}"

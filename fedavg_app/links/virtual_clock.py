@@ -5,7 +5,7 @@ examples and from its device, so that the same seed gives the same times on any 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -61,6 +61,17 @@ class VirtualClock:
         self._devices = draw_devices(fleet, len(work), seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
 
+    def check_links(self, names: Iterable[str], config: RunConfig) -> None:
+        """Check that there are classes of these names.
+
+        Raises:
+            ConfigError: There is none of one.
+        """
+        known = [one.name for one in self._fleet.classes]
+        if unknown := sorted(set(names) - {*known}):
+            fix = f"links: {unknown[0]!r} is no class of {config.links}: {', '.join(known)}"
+            raise ConfigError("strategy-args", config.strategy_args, fix)
+
     def client_time(
         self,
         server_round: int,
@@ -88,6 +99,10 @@ class VirtualClock:
             upload=transfer_seconds(bytes_up, up) + round_trip,
             lost=bool(self._luck(server_round)[client] < device.loss),
         )
+
+    def link(self, client: int) -> str:
+        """Return the name of the class of a client's device."""
+        return self._devices[client].name
 
     def _draw_luck(self, server_round: int) -> NDArray[np.float64]:
         """Return a number in [0, 1) for every client in this round."""

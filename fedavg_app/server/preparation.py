@@ -106,6 +106,10 @@ def prepare(config: RunConfig) -> PreparedRun:
     whole = bool(strategy.local_work)
     sizes = [len(own) for own in rows]
     clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
+    if clock is not None:
+        clock.check_links(strategy.links, config)
+    elif strategy.links:
+        logger.info("clients are on the link that their SuperNode's config names (link='4G')")
     digests = DataDigests.of(data, rows)
     strategy = state.strategy if state else strategy
     return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
@@ -17,7 +17,8 @@ from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.training_plan import TrainingPlan
-from strategies.reply_validation import DivergedReplyError, ReplyError
+from strategies.messages import LINK
+from strategies.reply_validation import CONFIG, DivergedReplyError, ReplyError
 from strategies.rounds import RoundOutcome
 from strategies.runner import Runner, nodes_of
 from tasks.metrics import Metric
@@ -110,6 +111,8 @@ class TrainingLoop:
 
         cohort = self._messenger.cohort(server_round, "train")
         messages = self.strategy.configure_train(server_round, self.model, config, cohort)
+        if self.clock is not None and self.strategy.links:
+            self._name_links(self.clock, messages)
         formula_bits_down = self.strategy.round_bits(nodes_of(messages))
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
@@ -166,6 +169,14 @@ class TrainingLoop:
         outcome = self.strategy.finish_evaluation(server_round, replies, sent.reject)
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, sent.unanswered | reasons(outcome)
+
+    def _name_links(self, clock: VirtualClock, messages: Sequence[Message]) -> None:
+        """Tell each client its link, by which it compresses; a device has it from its node."""
+        clients = {node: client for client, node in self.nodes.by_client.items()}
+        for message in messages:
+            link = clock.link(clients[message.metadata.dst_node_id])
+            config = message.content.config_records[CONFIG]
+            message.content[CONFIG] = ConfigRecord({**config, LINK: link})
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""

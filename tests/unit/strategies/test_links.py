@@ -1,0 +1,124 @@
+"""Clients on some links compress otherwise than the others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import strategies
+from strategies.client_memory import ClientMemory
+from strategies.codec import Codec
+from strategies.compression.sparse import Sparse
+from tests.support.compressed_network import (
+    SIZE,
+    Network,
+    change_entry,
+    flatten,
+    sent,
+)
+
+pytestmark = pytest.mark.usefixtures("server_identity")
+
+SLOW = {"slow": {"uplink": {"name": "sparse", "sparsity": 0.1}}}
+FAST = {"name": "sparse", "sparsity": 0.5}
+
+
+def network(**links):
+    """Return three clients, of which the second is on the slow link."""
+    found = Network("compressed", clients=3, uplink=FAST, downlink="float32", links=links or SLOW)
+    found.contexts[1].node_config["link"] = "slow"
+    return found
+
+
+def residual(network, client):
+    """Return what the client has not sent, by its memory alone."""
+    memory = ClientMemory.read(network.contexts[client].state)
+    sparsity = 0.1 if memory.link == "slow" else 0.5
+    pending = Sparse(sparsity).decode(memory.pending, network.layout).to_dense()
+    return memory.vectors["residual"] - pending
+
+
+def test_each_client_sends_its_share_and_keeps_the_rest():
+    """What was trained is what the model has and what the clients still keep."""
+    clients = network()
+    before, total = flatten(clients.model), np.zeros(SIZE)
+    for _ in range(5):
+        changes = {client: clients.random_change() for client in range(3)}
+        clients.run_round(changes)
+        assert not clients.outcome.rejected
+        total += sum(changes.values()) / 3
+    kept = sum(residual(clients, client) for client in range(3)) / 3
+    np.testing.assert_allclose(flatten(clients.model) - before + kept, total, atol=1e-5)
+    memories = [ClientMemory.read(one.state).pending for one in clients.contexts]
+    found = [
+        np.count_nonzero(Sparse(share).decode(one, clients.layout).to_dense())
+        for share, one in zip((0.5, 0.1, 0.5), memories, strict=True)
+    ]
+    assert found[0] == found[2] > 4 * found[1] > 0
+
+
+def test_device_that_changes_its_link_keeps_what_it_has_not_sent():
+    clients = network()
+    before, total = flatten(clients.model), np.zeros(SIZE)
+    for link in ("slow", "", "slow", "unknown", "slow"):
+        clients.contexts[1].node_config["link"] = link
+        change = clients.random_change()
+        clients.run_round({1: change})
+        assert not clients.outcome.rejected
+        total += change
+    found = flatten(clients.model) - before + residual(clients, 1)
+    np.testing.assert_allclose(found, total, atol=1e-5)
+
+
+def test_servers_word_counts_before_the_nodes():
+    clients = Network("stc", clients=1, sparsity_up=0.5, links={"a": {"sparsity-up": 0.1}})
+    clients.contexts[0].node_config["link"] = "b"
+    (message,) = clients.configure(0)
+    change_entry(message, "config", "link", "a")
+    reply = clients.train(message, clients.random_change())
+    few = np.count_nonzero(sent(reply))
+    (message,) = clients.configure(0)
+    assert few < np.count_nonzero(sent(clients.train(message, clients.random_change()))) / 3
+
+
+def test_formula_counts_each_client_by_its_own_compressor():
+    clients = network()
+    clients.run_round({client: clients.random_change() for client in range(3)})
+    fast, slow = (Sparse(share).expected_bits(clients.layout) for share in (0.5, 0.1))
+    assert clients.outcome.formula_bits_up == pytest.approx(2 * fast + slow)
+
+
+def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients():
+    clients, without = network(), Network("compressed", 3, uplink=FAST, downlink="float32")
+    (message,) = clients.configure(0)
+    (other,) = without.configure(0)
+    change = clients.random_change()
+    replies = [clients.train(message, change), without.train(other, change)]
+    first, second = (one.content["update"]["payload"] for one in replies)
+    assert first == second
+
+
+def test_text_names_links_and_is_as_it_was_without():
+    codec = network().strategy.codec
+    assert Codec.parse(str(codec)) == codec
+    assert '"links":{"slow":{"name":"sparse"' in str(codec)
+    assert "links" not in str(replace(codec, links={}))
+    assert len(codec.of_replies) == 2
+    outside = str(codec).replace('"slow":{"name":"sparse"', '"slow":{"name":"a.b:C"')
+    with pytest.raises(ValueError, match=r"slow: 'a\.b:C' is not built in"):
+        Codec.parse(outside)
+
+
+@pytest.mark.parametrize(
+    ("own", "error"),
+    [
+        ({"p": 0.1}, "links.slow: STC does not take p; it takes"),
+        ({"sparsity-up": 2.0}, "links.slow: STC: sparsity-up = 2.0: "),
+        ({"sparsity-down": 0.1}, "links.slow has sparsity-down: give arguments that change what"),
+        ({"weights": "samples"}, "links.slow has weights: give arguments that change what clien"),
+        ({}, "links.slow has nothing: give arguments that change what clients send, and no more"),
+    ],
+)
+def test_arguments_that_are_not_of_what_clients_send_are_refused(own, error):
+    with pytest.raises(ValueError, match=error):
+        strategies.build("stc", {"links": {"slow": own}})

@@ -31,6 +31,7 @@ STRATEGIES = Registry[Strategy](
         "dgc": "strategies.dgc:DGC",
         "eden": "strategies.eden:EDEN",
         "fedavg": "strategies.fedavg:FedAvg",
+        "fedbuff": "strategies.fedbuff:FedBuff",
         "fednova": "strategies.fednova:FedNova",
         "fedsgd": "strategies.fedsgd:FedSGD",
         "qsgd": "strategies.qsgd:QSGD",

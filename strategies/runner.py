@@ -124,6 +124,9 @@ class Runner(ABC):
     Attributes:
         settings: Of the run.
         train_type, local_work, plain_sgd: As in `strategies.base.FederatedStrategy`.
+        takes_late: As in `strategies.base.FederatedStrategy`.
+        in_flight: The messages, by id, whose replies may still come, where late ones count; the
+            app keeps them here so that checkpoints have them.
         links: The links whose clients compress otherwise than others.
         clips_on_clients: Whether client mods clip the update of all that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
@@ -132,6 +135,7 @@ class Runner(ABC):
     train_type: str = "train"
     local_work: str = ""
     plain_sgd: bool = False
+    takes_late: bool = False
     links: frozenset[str] = frozenset()
     clips_on_clients: bool = False
     counts_privacy: bool = False
@@ -139,6 +143,7 @@ class Runner(ABC):
     def __init__(self, settings: RunSettings | None = None) -> None:
         self.settings = settings or RunSettings()
         self._now: Round | None = None
+        self.in_flight: dict[str, Any] = {}
 
     @property
     def now(self) -> Round:

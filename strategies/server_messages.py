@@ -24,6 +24,7 @@ from strategies.reply_validation import (
     shorten,
 )
 
+MAX_DIGITS = 18  # of a round
 NOT_FINITE = "array {!r} has NaN or infinite values"
 
 
@@ -42,6 +43,18 @@ class Reply:
     ) -> None:
         self.message, self.node = message, message.metadata.src_node_id
         self._model, self._bounds, self._weighted_by = model, bounds, weighted_by
+
+    @cached_property
+    def server_round(self) -> int | None:
+        """The round whose message this answers; None where messages do not name theirs.
+
+        Raises:
+            ReplyError: The reply names what is no round.
+        """
+        group = self.message.metadata.group_id
+        if group and not (group.isascii() and group.isdecimal() and len(group) < MAX_DIGITS):
+            raise ReplyError(f"it answers the group {shorten(group)!r}, which is no round")
+        return int(group) if group else None
 
     @cached_property
     def report(self) -> ClientReport:

@@ -47,7 +47,7 @@ class StrategyRunner(Runner):
         super().__init__(settings)
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
-        self.plain_sgd = strategy.plain_sgd
+        self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
         self.links = frozenset(getattr(strategy, "links", ()))
 
     def configure_train(

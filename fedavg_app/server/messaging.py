@@ -13,6 +13,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
 from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
+from fedavg_app.server.in_flight import InFlight, MessagesInFlight
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from strategies.reply_validation import error_reason
@@ -24,6 +25,8 @@ GONE = "its reply was refused, or its SuperNode unregistered; the SuperLink's lo
 ROUNDING = 1e-9
 
 
+# On the virtual clock: when a reply arrives, its client's place, the time of its parts, the reply.
+Arrival = tuple[float, int, ClientTime, Message]
 # The virtual time of a round's client: node, participants, bytes down, bytes up -> time.
 ClientTimeOf = Callable[[int, int, int, int], ClientTime]
 
@@ -36,26 +39,40 @@ class RoundMessenger:
         nodes: The connected nodes.
         config: How many clients take part, and how long they are waited for.
         clock: Counts the time of training; None for the wall clock.
+        in_flight: Training messages whose late replies count in later rounds; None where they do
+            not. It is kept up to date.
     """
 
     def __init__(
-        self, grid: Grid, nodes: NodeRegistry, config: RunConfig, clock: VirtualClock | None = None
+        self,
+        grid: Grid,
+        nodes: NodeRegistry,
+        config: RunConfig,
+        clock: VirtualClock | None = None,
+        in_flight: MessagesInFlight | None = None,
     ) -> None:
         self._grid, self._nodes, self._config, self._clock = grid, nodes, config, clock
+        self._in_flight = in_flight
+        for key, one in list((in_flight or {}).items()):
+            if in_flight is not None and one.reply is None:
+                del in_flight[key]  # of a run before it was resumed
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
     def cohort(self, server_round: int, purpose: str) -> CohortGrid:
         """Return the grid with the nodes of the clients that take part, in the clients' order.
 
-        For "train" these are a C-fraction of all K clients and the share of `over_selection`;
-        fewer where fewer are connected.
+        For "train" these are a C-fraction of all K clients and the share of `over_selection`, less
+        those that still work on a message; fewer where fewer are connected.
         """
-        size = self._num_wanted(purpose)
+        size, working = self._num_wanted(purpose), set[int]()
         if purpose == "train":
             # Less the rounding error of, for example, 50 * 0.14.
             size += ceil(size * self._config.over_selection - ROUNDING)
-        connected = self._nodes.clients
+            working = {one.node for one in (self._in_flight or {}).values()}
+            size = max(size - len(working), 1)
+        by_client = self._nodes.by_client
+        connected = [one for one in self._nodes.clients if by_client[one] not in working]
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
 
@@ -79,7 +96,12 @@ class RoundMessenger:
                 # with all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
-        return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of)
+        in_flight = self._in_flight if purpose == "train" else None
+        if in_flight:
+            asked = {*cohort.get_node_ids(), *(one.node for one in in_flight.values())}
+            nodes = [node for _, node in sorted(self._nodes.by_client.items()) if node in asked]
+            cohort = CohortGrid(self._grid, nodes)
+        return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of, in_flight)
 
     def _client_time(self, clock: VirtualClock, server_round: int) -> ClientTimeOf:
         clients = {node: client for client, node in self._nodes.by_client.items()}
@@ -116,6 +138,8 @@ class SentMessages:
         late: Gets the ids of the messages whose replies were no longer waited for, and when they
             expire, in seconds of the epoch.
         time_of: When replies arrive; None for the wall clock.
+        in_flight: Messages of earlier rounds whose replies count, and then those that have no reply
+            once this round has ended; None where late replies do not count.
 
     Attributes:
         num_sent: How many messages were sent.
@@ -138,7 +162,10 @@ class SentMessages:
         enough: int,
         late: dict[str, float],
         time_of: ClientTimeOf | None = None,
+        in_flight: MessagesInFlight | None = None,
     ) -> None:
+        self._in_flight = in_flight
+        self._on_their_way: list[Arrival] = []
         self._timeout, self._enough, self._late, self._time_of = timeout, enough, late, time_of
         self._cohort = cohort
         self._order = {node: number for number, node in enumerate(cohort.get_node_ids())}
@@ -162,6 +189,8 @@ class SentMessages:
             self._bytes_down[message_id] = size = message_bytes(message)
             self.bytes_down += size
             self.largest_down = max(self.largest_down, size)
+        for message_id, one in (in_flight or {}).items():
+            self._nodes[message_id], self._expiry[message_id] = one.node, one.expiry
 
     def replies(self) -> Iterator[Message]:
         """Wait for the replies and yield those that come in time, in the clients' order.
@@ -185,11 +214,28 @@ class SentMessages:
                 if self._usable >= self._enough:
                     break
         yield from self._accept_all(arrived, pending)
+        if self._in_flight is not None:
+            pending = self._keep(self._in_flight, pending)
         for message_id in pending:
             if self._time_of is None:
                 self._late[message_id] = self._expiry[message_id]
             if self._usable < self._enough:
                 self.unanswered[self._nodes[message_id]] = NO_REPLY
+
+    def _keep(self, in_flight: MessagesInFlight, pending: list[str]) -> list[str]:
+        """Note the messages whose replies may still come; return the others of ``pending``."""
+        ended = self.virtual_seconds.get("round", 0.0)
+        in_flight.clear()
+        if self._time_of is not None:
+            for seconds, _, parts, reply in self._on_their_way:
+                key = reply.metadata.reply_to_message_id
+                node, expiry = self._nodes[key], self._expiry[key]
+                in_flight[key] = InFlight(node, expiry, reply, seconds - ended, parts)
+        else:
+            for key in pending:
+                if self._expiry[key] > time.time():
+                    in_flight[key] = InFlight(self._nodes[key], self._expiry[key])
+        return [key for key in pending if key not in in_flight]
 
     def reject(self, node: int) -> None:
         """Do not count the reply that was just yielded as usable."""
@@ -200,14 +246,22 @@ class SentMessages:
         if self._time_of is None:
             yield from poll_replies(self._cohort, self._nodes, self._timeout)
             return
-        timed: list[tuple[float, int, ClientTime, Message]] = []
-        for reply in chain.from_iterable(poll_replies(self._cohort, self._nodes)):
+        carried = self._in_flight or {}
+        timed: list[Arrival] = [
+            (one.seconds, self._order[one.node], one.time, one.reply)
+            for one in carried.values()
+            if one.reply is not None and one.time is not None
+        ]
+        new = [key for key in self._nodes if key not in carried]
+        for reply in chain.from_iterable(poll_replies(self._cohort, new)):
             message_id = reply.metadata.reply_to_message_id
             node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
             time = self._time_of(node, self.num_sent, bytes_down, message_bytes(reply))
             if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
                 timed.append((time.total, self._order[node], time, reply))
-        for total, _, time, reply in sorted(timed, key=lambda one: one[:2]):
+        self._on_their_way = sorted(timed, key=lambda one: one[:2])
+        while self._on_their_way:
+            total, _, time, reply = self._on_their_way.pop(0)
             self.virtual_seconds = {"round": total, **time.parts()}
             yield [reply]
         if len(timed) < len(self._nodes) and self._timeout is not None:

@@ -110,6 +110,10 @@ def prepare(config: RunConfig) -> PreparedRun:
         clock.check_links(strategy.links, config)
     elif strategy.links:
         logger.info("clients are on the link that their SuperNode's config names (link='4G')")
+    elif strategy.takes_late and config.over_selection:
+        logger.info(
+            "which replies are late depends on the machines: give links for a virtual clock"
+        )
     digests = DataDigests.of(data, rows)
     strategy = state.strategy if state else strategy
     return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)

@@ -62,7 +62,8 @@ class TrainingLoop:
     clock: VirtualClock | None = None
 
     def __post_init__(self, completed: Sequence[RoundMetrics]) -> None:
-        self._messenger = RoundMessenger(self.grid, self.nodes, self.config, self.clock)
+        in_flight = self.strategy.in_flight if self.strategy.takes_late else None
+        self._messenger = RoundMessenger(self.grid, self.nodes, self.config, self.clock, in_flight)
         self._history = list(completed)
         self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 

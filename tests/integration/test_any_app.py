@@ -20,6 +20,7 @@ from strategies.compressed import Compressed
 from strategies.dgc import DGC
 from strategies.eden import EDEN
 from strategies.fedavg import FedAvg
+from strategies.fedbuff import FedBuff
 from strategies.fednova import FedNova
 from strategies.qsgd import QSGD
 from strategies.scaffold import SCAFFOLD
@@ -141,6 +142,15 @@ def test_fedavg_gives_what_flowers_gives():
             assert dict(mine[server_round]) == pytest.approx(dict(metrics))
     assert our_grid.bytes_up == their_grid.bytes_up
     assert our_grid.bytes_down == their_grid.bytes_down
+
+
+def test_fedbuff_is_fedavg_where_no_reply_is_late():
+    for _ in range(2):  # a second training begins anew
+        ours, grid = run(FedBuff(weights="samples"), client_app(), rounds=3)
+    theirs, _ = run(flower.FedAvg(), client_app(), rounds=3)
+    assert grid.errors == []
+    for name, array in ours.arrays.items():
+        np.testing.assert_allclose(array.numpy(), theirs.arrays[name].numpy(), rtol=1e-5)
 
 
 P = {"sparsity_up": 0.1, "sparsity_down": 0.1}

@@ -79,6 +79,7 @@ STC = {"strategy": "stc", **COMPRESSED}
         (1, STC),
         (4, {"checkpoint-every": 0, "checkpoint-seconds": 1e-9}),
         (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),
+        (5, {"strategy": "fedbuff", "links": "phones", "round-timeout": 9, "over-selection": 2}),
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),
         (5, {"strategy": "scaffold"}),

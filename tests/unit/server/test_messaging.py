@@ -138,11 +138,11 @@ def test_reply_of_another_node_is_not_used(clock, monkeypatch, code, now, reason
     assert sent.bytes_up == 1 + 128 + 4 * 10
 
 
-def messenger(grid, num_clients=10, **keys):
+def messenger(grid, num_clients=10, in_flight=None, **keys):
     config = RunConfig(**{"seed": 3, "fraction_train": 0.3, "fraction_evaluate": 0.2, **keys})
     nodes = NodeRegistry(grid, num_clients)
     nodes.by_client = {client: 10 + client for client in range(num_clients)}
-    return RoundMessenger(grid, nodes, config)
+    return RoundMessenger(grid, nodes, config, in_flight=in_flight)
 
 
 def test_messages_of_every_strategy_name_their_round(clock):
@@ -173,6 +173,32 @@ def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     second = sender.send(cohort, training_messages([10]), 1, "train")
     assert [message.metadata.dst_node_id for _, message in grid.pending.values()] == [10]
     assert sources(second.replies()) == [10]
+
+
+def test_late_reply_counts_in_a_later_round_and_its_node_is_not_asked_meanwhile(clock):
+    grid, in_flight = AnsweringGrid(clock, [0.0, 5.0, 0.0]), {}
+    sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
+    cohort = CohortGrid(grid, NODES)  # two replies are enough
+    assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
+    assert [one.node for one in in_flight.values()] == [11]
+    for server_round in range(2, 5):
+        assert 11 not in sender.cohort(server_round, "train").get_node_ids()
+    clock.now, grid.delays = 10.0, [9.0] * 3
+    second = sender.send(CohortGrid(grid, [10]), training_messages([10]), 2, "train")
+    assert sources(second.replies()) == [10, 11]
+    assert not in_flight
+
+
+def test_message_in_flight_that_has_expired_is_given_up(clock, monkeypatch):
+    grid, in_flight = AnsweringGrid(clock, [0.0, None, 0.0]), {}
+    sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
+    list(sender.send(CohortGrid(grid, NODES), training_messages(NODES), 1, "train").replies())
+    (waiting,) = in_flight.values()
+    monkeypatch.setattr(messaging.time, "time", lambda: waiting.expiry + 1)
+    second = sender.send(CohortGrid(grid, [10]), training_messages([10]), 2, "train")
+    assert sources(second.replies()) == [10]
+    assert second.unanswered == {11: "no reply in time"}
+    assert not in_flight
 
 
 def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monkeypatch):

@@ -54,8 +54,8 @@ def installed(monkeypatch):
 
 
 NAMES = [
-    "broken", "compressed", "dgc", "eden", "fedavg", "fednova", "fedsgd", "other", "qsgd",
-    "scaffold", "signsgd", "stc", "topk",
+    "broken", "compressed", "dgc", "eden", "fedavg", "fedbuff", "fednova", "fedsgd", "other",
+    "qsgd", "scaffold", "signsgd", "stc", "topk",
 ]  # fmt: skip
 
 

@@ -1,0 +1,82 @@
+"""Buffered asynchronous aggregation.
+
+J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: Federated Learning with
+Buffered Asynchronous Aggregation. AISTATS 2022, arXiv 2106.06639, Algorithm 1.
+"""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from strategies.fedavg import FedAvg
+from strategies.model import Vector, change_norm
+from strategies.registry import Count, Weights
+from strategies.reply_validation import ReplyError
+from strategies.rounds import Aggregate, Round, Terms
+from strategies.server_messages import Reply
+
+
+@dataclass(kw_only=True, eq=False)
+class FedBuff(FedAvg):
+    """FedBuff: a round ends with the first replies, and late ones count in later rounds.
+
+    The paper's buffer of K updates is the config's C clients, and those that train at a time are
+    (1 + over-selection) times as many. A reply to round t that arrives in round u counts with
+    s = (1 + u - t)^-a: the next model is w + sum_k (n_k / n) s_k (w_k - w_t). Without
+    over-selection no reply is late, and this is FedAvg. In another app none is, either: Flower's
+    `start` drops late replies.
+
+    Args:
+        staleness: a; 0.5 is the paper's.
+        max_staleness: Replies that are later than so many rounds are rejected. The server keeps the
+            models of so many rounds.
+        weights: "uniform", the paper's, or "samples", by n_k.
+
+    The others are those of `strategies.fedavg.FedAvg`.
+    """
+
+    weights: Weights = "uniform"
+    staleness: Annotated[float, Field(ge=0, le=10)] = 0.5
+    max_staleness: Count = 50
+
+    takes_late: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._models: dict[int, Vector] = {}  # by round, what clients began with
+
+    def begin(self, now: Round) -> None:
+        """Keep the round's model until its last reply can have come."""
+        self._models.setdefault(now.number, now.model.vector)
+        for number in [one for one in self._models if one < now.number - self.max_staleness]:
+            del self._models[number]
+
+    def read(self, now: Round, reply: Reply) -> Terms:
+        """Return s_k (w_k - w_t), float64.
+
+        Raises:
+            ReplyError: It is too late, or says no round.
+        """
+        change = reply.vector.astype(float) - self._models[self._answered(now, reply)]
+        late = now.number - self._answered(now, reply)
+        return (change * (1.0 + late) ** -self.staleness,)
+
+    def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
+        """Return the norm of w_k - w_t."""
+        return change_norm(reply.vector, self._models[self._answered(now, reply)])
+
+    def step(self, now: Round, aggregate: Aggregate) -> Vector:
+        """Return w plus the mean change, passed through the server optimiser if there is one."""
+        change = aggregate.mean
+        if self.optimizer is not None:
+            change = self.optimizer.step(change)
+        return now.model.vector + change
+
+    def _answered(self, now: Round, reply: Reply) -> int:
+        """Return t; Flower's `start` names no round, and drops what is late."""
+        number = now.number if reply.server_round is None else reply.server_round
+        if number > now.number or number not in self._models:
+            late = f"max-staleness is {self.max_staleness}"
+            raise ReplyError(f"it answers round {number}, and this is round {now.number}; {late}")
+        return number

@@ -1,0 +1,109 @@
+"""FedBuff on the virtual clock, against an event queue of its own; FedAvg where nobody is late."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedavg_app.client_optimizer import client_optimizer
+from fedavg_app.config import parse_config
+from fedavg_app.links.virtual_clock import make_clock
+from fedavg_app.partitioning.partitions import partition
+from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.messaging import message_bytes
+from fedavg_app.server.preparation import resolve
+from fedavg_app.server_app import client_config
+from tests.support.in_process import run_here
+from tests.support.local_grid import LocalGrid
+
+SPREAD = "[[class]]\nup = 2\ndown = 5\nlatency = 50\ncomputing = 4\nspread = 1.5\n"
+BUFFER, TRAINING, ROUNDS = 3, 9, 8
+CONFIG = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": 30, "fraction-train": 0.1,
+    "num-server-rounds": ROUNDS, "target-accuracy": 0.0, "local-steps": 3, "batch-size": 20,
+    "partition": "shards", "seed": 4,
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path):
+    links = tmp_path / "links.toml"
+    links.write_text(SPREAD)
+    keys = {"strategy": "fedbuff", "over-selection": 2.0, "links": str(links)}
+    return parse_config({**CONFIG, **keys, "run-dir": str(tmp_path / "runs")})
+
+
+def event_queue(config):
+    """Return the model, the virtual time and how late each reply was, by rounds.
+
+    The clients are the app's; drawing, waiting, weights and the mean are done here.
+    """
+    grid = LocalGrid(config.model_dump(by_alias=True), config.num_clients)
+    task, initial, _ = resolve(config)
+    data = task.dataset(config.data_options)
+    sizes = [len(rows) for rows in partition(data, "train", config)]
+    clock = make_clock(config, sizes, task.seconds_per_example, whole_data=False)
+    told = client_config(config, data, initial.fingerprint, client_optimizer(config, task))
+    names = list(initial.sent)
+    model = {name: one.numpy().astype(np.float64) for name, one in initial.sent.items()}
+    now, queue, lateness = 0.0, [], []
+    for number in range(1, ROUNDS + 1):
+        busy = {client for _, client, *_ in queue}
+        free = [client for client in range(config.num_clients) if client not in busy]
+        drawn = sample_clients(config.seed, number, "train", TRAINING - len(queue), free)
+        sent = {name: model[name].astype(np.float32) for name in names}
+        for client in drawn:
+            record = ArrayRecord({name: Array(one) for name, one in sent.items()})
+            rate = {"learning-rate": task.learning_rate, "server-round": number}
+            content = RecordDict({"arrays": record, "config": ConfigRecord({**told, **rate})})
+            node = grid.node(client)
+            message = Message(content, dst_node_id=node, message_type="train", group_id=str(number))
+            (key,) = grid.push_messages([message])
+            (reply,) = grid.pull_messages([key])
+            spent = clock.client_time(
+                number, client, len(drawn), message_bytes(message), message_bytes(reply)
+            )
+            trained = {name: one.numpy() for name, one in reply.content["arrays"].items()}
+            change = {name: trained[name].astype(float) - sent[name] for name in names}
+            queue.append((now + spent.total, client, number, change))
+        queue.sort(key=lambda event: event[:2])
+        buffer, queue = queue[:BUFFER], queue[BUFFER:]
+        now = buffer[-1][0]
+        late = [number - began for _, _, began, _ in sorted(buffer, key=lambda event: event[1])]
+        lateness.append(late)
+        for name in names:
+            total = np.zeros(model[name].shape)
+            for _, _, began, change in sorted(buffer, key=lambda event: event[1]):
+                total += change[name] * (1.0 + number - began) ** -0.5
+            mean = total / BUFFER
+            model[name] = (sent[name] + mean).astype(np.float32).astype(np.float64)
+    return model, now, lateness
+
+
+def test_run_is_that_of_an_event_queue_to_the_bit(config):
+    model, seconds, lateness = event_queue(config)
+    assert max(map(max, lateness)) >= 3, "some replies must be late"
+    result = run_here(config)
+    for name, expected in model.items():
+        np.testing.assert_array_equal(result.model[name].numpy(), expected.astype(np.float32))
+    spent = [line.virtual_seconds.get("round", 0.0) for line in result.history]
+    assert sum(spent) == pytest.approx(seconds)
+    assert [line.participants for line in result.history[1:]] == [TRAINING] + [BUFFER] * (
+        ROUNDS - 1
+    )
+    assert not any(line.rejected for line in result.history)
+
+
+def test_without_over_selection_it_is_fedavg(config):
+    keys = {"over_selection": 0.0, "links": ""}
+    ours = run_here(config.model_copy(update=keys))
+    plain = {**keys, "strategy": "fedavg", "strategy_args": "weights = 'uniform'"}
+    fedavg = run_here(config.model_copy(update=plain))
+    for name, array in fedavg.model.items():
+        np.testing.assert_allclose(ours.model[name].numpy(), array.numpy(), atol=1e-6)
+
+
+def test_reply_that_is_too_late_is_rejected_and_its_client_asked_again(config):
+    result = run_here(config.model_copy(update={"strategy_args": "max-staleness = 1"}))
+    reasons = [reason for line in result.history for reason in line.rejected.values()]
+    assert reasons
+    assert all("max-staleness is 1" in reason for reason in reasons)

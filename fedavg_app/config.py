@@ -231,8 +231,8 @@ class RunConfig(TrainingConfig):
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
     optimizer_state: Literal["new", "kept"] = Field(
         "new",
-        description="kept: clients keep their optimizer's state between rounds; new: it begins "
-        "anew in each; sgd keeps its momentum",
+        description="kept: clients keep their optimizer's state between rounds; new: it is "
+        "reset in each round; sgd keeps its momentum",
     )
     rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
@@ -280,9 +280,7 @@ class RunConfig(TrainingConfig):
         description="seconds between two checkpoints, each at a round's end; 0 means that time "
         "does not count",
     )
-    resume: Annotated[str, Effect.NONE] = Field(
-        "", description="go on with the run that left this folder"
-    )
+    resume: Annotated[str, Effect.NONE] = Field("", description="the folder of the run to resume")
     links: str = Field(
         "",
         description="simulate the clients' links on a virtual clock, which round-timeout then "

@@ -100,7 +100,7 @@ def command_line(config: TrainingConfig) -> str:
 
 
 def read_run(folder: Path) -> Record:
-    """Return the record of the run that left this folder and came to its end."""
+    """Return the record of the finished run in a folder."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     status = summary.pop("status")
     config = parse_saved(json.loads((folder / "config.json").read_text(encoding="utf-8")))

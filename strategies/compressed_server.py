@@ -247,7 +247,7 @@ class CompressedStrategy(FederatedStrategy):
             raise ReplyError(f"undecodable update: {error}") from error
         if payload.codec not in self.codec.of_replies:
             raise ReplyError(
-                "the client compresses otherwise than the server; give both the same strategy-args "
+                "codec mismatch between client and server: give both the same strategy-args "
                 f"(here {self.codec})"
             )
         if payload.server_round != now.number:

@@ -127,7 +127,7 @@ class Runner(ABC):
         takes_late: As in `strategies.base.FederatedStrategy`.
         in_flight: The messages, by id, whose replies may still come, where late ones count; the
             app keeps them here so that checkpoints have them.
-        links: The links whose clients compress otherwise than others.
+        links: The links whose clients have a compressor of their own.
         clips_on_clients: Whether client mods clip the update of all that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """

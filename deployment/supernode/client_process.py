@@ -30,7 +30,7 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     """
     end_with_parent()
     os.setpgid(0, 0)  # so that what the client starts is ended with it
-    become_like_new()
+    reset_after_fork()
 
     def on_message(message: Any) -> None:
         # Not as a pickle: a client runs the server's code.
@@ -43,7 +43,7 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
     )
 
 
-def become_like_new() -> None:
+def reset_after_fork() -> None:
     """Make a forked process like a new Python, except for what is imported.
 
     The random generators that were seeded in the fork server get seeds of their own (Python reseeds

@@ -57,7 +57,7 @@ class Callback:
     """Hooks called after each round and at the end of training; by default they do nothing."""
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
-        """Take in the metrics and the global model of a round; round 0 is the initial model."""
+        """Called after each round, with its metrics and the model; round 0 is the initial one."""
 
     def on_train_end(self, result: TrainingResult) -> None:
         """Take in the result; it has an error where the training failed or was interrupted."""

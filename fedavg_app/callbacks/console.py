@@ -176,9 +176,9 @@ class Console(Callback):
                 continue
             of = [*best] if name == objective and on_clients else []
             of += [one for key, one in metrics.partial.items() if key == f"client_metrics.{name}"]
-            for worst, text in (("p10", "below"), ("p90", "above")):
+            for worst, percent in (("p10", 10), ("p90", 90)):
                 if (value := metrics.client_metrics.get(f"{name}-{worst}")) is not None:
-                    of.append(f"a tenth {text} {show_metric(name, value)}")
+                    of.append(f"{percent}th percentile {show_metric(name, value)}")
             label = "on clients" if name == objective else f"{name} on clients"
             parts.append(_named(label, metrics.client_metrics[name], of))
         return "  ".join([*parts, *self._traffic()])

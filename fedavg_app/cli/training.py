@@ -62,7 +62,7 @@ def resume(
         int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
     ] = 0,
     data_dir: Annotated[
-        str, typer.Option(help="the directory of the data, where they are no longer as before")
+        str, typer.Option(help="the new data directory, if the data have moved")
     ] = "",
     device: Annotated[
         Literal["auto", "cpu", "cuda"] | None, typer.Option(help="if not the one as before")

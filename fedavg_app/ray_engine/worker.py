@@ -138,7 +138,7 @@ class Worker:
         states: Mapping[int, bytes],
         seconds: float,
     ) -> tuple[list[HandledClient], float]:
-        """Run the ClientApp on messages; return what came of each, and the seconds it took.
+        """Run the ClientApp on messages; return each reply, and the seconds it took.
 
         Args:
             messages: What `Batch.dumps` returned of each, for the clients that they name.

@@ -53,7 +53,7 @@ class WorkerHandle:
         next_call: What it is to be asked when it is idle, before it gets messages.
         process_id: Its process; 0 while it is starting.
         call: What it was asked and has not answered yet.
-        hangs_at: When it is taken to hang, on the monotonic clock.
+        hangs_at: The deadline after which it is considered hung, on the monotonic clock.
         task_seconds: It gets clients for about this long at a time: a Ray call costs 2 ms, a
             request by TCP 0.1 ms, and the driver adds up replies while the next are made.
     """

@@ -84,7 +84,7 @@ class OptimizerUpdate(WeightUpdate):
         weights: The weights to train, by name, which are changed in place.
         settings: Its name and arguments, and FedProx's mu.
         offsets: As for `WeightUpdate`.
-        memory: What it kept before (`kept`); a weight without begins anew.
+        memory: What it kept before (`kept`); a weight without starts from zero.
     """
 
     def __init__(

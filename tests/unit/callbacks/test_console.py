@@ -72,7 +72,7 @@ def test_line_says_of_how_many_clients_a_mean_is(every_round):
     one = replace(HISTORY[1], client_metrics=clients, partial=partial)
     text = printed(training_run(num_server_rounds=10), [HISTORY[0], one])
     assert "train loss 1.5000 (3 of 4 clients)" in text
-    assert "on clients 0.2500 (1 of 2 clients, a tenth below 0.1250)" in text
+    assert "on clients 0.2500 (1 of 2 clients, 10th percentile 0.1250)" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -1,4 +1,4 @@
-"""Clients on some links compress otherwise than the others."""
+"""Clients on some links have a compressor of their own."""
 
 from dataclasses import replace
 

@@ -19,9 +19,9 @@ TWO_CLIENTS = """
 import json, multiprocessing, random, sys
 
 def child(sender):
-    from deployment.supernode.client_process import become_like_new
+    from deployment.supernode.client_process import reset_after_fork
     import numpy as np, torch
-    become_like_new()
+    reset_after_fork()
     ours = ("deployment", "fedavg_app", "strategies", "tasks")
     sender.send((
         [n for n in sys.modules if n.partition(".")[0] in ours],

@@ -1,11 +1,12 @@
 """A figure of several trainings: their objective by round, by bytes and by time."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
-from typing import Any
+from textwrap import fill
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,114 +15,164 @@ from numpy.typing import NDArray
 from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.results.comparison import Clock
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
+from fedavg_app.results.lines import Line
+from fedavg_app.results.panels import TRAFFIC, Panel, axis, places
 
 STYLES = ("-", "--", "-.", ":")
-# Characters of a legend's names that fit beside each other below the figure.
-LEGEND_WIDTH = 150
-MAX_LEGEND_COLUMNS = 4
-BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-SECONDS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
-# The columns of a run's points, and the units of those that have some.
+# On a screen: the width in inches, and the height of the panels.
+WIDTH, HEIGHT = 12.0, 3.8
+# Of a figure for print, whose width is given.
+PRINT: dict[Any, Any] = {
+    "font.size": 8,
+    "lines.linewidth": 1.1,
+    "axes.linewidth": 0.6,
+    "lines.markersize": 4,
+}
+SCREEN_DPI, PRINT_DPI = 150, 300
+THIN = 0.5  # the width of a run's line to that of its mean
+LEAST_PANEL = 1.6  # inches
+LEGEND_HANDLE = 6  # characters
+# A row for every round that was tested: the round, its place in every panel, the objective.
 Points = NDArray[np.float64]
-ROUND, SENT, TIME, VALUE = range(4)
-UNITS = ((SENT, BYTES), (TIME, SECONDS))
+ROUND, VALUE = 0, -1
+
+
+class Curve(NamedTuple):
+    """A run's points, and its last round with its place in every panel."""
+
+    points: Points
+    end: NDArray[np.float64]
 
 
 def draw_comparison(
-    lines: Mapping[str, Sequence[FinishedRun]],
+    lines: Sequence[Line],
     target: float | None,
-    time_name: str,
-    clock: Clock,
+    panels: Sequence[Panel],
+    clocks: Mapping[str, Clock],
     path: Path,
+    width: float | None = None,
 ) -> None:
-    """Write a figure with three panels, each with the lines of `group_runs`.
+    """Write a figure of the lines.
 
-    Every run is drawn to its own end, which is marked where it did not finish. For several runs
-    these lines are thin, and a thick one is their mean, in a band from the smallest to the largest
-    value, at the rounds in which all of them were tested.
+    Every run is drawn to its own end, which is marked where it did not finish: after its last test
+    at the last value, dotted. For several runs these lines are thin, and a thick one is their mean,
+    in a band from the smallest to the largest value, at the rounds in which all were tested.
 
     Args:
-        lines: The runs of each line, by its name.
+        lines: What is drawn; a method has the same colour and dashes in all figures of a sweep.
         target: A value of the objective to draw as a line; None for none.
-        time_name: The name of the clock: "seconds", "seconds_link" or "seconds_virtual".
-        clock: Says how much time has passed.
+        panels: What the objective is drawn by.
+        clocks: By the name of their column: the wall's, and maybe a link's or the runs' own links'.
         path: The file, .png, .pdf or .svg.
+        width: In inches, with text of 8 points; None for a screen.
 
     Raises:
         OSError: It cannot be written.
     """
-    curves = {name: [_points(run, clock) for run in runs] for name, runs in lines.items()}
-    columns = _legend_columns(list(curves))
-    height = 3.8 + 0.2 * -(-len(curves) // columns)
-    figure = Figure(figsize=(12, height), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True)
-    # Of the last points, which have the most of everything.
-    ends = np.concatenate([own[-1:] for line in curves.values() for own in line])
-    sent, time = (_unit(float(ends[:, at].max(initial=0)), units) for at, units in UNITS)
-    legend = []
-    for (name, runs), color, style in zip(
-        lines.items(), cycle(COLORS), cycle(STYLES), strict=False
-    ):
-        look: dict[str, Any] = {"color": color, "linestyle": style}
-        mark = None if runs[0].status == FINISHED else "x"
-        for panel, place, scale in zip(axes, range(3), (1.0, sent[0], time[0]), strict=True):
-            _draw_line(panel, curves[name], place, scale, look)
-            for own in curves[name]:
-                last = own[-1:, place] / scale, own[-1:, VALUE]
-                panel.plot(*last, color=color, marker=mark)
-        legend.append(Line2D([], [], label=name, marker=mark, **look))
-    on_clients = any(run.on_clients for runs in lines.values() for run in runs)
-    name = next(iter(lines.values()))[0].objective.name
-    axes[0].set(xlabel="round", ylabel=name if on_clients else f"test {name}")
-    axes[1].set(xlabel=f"{sent[1] or 'bytes'} that all clients have sent")
-    if ends[:, SENT].any():
-        use_log_scale(axes[1])
-    what = {"seconds_link": " on the link", "seconds_virtual": " of virtual time"}.get(
-        time_name, ""
-    )
-    axes[2].set(xlabel=f"{time[1] or 'seconds'}{what}")
-    for panel in axes:
-        panel.grid(alpha=0.3)
+    with rc_context(PRINT if width else None):
+        figure = _figure(lines, target, panels, clocks, width)
+        save_figure(figure, path, PRINT_DPI if width else SCREEN_DPI)
+
+
+def _figure(
+    lines: Sequence[Line],
+    target: float | None,
+    panels: Sequence[Panel],
+    clocks: Mapping[str, Clock],
+    width: float | None,
+) -> Figure:
+    curves = [[_curve(run, panels, clocks) for run in line.runs] for line in lines]
+    in_a_row = _in_a_row(len(panels), width)
+    names, columns, rows = _legend([line.name for line in lines], width)
+    each = (width or WIDTH) / in_a_row
+    height = (0.35 * each + 0.9 if width else HEIGHT) * len(panels) / in_a_row
+    height += (0.16 if width else 0.2) * rows
+    figure = Figure(figsize=(width or WIDTH, height), layout="constrained")
+    axes = figure.subplots(len(panels) // in_a_row, in_a_row, sharey=True, squeeze=False)
+    ends = np.stack([own.end for line in curves for own in line])
+    legend, scales = [], []
+    for place, (panel, shown) in enumerate(zip(panels, axes.flat, strict=True), start=1):
+        scale, label = axis(panel, float(ends[:, place].max()), list(clocks)[-1])
+        shown.set_xlabel(label)
+        shown.grid(alpha=0.3)
+        scales.append(scale)
+    for line, own, name in zip(lines, curves, names, strict=True):
+        look: dict[str, Any] = {
+            "color": COLORS[line.color % len(COLORS)],
+            "linestyle": STYLES[line.color % len(STYLES)],
+        }
+        is_finished = line.status == FINISHED
+        for place, (shown, scale) in enumerate(zip(axes.flat, scales, strict=True), start=1):
+            if any(one.points[:, place].any() for one in own):  # central training sends nothing
+                _draw_line(shown, [one.points for one in own], place, scale, look)
+            if not is_finished:
+                _draw_ends(shown, own, place, scale, look["color"])
+        legend.append(Line2D([], [], label=name, marker=None if is_finished else "x", **look))
+    on_clients = any(run.on_clients for line in lines for run in line.runs)
+    objective = lines[0].runs[0].objective.name
+    for first in axes[:, 0]:
+        first.set_ylabel(objective if on_clients else f"test {objective}")
+    for place, (panel, shown) in enumerate(zip(panels, axes.flat, strict=True), start=1):
+        if panel in TRAFFIC and ends[:, place].any():
+            use_log_scale(shown, each)
         if target is not None:
-            panel.axhline(target, color=GREY, linestyle="--", linewidth=1)
+            shown.axhline(target, color=GREY, linestyle="--", linewidth=0.8)
     figure.legend(handles=legend, loc="outside lower center", ncols=columns)
-    save_figure(figure, path)
+    return figure
 
 
 def _draw_line(
-    panel: Axes, curves: Sequence[Points], place: int, scale: float, look: Mapping[str, Any]
+    axes: Axes, curves: Sequence[Points], place: int, scale: float, look: Mapping[str, Any]
 ) -> None:
     """Draw the runs of a line over one of the columns of their points."""
-    if not any(own[:, place].any() for own in curves):
-        return  # a central training sends nothing
     if len(curves) == 1:
-        panel.plot(curves[0][:, place] / scale, curves[0][:, VALUE], **look)
+        axes.plot(curves[0][:, place] / scale, curves[0][:, VALUE], **look)
         return
     for own in curves:
-        panel.plot(own[:, place] / scale, own[:, VALUE], **look, linewidth=0.7, alpha=0.6)
+        (thin,) = axes.plot(own[:, place] / scale, own[:, VALUE], **look, alpha=0.6)
+        thin.set_linewidth(THIN * thin.get_linewidth())
     shared = sorted(set.intersection(*({*own[:, ROUND]} for own in curves)))
     together = np.stack([own[np.isin(own[:, ROUND], shared)] for own in curves])
-    places, values = together[..., place].mean(axis=0) / scale, together[..., VALUE]
-    panel.plot(places, values.mean(axis=0), **look)
+    middle, values = together[..., place].mean(axis=0) / scale, together[..., VALUE]
+    axes.plot(middle, values.mean(axis=0), **look)
     least, most = values.min(axis=0), values.max(axis=0)
-    panel.fill_between(places, least, most, color=look["color"], alpha=0.2, linewidth=0)
+    axes.fill_between(middle, least, most, color=look["color"], alpha=0.2, linewidth=0)
 
 
-def _points(run: FinishedRun, clock: Clock) -> Points:
-    """Return a row for every round that was tested: round, bytes sent, seconds, objective."""
+def _draw_ends(axes: Axes, curves: Sequence[Curve], place: int, scale: float, color: str) -> None:
+    """Mark where runs ended, dotted from their last test on."""
+    for own in curves:
+        if own.points.size:
+            ends = np.array([own.points[-1, place], own.end[place]]) / scale
+            values = [own.points[-1, VALUE]] * 2
+            axes.plot(ends, values, color=color, linestyle=":")
+            axes.plot(ends[1:], values[1:], color=color, marker="x")
+
+
+def _curve(run: FinishedRun, panels: Sequence[Panel], clocks: Mapping[str, Clock]) -> Curve:
+    own = [places(run, panel, clocks) for panel in panels]
     rows = [
-        (one.round, one.total.get("bytes_up", 0), passed, score)
-        for one, passed in zip(run.history, clock(run.history), strict=True)
+        (one.round, *(place[number] for place in own), score)
+        for number, one in enumerate(run.history)
         if (score := one.score(run.objective, on_clients=run.on_clients)) is not None
     ]
-    return np.array(rows, float).reshape(len(rows), 4)
+    points = np.array(rows, float).reshape(len(rows), len(panels) + 2)
+    return Curve(points, np.array([run.history[-1].round, *(place[-1] for place in own)], float))
 
 
-def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """Return the size and the name of the largest unit in which the value is 2 or more."""
-    return next(((size, name) for size, name in units if largest >= 2 * size), (1.0, ""))
+def _in_a_row(panels: int, width: float | None) -> int:
+    """Return how many panels are beside each other, in rows of as many."""
+    room = panels if width is None else max(int(width / LEAST_PANEL), 1)
+    return next(number for number in range(min(room, panels), 0, -1) if panels % number == 0)
 
 
-def _legend_columns(names: Sequence[str]) -> int:
-    longest = max(map(len, names), default=1) + 6  # the line beside it
-    return min(len(names), MAX_LEGEND_COLUMNS, max(LEGEND_WIDTH // longest, 1))
+def _legend(names: Sequence[str], width: float | None) -> tuple[list[str], int, int]:
+    """Return the names in lines that fit the figure, and the legend's columns and lines."""
+    room = int(15 * width) if width else 150  # characters
+    names = [fill(name, room - LEGEND_HANDLE) for name in names]
+    for columns in range(len(names), 0, -1):
+        parts = [list(part) for part in np.array_split(names, columns)]  # as matplotlib does
+        lines = [[line for name in part for line in name.split("\n")] for part in parts]
+        if sum(max(map(len, part)) + LEGEND_HANDLE for part in lines) <= room:
+            break
+    return names, columns, max(map(len, lines))

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -34,8 +35,9 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 BLUE, ORANGE = COLORS[:2]
 GREY = "#666666"
 TITLE_WIDTH = 95  # characters
-# An axis that spans more than this factor is labelled at the powers of ten only.
-MANY_TICKS = 300
+# An axis that spans more than this factor on a panel of this width, in inches, is labelled at the
+# powers of ten only.
+MANY_TICKS, PANEL_WIDTH = 300, 4.0
 FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -160,23 +162,27 @@ def _figure(title: str, y_label: str) -> Figure:
     return figure
 
 
-def use_log_scale(axes: Axes) -> None:
-    """Make the x axis logarithmic, with plain numbers at its ticks; 0 has no place on it."""
+def use_log_scale(axes: Axes, width: float = PANEL_WIDTH) -> None:
+    """Make the x axis, of a width in inches, logarithmic, with plain numbers; 0 is not on it."""
     axes.set_xscale("log", nonpositive="mask")
     first, last = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if last / first < MANY_TICKS else (1,)))
+    many = last / first >= MANY_TICKS ** (width / PANEL_WIDTH)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if many else (1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG, PDF or SVG, atomically; a palette makes a PNG a third as large."""
+def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
+    """Write the figure as PNG, PDF or SVG, atomically; a palette makes a PNG a third as large.
+
+    A PDF has its fonts as type 42, which publishers ask for.
+    """
     if (kind := path.suffix.lower()[1:]) != "png":
-        with replacing(path) as temporary:
+        with replacing(path) as temporary, rc_context({"pdf.fonttype": 42}):
             figure.savefig(temporary, format=kind)
         return
     drawn = BytesIO()
-    figure.savefig(drawn, format="png", dpi=150)
+    figure.savefig(drawn, format="png", dpi=dpi)
     # Of Pillow's methods the one that keeps colours of few pixels, thin lines, as they are.
     picture = (
         Image.open(drawn)

@@ -1,27 +1,23 @@
 """The command `compare`: several runs in one table and one figure."""
 
-from collections.abc import Sequence
-from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from fedavg_app.config import config_error
+from fedavg_app.cli.clocks import clocks_of, link_of
+from fedavg_app.cli.comparison_table import Row, Spread, as_csv, print_table
+from fedavg_app.cli.latex_table import as_latex
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.link import LINKS, Link, LinkName, link_times
+from fedavg_app.links.link import LinkName
+from fedavg_app.results.comparison import cost, one_objective
+from fedavg_app.results.finished_run import FinishedRun, read_run
+from fedavg_app.results.lines import each_run, group_runs
+from fedavg_app.results.panels import Panel, default_panels
 from tasks.objective import ACCURACY
 
-if TYPE_CHECKING:
-    from fedavg_app.cli.comparison_table import Table
-    from fedavg_app.results.comparison import Clock
-    from fedavg_app.results.finished_run import FinishedRun
-
 OUTPUT = "Output"
-# Columns of a terminal on which each table has the width that it asks for.
-WIDE = 1000
 
 
 def compare(
@@ -46,12 +42,14 @@ def compare(
     up: Annotated[float | None, typer.Option(help="the link's Mbit/s from a device")] = None,
     down: Annotated[float | None, typer.Option(help="its Mbit/s to a device")] = None,
     latency: Annotated[float | None, typer.Option(help="its round trip in milliseconds")] = None,
-    plot: Annotated[
-        Path | None,
+    spread: Annotated[
+        Spread,
         typer.Option(
-            help="draw the figure into this file: .png, .pdf or .svg", rich_help_panel=OUTPUT
+            help="beside each mean: the sample standard deviation, or least and largest value; or "
+            "every run in a row of its own",
+            rich_help_panel=OUTPUT,
         ),
-    ] = None,
+    ] = "std",
     unfinished: Annotated[
         bool,
         typer.Option(
@@ -59,26 +57,52 @@ def compare(
         ),
     ] = False,
     csv: Annotated[
-        Path | None, typer.Option(help="write the last table as CSV", rich_help_panel=OUTPUT)
+        Path | None,
+        typer.Option(
+            help="write all numbers as CSV: of each run, and of each line", rich_help_panel=OUTPUT
+        ),
     ] = None,
     latex: Annotated[
-        Path | None, typer.Option(help="write the last table as LaTeX", rich_help_panel=OUTPUT)
+        Path | None, typer.Option(help="write one table as LaTeX", rich_help_panel=OUTPUT)
+    ] = None,
+    siunitx: Annotated[
+        bool,
+        typer.Option("--siunitx", help="the LaTeX for siunitx's columns S", rich_help_panel=OUTPUT),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="draw the figure into this file: .png, .pdf or .svg", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            min=2,
+            help="the figure's width in inches, with text of 8 points; 3.3 is a column of a paper",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    panel: Annotated[
+        list[Panel] | None,
+        typer.Option(
+            help="a panel of the figure, once per panel: by round; by bytes up, down, or both; by "
+            "time on the link or the runs' links, or by the clock on the wall",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
 ) -> None:
     """Compare runs by rounds, by bytes and by time: tables, and a figure with --plot.
 
-    Runs that differ in the seed alone are one line, with the mean and the range of their values;
-    those that diverged are a line of their own, and those that did not come to their end are left
-    out. "best" and "final" are accuracies, or values of the runs' objective, "rejected" counts the
-    clients' replies that were rejected or did not come in time, "up" is what the clients sent in
-    the run, "down" what they were sent, "link" the time that the largest messages of each round
+    Runs that differ in the seed alone are one line, with the mean of their values and what --spread
+    says; those that diverged are a line of their own, and those that did not come to their end are
+    left out. "best" and "final" are accuracies, or values of the runs' objective, "rejected" counts
+    the clients' replies that were rejected or did not come in time, "up" is what the clients sent
+    in the run, "down" what they were sent, "link" the time that the largest messages of each round
     take over one link, without computing, and "virtual" the time by the runs' own links.
     """
     from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
-    from fedavg_app.cli.comparison_table import Row, as_csv, as_latex
-    from fedavg_app.results.comparison import cost, group_runs, one_objective
-    from fedavg_app.results.finished_run import read_run
 
     if plot is not None:
         check_plot_path(plot)
@@ -94,32 +118,32 @@ def compare(
         raise ConfigError("RUN", str(folders[0]), "no run came to its end; give one that did")
     objective = one_objective(runs).name
     lines = group_runs(runs, list(compress(label or [], taken)), group_by or ())
-    clocks = _clocks(runs, _link(link, up=up, down=down, latency=latency))
+    clocks = clocks_of(runs, link_of(link, up=up, down=down, latency=latency))
+    panels = panel or default_panels(clocks)
+    if Panel.LINK in panels and len(clocks) == 1:
+        raise ConfigError("panel", "link", "give a --link, or runs that all have links")
 
-    def table_of(target: float | None = None) -> "Table":
-        return {
-            name: Row(line[0].status, [cost(run, clocks, target) for run in line])
-            for name, line in lines.items()
-        }
-
-    table = table_of()
-    _print_table("whole runs" if objective == ACCURACY else f"whole runs, by {objective}", table)
-    for name, line in lines.items():
-        if any(run.on_clients for run in line):
-            typer.echo(f"{name}: the {objective} is the clients' own, who keep local-arrays")
+    table = [
+        Row(line, [cost(run, clocks, target) for run in line.runs])
+        for line in (each_run(lines) if spread == "runs" else lines)
+    ]
+    title = "whole runs" if objective == ACCURACY else f"whole runs, by {objective}"
+    print_table(title, table, spread)
+    for line in lines:
+        if any(run.on_clients for run in line.runs):
+            typer.echo(f"{line.name}: the {objective} is the clients' own, who keep local-arrays")
     if target is not None:
-        table = table_of(target)
-        _print_table(f"to {objective} {target:g}", table)
-    for key, path, content in (("csv", csv, as_csv), ("latex", latex, as_latex)):
-        if path is not None:
-            _write(key, path, content(table))
-            typer.echo(f"table: {path}")
+        print_table(f"to {objective} {target:g}", table, spread, to_target=True)
+    if csv is not None:
+        _write("csv", csv, as_csv(table))
+    if latex is not None:
+        _write("latex", latex, as_latex(table, spread, target, siunitx=siunitx))
     if plot is not None:
-        draw_comparison(lines, target, *list(clocks.items())[-1], plot)
+        draw_comparison(lines, target, panels, clocks, plot, width)
         typer.echo(f"figure: {plot}")
 
 
-def _print_left_out(run: "FinishedRun") -> None:
+def _print_left_out(run: FinishedRun) -> None:
     if run.history:
         reason = f"{run.status} after round {run.history[-1].round}; --unfinished includes it"
     else:
@@ -132,42 +156,4 @@ def _write(key: str, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(key, str(path), f"cannot be written: {error.strerror}") from None
-
-
-def _clocks(runs: "Sequence[FinishedRun]", link: Link | None) -> "dict[str, Clock]":
-    """Return the clocks that all runs have, by the name of their column."""
-    from fedavg_app.results.comparison import wall_clock
-    from fedavg_app.results.metrics import virtual_times
-
-    clocks: dict[str, Clock] = {"seconds": wall_clock}
-    if link is not None:
-        clocks["seconds_link"] = partial(link_times, link=link)
-    elif all(virtual_times(run.history)[-1] for run in runs):
-        clocks["seconds_virtual"] = virtual_times
-    return clocks
-
-
-def _link(name: LinkName | None, **options: float | None) -> Link | None:
-    """Return the link that the options describe; None where they name none."""
-    given = {key: value for key, value in options.items() if value is not None}
-    if name is None and not given:
-        return None
-    if name is None and not given.keys() >= {"up", "down"}:
-        fix = "give both in Mbit/s, or the name of a --link"
-        raise ConfigError("up, down", (options["up"], options["down"]), fix)
-    try:
-        return Link(**((LINKS[name].model_dump() if name else {}) | given))
-    except ValidationError as error:
-        raise config_error(error, Link) from None
-
-
-def _print_table(title: str, rows: "Table") -> None:
-    from rich.console import Console
-
-    from fedavg_app.cli.comparison_table import on_terminal
-
-    console = Console(highlight=False, markup=False)
-    table = on_terminal(title, rows)
-    if console.measure(table, options=console.options.update(width=WIDE)).minimum > console.width:
-        table = on_terminal(title, rows, narrow=True)
-    console.print(table)
+    typer.echo(f"table: {path}")

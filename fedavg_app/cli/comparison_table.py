@@ -1,75 +1,121 @@
-"""Comparisons as tables: on the terminal, as CSV, and as LaTeX."""
+"""Comparisons as tables on the terminal and as CSV."""
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
-from statistics import fmean
-from typing import NamedTuple
+from statistics import fmean, stdev
+from typing import Literal, NamedTuple
 
 import rich.table
+from rich.console import Console
 from rich.filesize import decimal
 
 from fedavg_app.links.link import duration
-from fedavg_app.results.comparison import Cost
+from fedavg_app.results.comparison import TO_TARGET, Cost
+from fedavg_app.results.lines import SEED, Line
 from tasks.objective import show_metric
-
-# What LaTeX reads as commands.
-LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
-}  # fmt: skip
-
 
 # The headings of columns whose keys, with the unit, are for programs.
 HEADINGS = {
     "bytes_up": "up", "bytes_down": "down", "seconds_link": "link", "seconds_virtual": "virtual",
 }  # fmt: skip
+# Columns of a terminal on which a table has the width that it asks for, and those for a name.
+WIDE, LEAST_NAME = 1000, 10
 # How the keys of columns begin that have values of the objective.
 VALUES = ("best_", "final_")
 # The dash of a range.
 RANGE = re.compile(r"(?<=\d)-(?=\d)")
+# What stands beside a mean: the sample standard deviation, the least and the largest, or nothing
+# since every run has a row of its own.
+Spread = Literal["std", "range", "runs"]
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float | str]] = {
+    "mean": fmean, "std": lambda found: stdev(found) if len(found) > 1 else "", "min": min,
+    "max": max, "count": len,
+}  # fmt: skip
 
 
 class Row(NamedTuple):
-    """A row's runs: the status that all of them have, and what each took."""
+    """A line of the comparison, and what each of its runs took."""
 
-    status: str
+    line: Line
     costs: Sequence[Cost]
 
-
-# By the rows' names.
-Table = Mapping[str, Row]
-
-
-def columns(table: Table) -> dict[str, str]:
-    """Return the heading of every column by its key."""
-    keys = next(iter(table.values())).costs[0]
-    return {
-        key: key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
-        for key in keys
-    }
+    def values(self, key: str) -> list[float]:
+        """Return the values of the runs that have one."""
+        return [value for cost in self.costs if (value := cost[key]) is not None]
 
 
-def cells(row: Row, separator: str = " ") -> list[str]:
-    """Return the cells of a row: the status, how many runs have it, and `columns`.
+Table = Sequence[Row]
 
-    Each of these is a mean with its range, and how many runs have a value.
+
+def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = False) -> None:
+    """Print the table; where the terminal is narrow, less of it.
+
+    Args:
+        title: The table's title.
+        table: The rows.
+        spread: What stands beside means.
+        to_target: Whether it shows the columns up to a target, or those of whole runs.
     """
-    costs = row.costs
-    status = f"{len(costs)} {row.status}" if len(costs) > 1 else row.status
-    values = (_cell(key, [cost[key] for cost in costs], separator) for key in costs[0])
-    return [status, *values]
+    console = Console(highlight=False, markup=False)
+    longest = max(len(row.line.name) for row in table)
+    for narrow in (False, True):
+        shown = _on_terminal(title, table, spread, to_target=to_target, narrow=narrow)
+        whole = console.measure(shown, options=console.options.update(width=WIDE)).maximum
+        if whole - longest + min(longest, LEAST_NAME) <= console.width:
+            break  # only names are folded
+    else:
+        for column in shown.columns:
+            column.no_wrap = False
+    console.print(shown)
 
 
-def _cell(key: str, values: Sequence[float | None], separator: str) -> str:
-    found = [value for value in values if value is not None]
+def _on_terminal(
+    title: str, table: Table, spread: Spread, *, to_target: bool, narrow: bool
+) -> rich.table.Table:
+    """Return a table; a narrow one has no room around cells, and breaks ranges.
+
+    It leaves out "rejected" where nothing was.
+    """
+    keys = [key for key in table[0].costs[0] if key.endswith(TO_TARGET) == to_target]
+    if narrow:
+        keys = [key for key in keys if not _zero_rejected(key, table)]
+    shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
+    shown.add_column("run", overflow="fold")
+    shown.add_column("status", overflow="fold", no_wrap=True)
+    for key in keys:
+        shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
+    for row in table:
+        number = f"{len(row.costs)}{chr(10) if narrow else ' '}" if len(row.costs) > 1 else ""
+        texts = [_cell(key, row, spread) for key in keys]
+        if narrow:
+            texts = [RANGE.sub("-\n", one).replace("± ", "±") for one in texts]
+        shown.add_row(row.line.name, f"{number}{row.line.status}", *texts)
+    return shown
+
+
+def _zero_rejected(key: str, table: Table) -> bool:
+    return key.startswith("rejected") and not any(any(row.values(key)) for row in table)
+
+
+def heading(key: str) -> str:
+    """Return the heading of a column."""
+    key = key.removesuffix(TO_TARGET)
+    return key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
+
+
+def _cell(key: str, row: Row, spread: Spread) -> str:
+    found = row.values(key)
     if not found:
         return "-"
     text, least, most = (_shown(key, one) for one in (fmean(found), min(found), max(found)))
-    if least != most:
+    if least != most and spread == "range":
         number, _, unit = least.partition(" ")
-        text += f"{separator}({number if most.endswith(unit) else least}-{most})"
-    return text if len(found) == len(values) else f"{text}, {len(found)} of {len(values)}"
+        text += f"\n({number if most.endswith(unit) else least}-{most})"
+    elif least != most:
+        text += f"\n± {_shown(key, stdev(found))}"
+    return text if len(found) == len(row.costs) else f"{text}, {len(found)} of {len(row.costs)}"
 
 
 def _shown(key: str, value: float) -> str:
@@ -82,50 +128,24 @@ def _shown(key: str, value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def on_terminal(title: str, table: Table, *, narrow: bool = False) -> rich.table.Table:
-    """Return what rich prints; a narrow one has no room around cells, and breaks ranges."""
-    shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
-    shown.add_column("run", overflow="fold")
-    shown.add_column("status", overflow="fold")
-    for heading in columns(table).values():
-        shown.add_column(heading, justify="right", overflow="fold")
-    for name, row in table.items():
-        texts = cells(row, "\n")
-        shown.add_row(name, *(RANGE.sub("-\n", one) for one in texts) if narrow else texts)
-    return shown
-
-
 def as_csv(table: Table) -> str:
-    """Return a line for every row: name, runs, status, and mean, least and largest values."""
+    """Return a row for every run, and rows of each line's mean, std, min, max and count.
+
+    The column "row" says which. The mean and the others, the sample standard deviation among them,
+    are of those runs that have a value, and "count" is how many these are.
+    """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    parts = ("", "_min", "_max")
-    keys = list(columns(table))
-    writer.writerow(["run", "runs", "status", *(key + part for key in keys for part in parts)])
-    for name, row in table.items():
-        numbers: list[float | str] = []
-        for key in keys:
-            found = [value for cost in row.costs if (value := cost[key]) is not None]
-            numbers += [fmean(found), min(found), max(found)] if found else [""] * len(parts)
-        writer.writerow([name, len(row.costs), row.status, *numbers])
+    keys = list(table[0].costs[0])
+    writer.writerow(["run", "row", "runs", "status", "seed", "folder", *keys])
+    for row in table:
+        line = row.line
+        for run, cost in zip(line.runs, row.costs, strict=True):
+            about = [line.name, "run", 1, line.status, run.config.get(SEED), run.folder]
+            writer.writerow([*about, *cost.values()])
+        for name, statistic in STATISTICS.items():
+            found = [row.values(key) for key in keys]
+            about = [line.name, name, len(row.costs), line.status, "", ""]
+            none = 0 if name == "count" else ""
+            writer.writerow([*about, *(statistic(one) if one else none for one in found)])
     return text.getvalue()
-
-
-def as_latex(table: Table) -> str:
-    r"""Return a tabular of the package booktabs, as the terminal shows it."""
-    headings = ["status", *columns(table).values()]
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * len(headings)}}}",
-        r"\toprule",
-        _latex_line(["run", *headings]),
-        r"\midrule",
-        *(_latex_line([name, *cells(row)]) for name, row in table.items()),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    escaped = ("".join(LATEX.get(one, one) for one in cell) for cell in cells)
-    return " & ".join(escaped) + r" \\"

@@ -39,6 +39,7 @@ def sweep(
     from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.results.checkpoint import delete_checkpoint
     from fedavg_app.results.finished_run import read_summary
+    from fedavg_app.results.sweep_names import write_names
     from fedavg_app.sweep.grid import read_grid
     from fedavg_app.sweep.run_all import run_all
     from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
@@ -47,6 +48,7 @@ def sweep(
         check_plot_path(plot)
     planned = read_grid(grid)
     folder = folder or Path("sweeps") / grid.stem
+    write_names(folder, {one.slug: one.method for one in planned})
 
     def keep(job: RunProcess) -> tuple[bool, str]:
         left = job.result()

@@ -1,11 +1,12 @@
 """A grid of runs as a TOML file.
 
 A line ``seed = [1, 2, 3]`` is a key of the run config with several values; each of the
-``[[variants]]`` has keys of its own, which override those above. All combinations are run.
+``[[variants]]`` has keys of its own, which override those above, and may have a ``name``, which
+tables and figures use. All combinations are run.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import Any
 
 from fedavg_app.config import parse_config, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.comparison import setting_text
+from fedavg_app.results.lines import SEED, setting_text
 from fedavg_app.server.preparation import resolve
 from fedavg_app.sweep.identity import identity
 from fedavg_app.sweep.run_process import PlannedRun
 
-VARIANTS = "variants"
+VARIANTS, NAME = "variants", "name"
 
 
 def read_grid(path: Path) -> list[PlannedRun]:
@@ -35,13 +36,36 @@ def read_grid(path: Path) -> list[PlannedRun]:
     variants = keys.pop(VARIANTS, None) or [{}]
     if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
         raise ConfigError(VARIANTS, str(variants), f"write each as a table [[{VARIANTS}]]")
-    chosen = [one for variant in variants for one in _combinations({**keys, **variant})]
-    varying = [
+    chosen = [
+        (_method_name(variant), one)
+        for variant in variants
+        for one in _combinations({**keys, **{key: variant[key] for key in variant if key != NAME}})
+    ]
+    all_values = [values for _, values in chosen]
+    seeds = [SEED] if SEED in _varying(all_values) else []
+    runs: dict[str, PlannedRun] = {}
+    for name, values in chosen:
+        alike = [own for other, own in chosen if other == name] if name else all_values
+        planned = _plan(name, values, [key for key in _varying(alike) if key != SEED], seeds)
+        first = runs.setdefault(planned.slug, planned)
+        if name and first.method != planned.method:
+            raise ConfigError(NAME, planned.method, f"its runs are those of {first.method!r}")
+    return list(runs.values())
+
+
+def _method_name(variant: Mapping[str, Any]) -> str:
+    name = variant.get(NAME, "")
+    if not isinstance(name, str):
+        raise ConfigError(NAME, name, 'give a text, such as "STC, p = 1/25"')
+    return name
+
+
+def _varying(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which some differ, in order."""
+    return [
         key for key in dict.fromkeys(key for one in chosen for key in one)
         if any(one.get(key) != chosen[0].get(key) for one in chosen)
     ]  # fmt: skip
-    runs = {planned.slug: planned for planned in (_plan(one, varying) for one in chosen)}
-    return list(runs.values())
 
 
 def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -53,9 +77,24 @@ def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(keys, combination, strict=True))
 
 
-def _plan(values: Mapping[str, Any], varying: list[str]) -> PlannedRun:
+def _plan(name: str, values: Mapping[str, Any], keys: list[str], seeds: list[str]) -> PlannedRun:
+    """Return the run of these values.
+
+    Args:
+        name: That of its variant; may be empty.
+        values: By key.
+        keys: Those in which methods of this name differ.
+        seeds: The key of the seed, where seeds differ.
+    """
     config = with_clients(parse_config(values))
     resolve(config)
-    name = ", ".join(setting_text(key, values[key]) for key in varying if key in values)
+    settings = config.model_dump(by_alias=True)
+
+    def text(keys: list[str]) -> list[str]:
+        return [setting_text(key, settings[key]) for key in keys if key in values]
+
+    method = list(filter(None, [name, *text(keys)]))
     digest = sha256(repr(sorted(identity(config))).encode()).hexdigest()[:12]
-    return PlannedRun(name or config.method, f"{config.method}-{digest}", config)
+    slug = f"{config.method}-{digest}"
+    names = [", ".join(parts) or config.method for parts in ([*text(seeds), *method], method)]
+    return PlannedRun(names[0], slug, config, names[1])

@@ -31,11 +31,13 @@ class PlannedRun:
         name: Human-readable: how it differs from the others.
         slug: The name of its folder.
         config: Its settings.
+        method: The name of its method in tables and figures, the same for all seeds.
     """
 
     name: str
     slug: str
     config: TrainingConfig
+    method: str = ""
 
 
 SIMULATION = Path(__file__).parents[2] / "simulation.py"

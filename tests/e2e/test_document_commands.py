@@ -220,7 +220,9 @@ def added_keys(command):
 def case(command):
     """Return the case of a command; trainings that only a page of docs/ shows are long tests."""
     marks = [] if QUICK.match(command) else [pytest.mark.slow]
-    trains = TRAINS.match(command) or UNDER_FLWR.match(command) or " sweep " in command
+    trains = (
+        TRAINS.match(command) or UNDER_FLWR.match(command) or re.search(r" sweep |sweeps/", command)
+    )
     if trains and marks and command not in IN_README:
         marks.append(pytest.mark.long)
     return pytest.param(command, marks=marks, id=command)

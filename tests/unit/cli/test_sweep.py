@@ -18,9 +18,9 @@ def sweep(tmp_path, monkeypatch, command_line):
     """Return what runs the command on `GRID`, with what each run leaves; it must succeed."""
     monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "160")
-    (tmp_path / "methods.toml").write_text(GRID)
 
-    def run(leaves):
+    def run(leaves, grid=GRID):
+        (tmp_path / "methods.toml").write_text(grid)
         runs = FakeRuns(leaves)
         monkeypatch.setattr(run_process, "launcher", lambda *_: runs)
         words = (tmp_path / "methods.toml", "--run-dir", tmp_path / "runs")
@@ -64,3 +64,58 @@ def test_run_that_came_to_its_end_keeps_no_checkpoint(sweep, tmp_path):
     (folder / "checkpoint").write_text("large")
     assert sweep(leaves)[1] == 0
     assert not (folder / "checkpoint").exists()
+
+
+NAMED = """
+task = "mnist-logistic"
+num-clients = 10
+seed = [1, 2]
+[[variants]]
+name = "dense"
+[[variants]]
+name = "sparse, p = 1/25"
+strategy = "stc"
+"""
+
+
+def test_tables_have_the_names_of_the_variants_in_the_grids_order(sweep, tmp_path, command_line):
+    def leaves(config):
+        return files(config, HISTORY, **{"final-accuracy": 0.9}), 0
+
+    shown, started = sweep(leaves, NAMED)
+    assert started == 4
+    assert "4/4  seed 2, sparse, p = 1/25: finished" in shown
+    assert names(shown) == ["dense", "sparse, p = 1/25"]
+    assert names(sweep(leaves, NAMED.replace("dense", "FedAvg"))[0])[0] == "FedAvg"
+    found = sorted((tmp_path / "runs").glob("*/*/summary.json"), reverse=True)
+    folders = [path.parent for path in found]
+    assert names(command_line("compare", *folders)[1]) == ["FedAvg", "sparse, p = 1/25"]
+
+
+def test_one_name_for_different_methods_of_two_sweeps_is_not_one_line(
+    sweep, tmp_path, command_line
+):
+    def leaves(config):
+        return files(config, HISTORY, **{"final-accuracy": 0.9}), 0
+
+    sweep(leaves, NAMED)
+    (tmp_path / "runs").rename(tmp_path / "before")
+    sweep(leaves, NAMED.replace("seed", 'partition = "shards"\nseed'))
+    folders = [path.parent for path in sorted(tmp_path.glob("*/*/*/summary.json"))]
+    assert names(command_line("compare", *folders)[1]) == [
+        "dense, iid", "sparse, p = 1/25, iid", "dense, shards", "sparse, p = 1/25, shards",
+    ]  # fmt: skip
+
+
+def test_damaged_file_of_names_is_named(sweep, tmp_path, command_line):
+    sweep(lambda config: (files(config, HISTORY, **{"final-accuracy": 0.9}), 0))
+    (tmp_path / "runs/names.json").write_text("[")
+    status, _, error = command_line("compare", *(tmp_path / "runs").glob("*/*/"))
+    assert status == 1
+    assert "names.json': is damaged (" in error
+
+
+def names(shown):
+    """Return the names of a table's rows."""
+    rows = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
+    return [name for name in rows if name]

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from fedavg_app.errors import ConfigError
@@ -62,3 +64,45 @@ def test_same_run_twice_is_run_once(tmp_path):
 def test_what_cannot_be_run_is_named_before_anything_runs(tmp_path, text, problem):
     with pytest.raises(ConfigError, match=problem):
         grid(tmp_path, text)
+
+
+NAMED = """
+task = "mnist-logistic"
+seed = [1, 2]
+
+[[variants]]
+name = "FedAvg"
+
+[[variants]]
+name = "STC, p = 1/25"
+strategy = "stc"
+strategy-args = { sparsity-up = 0.04 }
+learning-rate = [0.1, 0.2]
+"""
+
+
+def test_variant_may_have_a_name_which_its_runs_have_with_what_differs_under_it(tmp_path):
+    runs = grid(tmp_path, NAMED)
+    names = ["FedAvg", "STC, p = 1/25, learning-rate 0.1", "STC, p = 1/25, learning-rate 0.2"]
+    assert list(dict.fromkeys(run.method for run in runs)) == names
+    assert [run.name for run in runs[:2]] == ["seed 1, FedAvg", "seed 2, FedAvg"]
+    unnamed = grid(tmp_path, re.sub("name = .*", "", NAMED))
+    assert [run.slug for run in unnamed] == [run.slug for run in runs], "a name is no setting"
+    assert unnamed[2].method == "stc, sparsity-up = 0.04, learning-rate 0.1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"FedAvg"', "3", "name = 3: give a text, such as"),
+        (
+            'name = "FedAvg"',
+            'name = "A"\n[[variants]]\nname = "B"',
+            "name = 'B': its runs are those",
+        ),
+        ("seed", 'name = "a"\nseed', "name = 'a': unknown key"),
+    ],
+)
+def test_name_that_cannot_be_used_is_refused(tmp_path, old, new, problem):
+    with pytest.raises(ConfigError, match=problem):
+        grid(tmp_path, NAMED.replace(old, new, 1))

@@ -18,6 +18,8 @@ from fedavg_app.cli.doctor import doctor
 from fedavg_app.cli.evaluate import evaluate
 from fedavg_app.cli.new_task import new_task
 from fedavg_app.cli.partition import show_partition
+from fedavg_app.cli.runs import list_runs
+from fedavg_app.cli.show import show
 from fedavg_app.cli.sweep import sweep
 from fedavg_app.cli.training import central, resume, run
 from fedavg_app.errors import USER_ERRORS, error_place
@@ -40,6 +42,8 @@ app.command()(check)
 app.command("new-task")(new_task)
 app.command("partition")(show_partition)
 app.command()(evaluate)
+app.command("runs")(list_runs)
+app.command()(show)
 app.command()(compare)
 app.command()(sweep)
 app.command("list")(list_components)

@@ -1,0 +1,122 @@
+"""The command `show`: what one run was, and what it did."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from fedavg_app.config import CentralConfig, RunConfig, with_clients
+from fedavg_app.links.link import duration
+from fedavg_app.results.finished_run import FinishedRun, read_run
+from fedavg_app.results.metrics import RoundMetrics, virtual_times
+from tasks.objective import show_metric
+
+MOST_ROUNDS = 10
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+) -> None:
+    """Show a run: its settings, how it ended, some of its rounds, and whose replies were rejected.
+
+    The settings are those that are not the defaults. Bytes are summed over all clients.
+    """
+    run = read_run(folder)
+    console = Console(highlight=False, markup=False)
+    for line in (*_settings(run), *_result(run)):
+        console.print(line, soft_wrap=True)
+    if run.history:
+        console.print(_rounds(run))
+    if rejected := sum(len(one.rejected) for one in run.history):
+        asked = sum(one.participants for one in run.history)
+        console.print(
+            _rejected(run.history, f"rejected replies: {rejected}; training messages sent: {asked}")
+        )
+
+
+def _settings(run: FinishedRun) -> Iterator[str]:
+    federated = "strategy" in run.config
+    defaults = (with_clients(RunConfig()) if federated else CentralConfig()).model_dump(
+        by_alias=True
+    )
+    yield f"{run.folder}{'' if federated else ' (central)'}"
+    for key, value in run.config.items():
+        if value != defaults.get(key) or key in ("task", "strategy", "seed"):
+            yield f"  {key} = {value!r}"
+    if run.config.get("learning-rate") == "auto" and "learning-rate" in run.summary:
+        yield f"  learning-rate: auto was {run.summary['learning-rate']:g}"
+    if "data" in run.summary:
+        yield f"data: {run.summary['data']}"
+
+
+def _result(run: FinishedRun) -> Iterator[str]:
+    history, objective = run.history, run.objective
+    reason = f": {run.summary['reason']}" if "reason" in run.summary else ""
+    if not history:
+        yield f"{run.status}, without a round{reason}"
+        return
+    seconds = run.summary.get("seconds", sum(one.seconds for one in history))
+    yield f"{run.status} after round {history[-1].round} and {duration(seconds)}{reason}"
+    if best := objective.best_point(run.curve):
+        whose = " (the clients' own)" if run.on_clients else ""
+        shown = [objective.shown(value) for value in (best[1], run.curve[-1][1])]
+        yield f"{objective.name}{whose}: best {shown[0]} in round {best[0]}, final {shown[1]}"
+    target = run.summary.get(f"target-{objective.name}")
+    if target is not None:
+        rounds = run.summary["rounds-to-target"]
+        reached = "not reached" if rounds is None else f"reached after {rounds:.1f} rounds"
+        yield f"target {objective.name} {target:g}: {reached}"
+    total = history[-1].total
+    if any(total.values()):
+        yield ", ".join(
+            f"{which}: {decimal(int(total[f'bytes_{which}']))}"
+            for which in ("up", "down")
+            if f"bytes_{which}" in total
+        )
+    if passed := virtual_times(history)[-1]:
+        yield f"virtual time: {duration(passed)}"
+    for name, value in history[-1].privacy.items():
+        yield f"{name}: {value:g}"
+    if lost := sum(len(one.lost_states) for one in history):
+        yield f"clients' states lost with a worker: {lost}"
+
+
+def _rounds(run: FinishedRun) -> Table:
+    """Return the first and the last tested round, and some between."""
+    tested = [one for one in run.history if one.tested or one.client_metrics] or run.history
+    step = max((len(tested) - 1) / (MOST_ROUNDS - 1), 1)
+    chosen = [tested[round(at * step)] for at in range(min(len(tested), MOST_ROUNDS))]
+    metrics = dict.fromkeys(name for one in chosen for name in one.tested)
+    names = ["round", *(f"test {name}" for name in metrics), "train loss", "up", "down"]
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right")
+    for one in chosen:
+        values = [*((name, one.tested.get(name)) for name in metrics), ("loss", one.train_loss)]
+        shown = ["-" if value is None else show_metric(name, value) for name, value in values]
+        sent = [decimal(int(one.total.get(f"bytes_{which}", 0))) for which in ("up", "down")]
+        table.add_row(str(one.round), *shown, *sent)
+    return table
+
+
+def _rejected(history: Sequence[RoundMetrics], title: str) -> Table:
+    """Return a row for every reason, with the nodes that it was given to and how often."""
+    nodes: dict[str, Counter[int]] = defaultdict(Counter)
+    rounds: dict[str, list[int]] = defaultdict(list)
+    for one in history:
+        for node, reason in one.rejected.items():
+            nodes[reason][node] += 1
+            rounds[reason].append(one.round)
+    table = Table("replies", "rounds", "why", "nodes, and how often each", title=title)
+    table.title_justify = "left"
+    for reason, counts in sorted(nodes.items(), key=lambda item: -item[1].total()):
+        first, last = rounds[reason][0], rounds[reason][-1]
+        span = str(first) if first == last else f"{first} to {last}"
+        who = ", ".join(f"{node}: {number}" for node, number in counts.most_common())
+        table.add_row(str(counts.total()), span, reason, who)
+    return table

@@ -23,11 +23,8 @@ STYLES = ("-", "--", "-.", ":")
 WIDTH, HEIGHT = 12.0, 3.8
 # Of a figure for print, whose width is given.
 PRINT: dict[Any, Any] = {
-    "font.size": 8,
-    "lines.linewidth": 1.1,
-    "axes.linewidth": 0.6,
-    "lines.markersize": 4,
-}
+    "font.size": 8, "lines.linewidth": 1.1, "axes.linewidth": 0.6, "lines.markersize": 4,
+}  # fmt: skip
 SCREEN_DPI, PRINT_DPI = 150, 300
 THIN = 0.5  # the width of a run's line to that of its mean
 LEAST_PANEL = 1.6  # inches

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from fedavg_app.cli.clocks import clocks_of, link_of
-from fedavg_app.cli.comparison_table import Row, Spread, as_csv, print_table
+from fedavg_app.cli.comparison_table import Row, Spread, as_csv, each_run, print_table
 from fedavg_app.cli.latex_table import as_latex
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LinkName
 from fedavg_app.results.comparison import cost, one_objective
 from fedavg_app.results.finished_run import FinishedRun, read_run
-from fedavg_app.results.lines import each_run, group_runs
+from fedavg_app.results.lines import group_runs
 from fedavg_app.results.panels import Panel, default_panels
 from tasks.objective import ACCURACY
 
@@ -123,10 +123,8 @@ def compare(
     if Panel.LINK in panels and len(clocks) == 1:
         raise ConfigError("panel", "link", "give a --link, or runs that all have links")
 
-    table = [
-        Row(line, [cost(run, clocks, target) for run in line.runs])
-        for line in (each_run(lines) if spread == "runs" else lines)
-    ]
+    rows = [Row(line, [cost(run, clocks, target) for run in line.runs]) for line in lines]
+    table = each_run(rows) if spread == "runs" else rows
     title = "whole runs" if objective == ACCURACY else f"whole runs, by {objective}"
     print_table(title, table, spread)
     for line in lines:
@@ -135,7 +133,7 @@ def compare(
     if target is not None:
         print_table(f"to {objective} {target:g}", table, spread, to_target=True)
     if csv is not None:
-        _write("csv", csv, as_csv(table))
+        _write("csv", csv, as_csv(rows))
     if latex is not None:
         _write("latex", latex, as_latex(table, spread, target, siunitx=siunitx))
     if plot is not None:

@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
@@ -47,6 +48,21 @@ class Row(NamedTuple):
 
 
 Table = Sequence[Row]
+
+
+def each_run(table: Table) -> Table:
+    """Return a row for every run, whose name has the seed."""
+    runs = [
+        (row.line, run, cost)
+        for row in table
+        for run, cost in sorted(
+            zip(row.line.runs, row.costs, strict=True), key=lambda pair: pair[0].config[SEED]
+        )
+    ]
+    return [
+        Row(replace(line, method=f"{line.method}, seed {run.config[SEED]}", runs=[run]), [cost])
+        for line, run, cost in runs
+    ]
 
 
 def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = False) -> None:

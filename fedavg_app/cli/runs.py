@@ -2,10 +2,10 @@
 
 import re
 import sys
-from enum import StrEnum
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -15,7 +15,6 @@ from rich.table import Table
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FinishedRun, read_run
 from fedavg_app.results.run_folder import CONFIG_FILE
-from tasks.objective import Objective
 
 # Where runs and sweeps leave their folders, unless they are told otherwise.
 FOLDERS = (Path("runs"), Path("sweeps"))
@@ -23,18 +22,8 @@ FOLDERS = (Path("runs"), Path("sweeps"))
 STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)\d\d-")
 
 
-class Column(StrEnum):
-    """A column of the table."""
-
-    WHEN = "when"
-    TASK = "task"
-    STRATEGY = "strategy"
-    STATUS = "status"
-    BEST = "best"
-    ROUNDS = "rounds"
-    UP = "up"
-    DOWN = "down"
-    FOLDER = "folder"
+Column = Literal["when", "task", "strategy", "status", "best", "rounds", "up", "down", "folder"]
+NUMBERS = ("best", "rounds", "up", "down")
 
 
 def list_runs(
@@ -50,7 +39,7 @@ def list_runs(
             help="only runs with this value of a key, or this status; * is any text",
         ),
     ] = None,
-    sort: Annotated[Column, typer.Option(help="the column by which they are sorted")] = Column.WHEN,
+    sort: Annotated[Column, typer.Option(help="the column by which they are sorted")] = "when",
     reverse: Annotated[
         bool, typer.Option("--reverse", help="the largest, or the newest, first")
     ] = False,
@@ -67,11 +56,11 @@ def list_runs(
     known = [row for row in rows if row[sort] is not None]
     known.sort(key=lambda row: row[sort], reverse=reverse)
     table = Table(box=None, pad_edge=False)
-    for column in Column:
-        is_number = column in (Column.BEST, Column.ROUNDS, Column.UP, Column.DOWN)
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
+    for column in get_args(Column):
+        justify: Literal["left", "right"] = "right" if column in NUMBERS else "left"
+        table.add_column(column, justify=justify, no_wrap=True)
     for row in [*known, *(row for row in rows if row[sort] is None)]:
-        table.add_row(*(_text(column, row[column], row["objective"]) for column in Column))
+        table.add_row(*(_text(column, row) for column in get_args(Column)))
     # As wide as it is: a folder's name can be copied whole.
     console = Console(highlight=False, markup=False, width=sys.maxsize)
     console.width = console.measure(table).maximum
@@ -104,22 +93,23 @@ def _row(run: FinishedRun) -> dict[str, Any]:
     best = run.objective.best_point(run.curve)
     total = run.history[-1].total if run.history else {}
     return {
-        Column.WHEN: "{}-{}-{} {}:{}".format(*stamp.groups()) if stamp else None,
-        Column.TASK: run.config.get("task", ""),
-        Column.STRATEGY: run.config.get("strategy", "central"),
-        Column.STATUS: run.status,
-        Column.BEST: best[1] if best else None,
-        Column.ROUNDS: run.history[-1].round if run.history else None,
-        Column.UP: total.get("bytes_up"),
-        Column.DOWN: total.get("bytes_down"),
-        Column.FOLDER: str(run.folder),
+        "when": "{}-{}-{} {}:{}".format(*stamp.groups()) if stamp else None,
+        "task": run.config.get("task"),
+        "strategy": run.config.get("strategy", "central"),
+        "status": run.status,
+        "best": best[1] if best else None,
+        "rounds": run.history[-1].round if run.history else None,
+        "up": total.get("bytes_up"),
+        "down": total.get("bytes_down"),
+        "folder": str(run.folder),
         "objective": run.objective,
     }
 
 
-def _text(column: Column, value: Any, objective: Objective) -> str:
+def _text(column: str, row: Mapping[str, Any]) -> str:
+    value, objective = row[column], row["objective"]
     if value is None:
         return "-"
-    if column is Column.BEST:
+    if column == "best":
         return f"{objective.name} {objective.shown(value)}"
-    return decimal(int(value)) if column in (Column.UP, Column.DOWN) else str(value)
+    return decimal(int(value)) if column in ("up", "down") else str(value)

@@ -1,7 +1,7 @@
 """Runs as the lines of a comparison: those that differ in the seed alone are one line."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -71,15 +71,6 @@ def group_runs(
         own = [run for run, one in zip(runs, found, strict=True) if one == (method, status)]
         lines.append(Line(method, status, own, colors[method]))
     return sorted(lines, key=lambda line: line.color)
-
-
-def each_run(lines: Sequence[Line]) -> list[Line]:
-    """Return a line for every run, whose name has the seed."""
-    return [
-        replace(line, method=f"{line.method}, {setting_text(SEED, run.config[SEED])}", runs=[run])
-        for line in lines
-        for run in sorted(line.runs, key=lambda run: run.config[SEED])
-    ]
 
 
 def _colors(methods: Sequence[str], runs: Sequence[FinishedRun]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedavg_app.errors import ConfigError
 
 # In the sweep's folder, which has a folder for each run, in which is the run's own.
-NAMES_FILE = "names.json"
+NAMES_FILE = "sweep-names.json"
 
 
 def write_names(folder: Path, names: Mapping[str, str]) -> None:

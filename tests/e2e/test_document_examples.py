@@ -1,9 +1,11 @@
 """The examples of the documents, and the strategies alone, as installed packages; the notebook."""
 
 import os
+import shutil
 import sys
 import zipfile
 from pathlib import Path
+from tempfile import gettempdir
 
 import nbformat
 import pytest
@@ -83,6 +85,7 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
 
 
 SCRIPT = """
+import shutil
 import sys
 import strategies
 from strategies import compression_mod
@@ -112,10 +115,14 @@ def outputs(notebook):
 @pytest.mark.long
 def test_notebook_runs_and_the_strategies_learn(tmp_path):
     notebook = nbformat.read(ROOT / "docs" / "first-experiment.ipynb", as_version=4)
+    before = set(Path(gettempdir()).glob("first-experiment-*"))
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})
     client.execute()
     lines = outputs(notebook).splitlines()
     best = [line.split()[-1] for line in lines if ": best accuracy" in line]
     assert len(best) == 3
     assert all(float(accuracy) > 0.7 for accuracy in best)
-    assert len(list((tmp_path / "runs" / "notebook").iterdir())) == 3
+    assert not list(tmp_path.iterdir()), "nothing is left beside the notebook"
+    (work,) = set(Path(gettempdir()).glob("first-experiment-*")) - before
+    assert len(list(work.glob("runs/*/summary.json"))) == 3
+    shutil.rmtree(work)

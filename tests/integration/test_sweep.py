@@ -1,5 +1,6 @@
 """Sweeps whose runs are processes, some of them real runs."""
 
+import csv
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from paper.sweep import sweep
 from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import Processes, succeed, until
+from tests.support.recomputed_table import check_latex
 from tests.support.run_folders import read_history
 
 
@@ -143,6 +145,15 @@ def test_grid_is_run_once_and_compared(tmp_path):
     assert found == {(0, 60)}, "the grid says nothing of checkpoints"
     assert "methods: 4 of 4 runs are done" in sweep_grid()
     assert sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json")) == folders
+    table = ["--target", "0.3", "--link", "4g", "--csv", "t.csv", "--latex", "t.tex"]
+    runs = [str(path.parent.relative_to(tmp_path)) for path in folders]
+    succeed([*command[:2], "compare", *runs, *table], cwd=tmp_path)
+    of = {
+        name: [tmp_path / run for run in runs if f"/{name}-" in run] for name in ("fedavg", "stc")
+    }
+    check_latex(tmp_path / "t.tex", of, 0.3)
+    with (tmp_path / "t.csv").open() as file:
+        assert [row["folder"] for row in csv.DictReader(file) if row["row"] == "run"] == runs
 
 
 INTERRUPTED = """

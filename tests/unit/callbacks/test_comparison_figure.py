@@ -40,7 +40,7 @@ def sweep(tmp_path):
             names[f"{place}-{seed}"] = name
             folder = tmp_path / f"{place}-{seed}" / "run"
             folders.setdefault(name, []).append(fake_runs.write(folder, config, lines))
-    (tmp_path / "names.json").write_text(json.dumps(names))
+    (tmp_path / "sweep-names.json").write_text(json.dumps(names))
     return folders
 
 

@@ -82,8 +82,9 @@ def test_every_number_is_that_of_the_history(write, runs, target):
     assert ("{reached}" in write(*words).read_text()) == (target == 0.97)
 
 
-def test_csv_has_a_row_for_every_run_and_says_which_row_is_which(write):
-    with write(kind="csv").open() as file:
+@pytest.mark.parametrize("spread", ["std", "runs"])
+def test_csv_has_a_row_for_every_run_and_says_which_row_is_which(write, spread):
+    with write("--spread", spread, kind="csv").open() as file:
         rows = [(row["run"], row["row"], row["seed"]) for row in csv.DictReader(file)]
     own = [("run", "1"), ("run", "2"), ("run", "3")]
     own += [(name, "") for name in ("mean", "std", "min", "max", "count")]

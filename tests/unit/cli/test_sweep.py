@@ -109,10 +109,10 @@ def test_one_name_for_different_methods_of_two_sweeps_is_not_one_line(
 
 def test_damaged_file_of_names_is_named(sweep, tmp_path, command_line):
     sweep(lambda config: (files(config, HISTORY, **{"final-accuracy": 0.9}), 0))
-    (tmp_path / "runs/names.json").write_text("[")
+    (tmp_path / "runs/sweep-names.json").write_text("[")
     status, _, error = command_line("compare", *(tmp_path / "runs").glob("*/*/"))
     assert status == 1
-    assert "names.json': is damaged (" in error
+    assert "sweep-names.json': is damaged (" in error
 
 
 def names(shown):

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from docs.generate_configuration import PAGE, page
+from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.callbacks.run_directory import summarize
 from fedavg_app.cli import main
 from fedavg_app.errors import DivergedError
@@ -98,9 +99,9 @@ def test_readme_shows_the_example_of_the_guide():
 RUN_FOLDER = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
 
 
-def fields_in(section):
+def fields_in(section, page=RUN_FOLDER):
     """Return the names in the first column of a section's table."""
-    text = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", RUN_FOLDER, re.M | re.S)[1]
+    text = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", page, re.M | re.S)[1]
     rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
     return [name for row in rows for name in SPAN.findall(row)]
 
@@ -116,3 +117,10 @@ def test_page_has_the_fields_of_the_summary():
     result = TrainingResult(rounds, error=DivergedError("all NaN"))
     found = summarize(replace(training_run(), own_data={0: ("a8", 70)}), result, 1.0)
     assert sorted(fields_in("summary.json")) == sorted(found)
+
+
+def test_page_has_the_attributes_of_what_a_callback_is_called_with():
+    page = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
+    own = {field.name for field in fields(TrainingRun)}
+    own |= {name for name, value in vars(TrainingRun).items() if isinstance(value, property)}
+    assert set(fields_in("What a callback may know", page)) == own

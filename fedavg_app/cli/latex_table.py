@@ -122,11 +122,14 @@ def _number(key: str, row: Row, scale: float, spread: Spread) -> str:
         return NONE
     mean, deviation = fmean(found), stdev(found) if len(found) > 1 else 0.0
     digits = _decimals(key, mean, whole=all(value.is_integer() for value in (mean, deviation)))
-    if len(set(found)) == 1:
-        return f"{mean:.{digits}f}"
-    if spread == "range":
-        return f"{mean:.{digits}f} [{min(found):.{digits}f}, {max(found):.{digits}f}]"
-    return rf"{mean:.{digits}f} \pm {deviation:.{digits}f}"
+    if deviation:  # a digit of it, if two decimals more show one
+        digits = max(digits, min(-floor(log10(deviation)), digits + 2))
+    middle, beside, least, most = (
+        f"{value:.{digits}f}" for value in (mean, deviation, min(found), max(found))
+    )
+    if spread == "range" and least != most:
+        return f"{middle} [{least}, {most}]"
+    return rf"{middle} \pm {beside}" if spread == "std" and float(beside) else middle
 
 
 def _decimals(key: str, mean: float, *, whole: bool) -> int:

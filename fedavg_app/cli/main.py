@@ -100,6 +100,7 @@ def run_command_line(program: typer.Typer) -> int:
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("datasets").setLevel(logging.WARNING)  # it says which JAX is installed
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists the glyphs of a PDF
     logging.getLogger("ray").setLevel(logging.ERROR)
     flower = logging.getLogger("flwr")
     flower.setLevel(logging.WARNING)

@@ -14,6 +14,7 @@ from rich.filesize import decimal
 
 from fedavg_app.links.link import duration
 from fedavg_app.results.comparison import TO_TARGET, Cost
+from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.lines import SEED, Line
 from tasks.objective import show_metric
 
@@ -52,17 +53,15 @@ Table = Sequence[Row]
 
 def each_run(table: Table) -> Table:
     """Return a row for every run, whose name has the seed."""
-    runs = [
-        (row.line, run, cost)
-        for row in table
-        for run, cost in sorted(
-            zip(row.line.runs, row.costs, strict=True), key=lambda pair: pair[0].config[SEED]
-        )
-    ]
     return [
         Row(replace(line, method=f"{line.method}, seed {run.config[SEED]}", runs=[run]), [cost])
-        for line, run, cost in runs
+        for line, costs in table
+        for run, cost in sorted(zip(line.runs, costs, strict=True), key=_seed)
     ]
+
+
+def _seed(pair: tuple[FinishedRun, Cost]) -> int:
+    return int(pair[0].config[SEED])
 
 
 def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = False) -> None:
@@ -102,8 +101,9 @@ def _on_terminal(
     shown.add_column("status", overflow="fold", no_wrap=True)
     for key in keys:
         shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
+    space = "\n" if narrow else " "
     for row in table:
-        number = f"{len(row.costs)}{chr(10) if narrow else ' '}" if len(row.costs) > 1 else ""
+        number = f"{len(row.costs)}{space}" if len(row.costs) > 1 else ""
         texts = [_cell(key, row, spread) for key in keys]
         if narrow:
             texts = [RANGE.sub("-\n", one).replace("± ", "±") for one in texts]

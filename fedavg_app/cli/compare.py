@@ -104,6 +104,13 @@ def compare(
     from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
 
+    for key, value, other, path in (
+        ("width", width, "plot", plot),
+        ("panel", ", ".join(panel or ()), "plot", plot),
+        ("siunitx", siunitx, "latex", latex),
+    ):
+        if value and path is None:
+            raise ConfigError(key, str(value), f"give --{other}, too")
     if plot is not None:
         check_plot_path(plot)
     if label and len(label) != len(folders):

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedavg_app.budget import parse_budget
 from fedavg_app.errors import ConfigError
 from tasks.data.dataset import DataOptions
 
@@ -253,6 +254,11 @@ class RunConfig(TrainingConfig):
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round proceeds without stragglers; 0 means wait"
     )
+    budget: Annotated[str, Effect.FREE_ON_RESUME] = Field(
+        "",
+        description="end before the round that would spend more: '50 MB up', down or both, of all "
+        "clients, '1 MB up a client' (of all / K), or '2 h on 4g', time on these links",
+    )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0, description="share of clients asked beyond C; a round ends when enough have answered"
     )
@@ -300,6 +306,20 @@ class RunConfig(TrainingConfig):
         description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'; "
         "target and patience then go by the clients' own tests",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _links_of_budget(cls, values: Any) -> Any:
+        """Take the links that a budget of time names; its text is then that of the limit alone."""
+        if not isinstance(values, Mapping) or not (text := values.get("budget")):
+            return values
+        budget, named = parse_budget(str(text))
+        links = values.get("links") or named
+        if named not in ("", links):
+            raise ConfigError("budget", text, f"leave out 'on {named}', or give it as links")
+        if not budget.direction and not links:
+            raise ConfigError("budget", text, "name the links that take the time, as in: 2 h on 4g")
+        return {**values, "budget": str(budget), "links": links}
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:

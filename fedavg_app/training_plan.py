@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedavg_app.budget import Budget, parse_budget
 from fedavg_app.client_optimizer import ClientOptimizer, client_optimizer, learning_rate
 from fedavg_app.config import RunConfig, TrainingConfig, inline
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, objective_curve
+from fedavg_app.results.spending import spent
 from tasks.objective import ACCURACY, Objective
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -23,7 +25,8 @@ class TrainingPlan:
     """A training's schedule, with the task's defaults where the config says "auto".
 
     The fields are those of `RunConfig`; None stands for no target, and 0 for no patience.
-    ``on_clients`` says that target, patience and best model go by the clients' own tests.
+    ``on_clients`` says that target, patience and best model go by the clients' own tests. A
+    training ends before the round that would take it beyond its budget, if it has one.
     """
 
     num_rounds: int
@@ -35,6 +38,8 @@ class TrainingPlan:
     patience: int
     seconds_per_example: float
     on_clients: bool = False
+    budget: Budget | None = None
+    num_clients: int = 1
 
     def curve(self, history: Sequence[RoundMetrics]) -> list[tuple[int, float]]:
         """Return (round, `score`) for the rounds that were tested."""
@@ -66,6 +71,18 @@ class TrainingPlan:
             return True
         reached = self.objective.is_reached(self.score(last), self.target)
         return last.round > 0 and (reached or self.out_of_patience(history))
+
+    def spent(self, history: Sequence[RoundMetrics]) -> float:
+        """Return what these rounds have spent, in the budget's unit; 0 without a budget."""
+        return spent(self.budget, history, self.num_clients) if self.budget else 0.0
+
+    def is_near_its_end(self, history: Sequence[RoundMetrics]) -> bool:
+        """Return whether a training with a budget may not afford a round that is a bit dearer."""
+        if self.budget is None:
+            return False
+        now, before = self.spent(history), self.spent(history[:-1])
+        expected = now + 1.1 * (now - before)
+        return expected > self.budget.amount or history[-1].round >= self.num_rounds
 
     def out_of_patience(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether a test came after ``patience`` rounds without a better objective."""
@@ -112,8 +129,20 @@ def make_plan(
         target=_target(config, task, objective, data),
         patience=config.patience,
         seconds_per_example=seconds,
-        on_clients=isinstance(config, RunConfig) and bool(config.local_arrays),
+        **_of_run(config),
     )
+
+
+def _of_run(config: TrainingConfig) -> dict[str, Any]:
+    """Return the fields of a plan that only a federated run has."""
+    if not isinstance(config, RunConfig):
+        return {}
+    budget = parse_budget(config.budget)[0] if config.budget else None
+    return {
+        "on_clients": bool(config.local_arrays),
+        "budget": budget,
+        "num_clients": config.num_clients,
+    }
 
 
 def _objective(config: TrainingConfig, task: "Task") -> Objective:

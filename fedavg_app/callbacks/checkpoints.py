@@ -26,6 +26,7 @@ class Checkpoints(Callback):
         assert isinstance(run.config, RunConfig)
         self._run, self._config, self._strategy, self._grid = run, run.config, strategy, grid
         self._best, self._last = BestModel(run), time.monotonic()
+        self._history = list(run.completed)
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
         """Save a checkpoint where one is due.
@@ -34,6 +35,7 @@ class Checkpoints(Callback):
             RunError: It cannot be written, or the strategy cannot be pickled.
         """
         self._best.add(metrics, model)
+        self._history.append(metrics)
         if self._is_due(metrics.round):
             grid, data = self._grid, self._run.data
             states = grid.client_states() if isinstance(grid, ClientStateGrid) else {}
@@ -44,9 +46,14 @@ class Checkpoints(Callback):
             save_checkpoint(self._run.folder, self._config, reached)
 
     def _is_due(self, server_round: int) -> bool:
-        """Return whether a checkpoint is due; from then on time counts anew."""
+        """Return whether a checkpoint is due; from then on time counts anew.
+
+        Where checkpoints are wanted, one is due when the budget is about to be spent: the round
+        that is not counted changes the strategy, and a larger budget goes on from before it.
+        """
         now, every = time.monotonic(), self._config.checkpoint_every
         seconds = self._config.checkpoint_seconds
         is_due = bool(every and server_round % every == 0) or 0 < seconds <= now - self._last
+        is_due |= bool(every or seconds) and self._run.plan.is_near_its_end(self._history)
         self._last = now if is_due else self._last
         return is_due

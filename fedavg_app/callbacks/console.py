@@ -120,6 +120,10 @@ class Console(Callback):
             reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
         if rounds < plan.num_rounds and plan.out_of_patience(result.history):
             reached += f"; stopped after {rounds - best_round} rounds without a better one"
+        if plan.budget:
+            reached += f"; {plan.spent(result.history):.4g} of {plan.budget} spent"
+            if rounds >= plan.num_rounds:
+                reached += f" in {rounds} rounds: give more num-server-rounds to spend the rest"
         if passed := virtual_times(result.history)[-1]:
             reached += f"; {duration(passed)} on the virtual clock"
         if privacy := result.history[-1].privacy:

@@ -131,6 +131,8 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         str(client): {"fingerprint": fingerprint, "examples": examples}
         for client, (fingerprint, examples) in sorted(run.own_data.items())
     }
+    budget = run.plan.budget
+    spending = {"spent": round(run.plan.spent(history), 6), "budget": str(budget)} if budget else {}
     # A server without the extra "simulation" has no Ray.
     versions = {name: version(name) for name in PACKAGES if find_spec(name)}
     summary = {
@@ -148,6 +150,7 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         ),
         "learning-rate": run.plan.learning_rate,
         **{key.replace("_", "-"): value for key, value in traffic.items()},
+        **spending,
         "rejected-replies": sum(len(metrics.rejected) for metrics in history),
         "seconds": round(seconds, 3),
         **(counted if passed else {}),

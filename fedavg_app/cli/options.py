@@ -3,7 +3,7 @@
 import inspect
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -30,7 +30,7 @@ GROUPS = {
     "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [
         "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
-        "evaluate-every", "objective", "target-accuracy", "target", "patience",
+        "budget", "evaluate-every", "objective", "target-accuracy", "target", "patience",
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate", "learning-rate-decay",
@@ -53,7 +53,7 @@ CONFIG_OPTION = "config_file"
 
 
 def with_config(
-    kind: type[TrainingConfig],
+    kind: type[TrainingConfig], without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command an option for each key of a config.
 
@@ -63,18 +63,19 @@ def with_config(
 
     Args:
         kind: `RunConfig` or `CentralConfig`.
+        without: The fields that no option gives.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**given: Any) -> None:
-            keys = {name: given.pop(name) for name in kind.model_fields}
+            keys = {name: given.pop(name) for name in kind.model_fields if name not in without}
             file: Path | None = given.pop(CONFIG_OPTION)
             options = {kebab(name): value for name, value in keys.items() if value is not None}
             command(parse(kind, (read_config(file, kind) if file else {}) | options), **given)
 
         own = list(inspect.signature(command).parameters.values())[1:]
-        parameters = [*_options(kind), *own]
+        parameters = [*(one for one in _options(kind) if one.name not in without), *own]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         return run

@@ -7,7 +7,7 @@ import typer
 
 from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.cli.options import with_config
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import CentralConfig, RunConfig, parse_config
 
 ENGINE, OUTPUT = "Engine", "Output"
 
@@ -61,6 +61,7 @@ def resume(
     num_server_rounds: Annotated[
         int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
     ] = 0,
+    budget: Annotated[str, typer.Option(help="if not the one as before")] = "",
     data_dir: Annotated[
         str, typer.Option(help="the new data directory, if the data have moved")
     ] = "",
@@ -77,13 +78,15 @@ def resume(
 
     changes: dict[str, str | int] = {"resume": str(folder)}
     if num_server_rounds:
-        changes["num_server_rounds"] = num_server_rounds
+        changes["num-server-rounds"] = num_server_rounds
+    if budget:
+        changes["budget"] = budget
     if data_dir:
-        changes |= {"data_dir": data_dir, "data_source": "auto"}
+        changes |= {"data-dir": data_dir, "data-source": "auto"}
     if device:
         changes["device"] = device
-    config = saved_config(str(folder)).model_copy(update=changes)
-    _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
+    saved = saved_config(str(folder)).model_dump(by_alias=True)
+    _simulate(parse_config(saved | changes), num_workers, gpus_per_worker, ray_address, callback)
 
 
 @with_config(CentralConfig)

@@ -100,6 +100,10 @@ def prepare(config: RunConfig) -> PreparedRun:
         partition(data, "test", config)
     rows = partition(data, "train", config)
     plan = make_plan(config, task, data, state.resolved if state else None)
+    completed = state.history if state else []
+    if plan.budget and (spent := plan.spent(completed)) > plan.budget.amount:
+        fix = f"the run has spent {spent:.6g} {plan.budget.kind} already; give more"
+        raise ConfigError("budget", config.budget, fix)
     if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)

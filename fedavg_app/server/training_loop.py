@@ -83,6 +83,8 @@ class TrainingLoop:
         first, empty_rounds, poor_rounds = self._history[-1].round, 0, 0
         while not self.plan.ends_after(self._history):
             metrics, outcome, most_failed = self._run_round(self._history[-1].round + 1)
+            if not self._affords(metrics):
+                break
             self._end_round(metrics)
             if not outcome.num_resyncing:
                 poor_rounds = poor_rounds + 1 if most_failed else 0
@@ -188,6 +190,16 @@ class TrainingLoop:
         before = self._history[-1] if self._history else None
         self._history.append(metrics.with_totals(before))
         self.on_round_end(self._history[-1], self.model)
+
+    def _affords(self, metrics: RoundMetrics) -> bool:
+        """Return whether the round is within the budget; log one that is not."""
+        after = [*self._history, metrics.with_totals(self._history[-1])]
+        budget, spent = self.plan.budget, self.plan.spent(after)
+        if budget is None or spent <= budget.amount:
+            return True
+        text = "round %d is not counted: with it the run would have spent %.4g of %s"
+        logger.info(text, metrics.round, spent, budget)
+        return False
 
     def _no_replies(
         self, rounds: int, what: str = "no usable reply", why: Iterable[str] | None = None

@@ -25,6 +25,7 @@ LAYERS = (
     {"links"},
     {"results"},
     {"config", "device", "node_config"},
+    {"budget"},
     {"errors", "own_packages"},
 )  # fmt: skip
 

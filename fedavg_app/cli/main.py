@@ -18,6 +18,7 @@ from fedavg_app.cli.doctor import doctor
 from fedavg_app.cli.evaluate import evaluate
 from fedavg_app.cli.new_task import new_task
 from fedavg_app.cli.partition import show_partition
+from fedavg_app.cli.plan import plan
 from fedavg_app.cli.runs import list_runs
 from fedavg_app.cli.show import show
 from fedavg_app.cli.sweep import sweep
@@ -46,6 +47,7 @@ app.command("runs")(list_runs)
 app.command()(show)
 app.command()(compare)
 app.command()(sweep)
+app.command()(plan)
 app.command("list")(list_components)
 app.command()(doctor)
 

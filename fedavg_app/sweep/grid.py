@@ -23,17 +23,35 @@ VARIANTS, NAME = "variants", "name"
 
 
 def read_grid(path: Path) -> list[PlannedRun]:
+    """Return the runs of a grid's file, as `planned_runs` does.
+
+    Raises:
+        ConfigError: The file cannot be read, too.
+    """
+    return planned_runs(read_keys(path))
+
+
+def read_keys(path: Path) -> dict[str, Any]:
+    """Return what a grid's file says.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("grid", str(path), f"give a TOML file ({error})") from error
+
+
+def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
     """Return the runs of a grid, each once.
 
     Raises:
-        ConfigError: The file cannot be read, or a run has an unknown key or a value that cannot be
-            used: a strategy's argument, too.
+        ConfigError: A run has an unknown key or a value that cannot be used: a strategy's argument,
+            too.
     """
-    try:
-        keys = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError("grid", str(path), f"give a TOML file ({error})") from error
-    variants = keys.pop(VARIANTS, None) or [{}]
+    variants = keys.get(VARIANTS) or [{}]
+    keys = {key: value for key, value in keys.items() if key != VARIANTS}
     if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
         raise ConfigError(VARIANTS, str(variants), f"write each as a table [[{VARIANTS}]]")
     chosen = [

@@ -68,6 +68,9 @@ def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], 
             common.append(f"--data-dir={directory}")
         if resumable is not None:
             words = ["resume", str(resumable), *common]
+            if isinstance(config, RunConfig) and config.budget:
+                words += [f"--budget={config.budget}"]
+                words += [f"--num-server-rounds={config.num_server_rounds}"]
         else:
             words = [*arguments(config, {"run_dir", "data_dir"}), f"--run-dir={folder}", *common]
             if isinstance(config, RunConfig) and not (
@@ -150,8 +153,8 @@ class RunProcess:
         """Return the folder of this run if it has a checkpoint."""
         for path in self._folder.glob("*/"):
             with suppress(ConfigError):
-                found = identity(saved_config(str(path))) if has_checkpoint(path) else None
-                if found == identity(self.planned.config):
+                saved = saved_config(str(path))
+                if has_checkpoint(path) and _goes_on_as(saved, self.planned.config):
                     return path
         return None
 
@@ -173,6 +176,15 @@ class RunProcess:
     def delete(self) -> None:
         """Delete the run's folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _goes_on_as(saved: RunConfig, planned: TrainingConfig) -> bool:
+    """Return whether a run goes on as the planned one, which may have a larger budget."""
+    more = isinstance(planned, RunConfig) and planned.budget and saved.budget
+    if more and planned.num_server_rounds >= saved.num_server_rounds:
+        names = "budget", "num_server_rounds"
+        saved = saved.model_copy(update={name: getattr(planned, name) for name in names})
+    return identity(saved) == identity(planned)
 
 
 def terminate(running: Sequence[RunProcess]) -> None:

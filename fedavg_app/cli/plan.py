@@ -1,0 +1,140 @@
+"""The command `plan`: which method to take for a task and a budget."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import rich.console
+import rich.table
+import typer
+
+from fedavg_app.cli.options import with_config
+from fedavg_app.config import RunConfig, with_clients
+from fedavg_app.errors import ConfigError
+
+if TYPE_CHECKING:  # they take seconds to import
+    from fedavg_app.results.finished_run import FinishedRun
+    from fedavg_app.sweep.halving import Judged
+    from fedavg_app.sweep.run_process import PlannedRun
+
+# What the candidates say, or what a plan has no use for.
+WITHOUT = {
+    "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target",
+    "target_accuracy", "patience", "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
+}  # fmt: skip
+
+
+@with_config(RunConfig, WITHOUT)
+def plan(
+    config: RunConfig,
+    *,
+    task: Annotated[str, typer.Argument(help="the learning problem, as `run --task` takes it")],
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="methods to try, a TOML file as `sweep` takes it; by default a list"),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run-dir", help="the runs go here; by default plans/TASK"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores")] = 1,
+) -> None:
+    """Say which method gets furthest within a budget, from short runs of several.
+
+    All methods get a quarter of the budget and of num-server-rounds, the best third of them a half,
+    and the best third of these the whole; none is dropped in its first ten rounds. The same command
+    goes on where it was interrupted.
+    """
+    if not config.budget:
+        fix = "give what a run may spend, as in --budget '50 MB up' or --budget '2 h on 4g'"
+        raise ConfigError("budget", config.budget, fix)
+    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
+    from fedavg_app.results.finished_run import read_run
+    from fedavg_app.server.preparation import load_task
+    from fedavg_app.sweep.grid import read_keys
+    from fedavg_app.sweep.run_process import finished_folder, launcher
+    from fedavg_app.sweep.rungs import Rungs
+    from fedavg_app.training_plan import make_plan
+
+    config = with_clients(config).model_copy(update={"task": task})
+    keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
+    planned = _planned(keys, read_keys(candidates) if candidates else None)
+    training = make_plan(config.model_copy(update={"target": "none"}), load_task(config))
+    folder = folder or Path("plans") / task.replace(":", ".")
+    workers = max(usable_cpus() // jobs, 1)
+
+    def describe(run: "FinishedRun") -> str:
+        best = run.objective.best_point(run.curve)
+        shown = run.objective.shown(best[1]) if best else "not known"
+        return f"{run.status} after round {run.history[-1].round}, {run.objective.name} {shown}"
+
+    with shared_ray(jobs * workers) as ray_address:
+        launch = launcher(None, workers, ray_address)
+        rungs = Rungs(f"plan for {task}", folder, launch, jobs, describe)
+        judged = rungs.judge(planned, training.objective)
+    runs = [finished_folder(folder / one.candidate.slug) for one in judged]
+    _show(judged, [read_run(one) for one in runs if one is not None], config)
+
+
+def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[PlannedRun]":
+    """Return the runs of the candidates; of the default ones those that fit the settings."""
+    from fedavg_app.sweep.candidates import CANDIDATES
+    from fedavg_app.sweep.grid import planned_runs
+
+    if chosen is not None:
+        return planned_runs(keys | chosen)
+    fitting, reasons = list[dict[str, Any]](), dict[str, str]()
+    for one in CANDIDATES:
+        try:
+            planned_runs(keys | {"variants": [one]})
+            fitting.append(one)
+        except ConfigError as error:
+            reasons[one["strategy"]] = str(error)
+    if not fitting:
+        raise ConfigError("task", keys["task"], "; ".join(set(reasons.values())))
+    for strategy, reason in reasons.items():
+        typer.echo(f"left out: {strategy}: {reason}")
+    return planned_runs(keys | {"variants": fitting})
+
+
+def _show(
+    judged: "Sequence[Judged[PlannedRun]]", runs: "Sequence[FinishedRun]", config: RunConfig
+) -> None:
+    """Print the evidence and the choice."""
+    from fedavg_app.results.finished_run import FINISHED
+    from fedavg_app.results.spending import spent
+    from fedavg_app.sweep.identity import arguments
+    from fedavg_app.sweep.rungs import limits_of
+
+    objective, limits = runs[0].objective, limits_of(config)
+    table = rich.table.Table(box=None, pad_edge=False)
+    for heading in ("share", objective.name, limits.budget.kind, "MB up", "MB down", "rounds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("method", overflow="fold")
+    for one, run in zip(judged, runs, strict=True):
+        shown = "-" if one.reached.value is None else objective.shown(one.reached.value)
+        last = run.history[-1]
+        table.add_row(
+            str(one.share),
+            shown if run.status == FINISHED else run.status,
+            f"{spent(limits.budget, run.history, limits.num_clients):.4g}",
+            *(f"{last.total[key] / 1e6:.4g}" for key in ("bytes_up", "bytes_down")),
+            str(last.round),
+            one.candidate.name,
+        )
+    console = rich.console.Console(highlight=False, markup=False)
+    console.print(f"best {objective.name} within each method's share of the budget:")
+    console.print(table)
+    best = judged[0]
+    if best.reached.value is None or runs[0].status != FINISHED:
+        fix = "no method got through a round with it; give more, or other methods or rates"
+        raise ConfigError("budget", config.budget, fix)
+    words = shlex.join(arguments(best.candidate.config, {"run_dir"}))
+    where = f"{limits.budget}{f' on {config.links}' if config.links else ''}"
+    typer.echo(
+        f"take {best.candidate.name}: {objective.name} {objective.shown(best.reached.value)} "
+        f"within {where} and {limits.rounds} rounds; its run is {runs[0].folder}\n"
+        f"the command: fedavg {words}\n"
+        "the table knows one seed, and one learning rate for each method"
+    )

@@ -1,0 +1,132 @@
+"""The command `plan`, with runs that take no time."""
+
+import pytest
+
+from fedavg_app.cli.plan import _planned
+from fedavg_app.config import RunConfig
+from fedavg_app.sweep import run_all, run_process
+from fedavg_app.sweep.candidates import CANDIDATES as DEFAULT
+from tests.support.fake_runs import EndedProcess, files, line
+
+# By the number of local steps: the accuracy of every round. 1 begins slowly, and 2 diverges.
+ACCURACY = {
+    1: lambda number: 0.3 if number < 15 else 0.9,
+    2: lambda number: 0.99,
+    3: lambda number: 0.8,
+    4: lambda number: 0.7 + number / 1000,
+    5: lambda number: 0.6,
+    6: lambda number: 0.5,
+}
+CANDIDATES = 'strategy = "fedavg"\nlocal-steps = [1, 2, 3, 4, 5, 6]\n'
+WORDS = ("plan", "mnist-logistic", "--num-clients", "10", "--budget", "400 MB up")
+
+
+class Runs:
+    """A `Launch`; every round takes 10 MB up, and a run ends at its limits."""
+
+    def __init__(self, only=99):
+        self.started, self._only = [], only
+
+    def __call__(self, config, folder, resumable):
+        if len(self.started) == self._only:
+            raise KeyboardInterrupt
+        self.started.append((config.local_steps, config.budget, config.num_server_rounds))
+        path = resumable or folder / "run"
+        assert path.exists() == bool(resumable)
+        path.mkdir(exist_ok=True)
+        rounds = min(int(float(config.budget.split()[0]) // 10), config.num_server_rounds)
+        lines = [line(0, 0.1)] + [
+            line(number, ACCURACY[config.local_steps](number)) for number in range(1, rounds + 1)
+        ]
+        status = "diverged" if config.local_steps == 2 else "finished"
+        left = files(config, lines, status=status)
+        for name, content in {**left, "checkpoint": "a state"}.items():
+            (path / name).write_text(content)
+        (folder / "log").write_text("the last line\n")
+        return EndedProcess(0)
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch, command_line):
+    """Return what runs the command on `CANDIDATES`: its status, output and what it started."""
+    monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "mine.toml").write_text(CANDIDATES)
+
+    def run(*words, runs=None, candidates=CANDIDATES):
+        runs = runs or Runs()
+        monkeypatch.setattr(run_process, "launcher", lambda *_: runs)
+        (tmp_path / "mine.toml").write_text(candidates)
+        options = ("--candidates", tmp_path / "mine.toml", "--run-dir", tmp_path / "runs")
+        return *command_line(*WORDS, *options, *words), runs.started
+
+    return run
+
+
+def test_best_third_goes_on_from_its_checkpoint_and_the_best_is_taken(plan, tmp_path):
+    status, shown, _, started = plan("--num-server-rounds", "100")
+    assert status == 0
+    # A quarter is 10 rounds of the 40 that the budget pays for; two of six go on, then one.
+    assert started == [
+        *((steps, "100 MB up", 25) for steps in range(1, 7)),
+        (3, "200 MB up", 50), (4, "200 MB up", 50), (3, "400 MB up", 100),
+    ]  # fmt: skip
+    rows = [row.split() for row in shown.splitlines() if row.endswith(tuple("123456"))]
+    assert [(row[0], row[1], row[-1]) for row in rows[-6:]] == [
+        ("1", "0.8000", "3"), ("1/2", "0.7200", "4"), ("1/4", "0.6000", "5"),
+        ("1/4", "0.5000", "6"), ("1/4", "0.3000", "1"), ("1/4", "diverged", "2"),
+    ]  # fmt: skip
+    assert "take local-steps 3: accuracy 0.8000 within 400 MB up and 100 rounds" in shown
+    assert (
+        "the command: fedavg run --task mnist-logistic --num-server-rounds 100 --target none "
+        "--seed 1 --num-clients 10 --local-steps 3 --budget '400 MB up'\n" in shown
+    )
+    assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
+
+
+def test_plan_goes_on_where_it_was_interrupted_and_ends_in_the_same_answer(plan):
+    whole = plan("--num-server-rounds", "100")
+    for _ in range(2):
+        again = plan("--num-server-rounds", "100")
+        assert again[3] == []
+        assert again[1].partition("\nbest accuracy")[2] == whole[1].partition("\nbest accuracy")[2]
+
+
+@pytest.mark.parametrize("before", [1, 7, 8])
+def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
+    status, shown, _, first = plan("--num-server-rounds", "100", runs=Runs(before))
+    assert status == 130
+    assert "the same command goes on" in shown
+    status, shown, _, second = plan("--num-server-rounds", "100")
+    assert status == 0
+    assert "take local-steps 3" in shown
+    assert (len(first), len(first) + len(second)) == (before, 9)
+
+
+def test_method_that_starts_slowly_is_not_dropped_in_its_first_ten_rounds(plan):
+    _, shown, _, started = plan("--num-server-rounds", "18")
+    assert [steps for steps, _, rounds in started if rounds == 18] == [1, 3, 4, 5, 6]
+    assert "take local-steps 1: accuracy 0.9000" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates", "problem"),
+    [
+        (["--budget", ""], CANDIDATES, "budget = '': give what a run may spend, as in --budget"),
+        (["--budget", "3 MB"], CANDIDATES, "budget = '3 MB': give bytes"),
+        (["--budget", "9 MB up"], CANDIDATES, "budget = '9 MB up': no method got through a round"),
+        ([], 'strategy = "stc"\nlocal-steps = [1, -1]', "local-steps = -1: "),
+        ([], "steps = 1", "steps = 1: unknown key"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):
+    status, _, error, _ = plan(*words, candidates=candidates)
+    assert (status, error.count("\n")) == (1, 1)
+    assert error.startswith(f"error: {problem}")
+
+
+def test_default_candidates_are_methods_with_names_of_their_own():
+    config = RunConfig(budget="1 MB up").model_dump(by_alias=True)
+    planned = _planned({**config, "task": "mnist-logistic"}, None)
+    assert {one.config.strategy for one in planned} == {one["strategy"] for one in DEFAULT}
+    assert len({one.name for one in planned}) == len(planned)

@@ -42,9 +42,9 @@ def plan(
 ) -> None:
     """Say which method gets furthest within a budget, from short runs of several.
 
-    All methods get a quarter of the budget and of num-server-rounds, the best third of them a half,
-    and the best third of these the whole; none is dropped in its first ten rounds. The same command
-    goes on where it was interrupted.
+    All methods get a ninth of the budget and of num-server-rounds, the best of them a third, and
+    the best of these the whole; none is dropped in its first ten rounds. The same command goes on
+    where it was interrupted.
     """
     if not config.budget:
         fix = "give what a run may spend, as in --budget '50 MB up' or --budget '2 h on 4g'"

@@ -1,9 +1,9 @@
 """Successive halving: all candidates get a part of a budget, and the best of them the next.
 
-The rule is that of Jamieson and Talwalkar (arXiv 1502.07943): after a quarter and after a half of
-the budget the best third goes on. A candidate that has had few rounds by then goes on, too: error
-feedback and clients with few classes start slowly, and few rounds take little time. The numbers are
-chosen on the recorded runs of the papers (docs/choosing-a-compressor.md).
+The rule is that of Jamieson and Talwalkar (arXiv 1502.07943) with eta = 3: after 1/9 and after 1/3
+of the budget the best third goes on. So do those close to the best, since values between two rounds
+differ by as much, and those that have had few rounds: error feedback and clients with few classes
+start slowly. The numbers are chosen on recorded runs (docs/choosing-a-compressor.md).
 """
 
 import math
@@ -17,9 +17,10 @@ from fedavg_app.results.metrics import RoundMetrics, objective_curve
 from fedavg_app.results.spending import spent
 from tasks.objective import Objective
 
-SHARES = (Fraction(1, 4), Fraction(1, 2), Fraction(1))
-# The part of the candidates that goes on is one in so many.
 ETA = 3
+SHARES = (Fraction(1, 9), Fraction(1, 3), Fraction(1))
+# Close to the best is what lacks no more than this part of the best one's progress from round 0.
+CLOSE = 0.05
 # No candidate is dropped before it has had so many rounds.
 MIN_ROUNDS = 10
 
@@ -33,10 +34,12 @@ class Reached:
     Attributes:
         value: The best objective; None where no round of training was tested.
         rounds: How many rounds of training it had.
+        initial: The objective of round 0; None where it was not tested.
     """
 
     value: float | None
     rounds: int
+    initial: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class Limits:
             and spent(self.budget, history[: number + 1], self.num_clients) <= self.budget.amount
         ]  # fmt: skip
         best = objective.best_point(objective_curve(within, objective, on_clients=on_clients))
-        return Reached(best and best[1], within[-1].round if within else 0)
+        initial = history[0].score(objective, on_clients=on_clients)
+        return Reached(best and best[1], within[-1].round if within else 0, initial)
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,16 @@ def successive_halving(
             is_known = one.reached.value is not None and one.reached.rounds >= fewest
             (known if is_known else unknown).append(one)
         known.sort(key=lambda one: one.reached.value or 0.0, reverse=objective.higher_is_better)
-        kept = len(known) if last else math.ceil(len(known) / ETA)
+        kept = len(known) if last else max(math.ceil(len(known) / ETA), _num_close(known))
         ranking = known[kept:] + ranking
         left = [one.candidate for one in known[:kept] + unknown]
     return known + unknown + ranking
+
+
+def _num_close(known: Sequence[Judged[Candidate]]) -> int:
+    """Return how many of these, the best first, are close to the best."""
+    if not known or known[0].reached.value is None or known[0].reached.initial is None:
+        return 0
+    best, initial = known[0].reached.value, known[0].reached.initial
+    lacking = [abs(best - one.reached.value) for one in known if one.reached.value is not None]
+    return sum(lack <= CLOSE * abs(best - initial) for lack in lacking)

@@ -18,7 +18,7 @@ ACCURACY = {
     6: lambda number: 0.5,
 }
 CANDIDATES = 'strategy = "fedavg"\nlocal-steps = [1, 2, 3, 4, 5, 6]\n'
-WORDS = ("plan", "mnist-logistic", "--num-clients", "10", "--budget", "400 MB up")
+WORDS = ("plan", "mnist-logistic", "--num-clients", "10", "--budget", "900 MB up")
 
 
 class Runs:
@@ -64,40 +64,40 @@ def plan(tmp_path, monkeypatch, command_line):
 
 
 def test_best_third_goes_on_from_its_checkpoint_and_the_best_is_taken(plan, tmp_path):
-    status, shown, _, started = plan("--num-server-rounds", "100")
+    status, shown, _, started = plan("--num-server-rounds", "200")
     assert status == 0
-    # A quarter is 10 rounds of the 40 that the budget pays for; two of six go on, then one.
+    # A ninth is 10 rounds of the 90 that the budget pays for; two of six go on, then one.
     assert started == [
-        *((steps, "100 MB up", 25) for steps in range(1, 7)),
-        (3, "200 MB up", 50), (4, "200 MB up", 50), (3, "400 MB up", 100),
+        *((steps, "100 MB up", 22) for steps in range(1, 7)),
+        (3, "300 MB up", 66), (4, "300 MB up", 66), (3, "900 MB up", 200),
     ]  # fmt: skip
     rows = [row.split() for row in shown.splitlines() if row.endswith(tuple("123456"))]
     assert [(row[0], row[1], row[-1]) for row in rows[-6:]] == [
-        ("1", "0.8000", "3"), ("1/2", "0.7200", "4"), ("1/4", "0.6000", "5"),
-        ("1/4", "0.5000", "6"), ("1/4", "0.3000", "1"), ("1/4", "diverged", "2"),
+        ("1", "0.8000", "3"), ("1/3", "0.7300", "4"), ("1/9", "0.6000", "5"),
+        ("1/9", "0.5000", "6"), ("1/9", "0.3000", "1"), ("1/9", "diverged", "2"),
     ]  # fmt: skip
-    assert "take local-steps 3: accuracy 0.8000 within 400 MB up and 100 rounds" in shown
+    assert "take local-steps 3: accuracy 0.8000 within 900 MB up and 200 rounds" in shown
     assert (
-        "the command: fedavg run --task mnist-logistic --num-server-rounds 100 --target none "
-        "--seed 1 --num-clients 10 --local-steps 3 --budget '400 MB up'\n" in shown
+        "the command: fedavg run --task mnist-logistic --target none "
+        "--seed 1 --num-clients 10 --local-steps 3 --budget '900 MB up'\n" in shown
     )
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
 
 
 def test_plan_goes_on_where_it_was_interrupted_and_ends_in_the_same_answer(plan):
-    whole = plan("--num-server-rounds", "100")
+    whole = plan("--num-server-rounds", "200")
     for _ in range(2):
-        again = plan("--num-server-rounds", "100")
+        again = plan("--num-server-rounds", "200")
         assert again[3] == []
         assert again[1].partition("\nbest accuracy")[2] == whole[1].partition("\nbest accuracy")[2]
 
 
 @pytest.mark.parametrize("before", [1, 7, 8])
 def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
-    status, shown, _, first = plan("--num-server-rounds", "100", runs=Runs(before))
+    status, shown, _, first = plan("--num-server-rounds", "200", runs=Runs(before))
     assert status == 130
     assert "the same command goes on" in shown
-    status, shown, _, second = plan("--num-server-rounds", "100")
+    status, shown, _, second = plan("--num-server-rounds", "200")
     assert status == 0
     assert "take local-steps 3" in shown
     assert (len(first), len(first) + len(second)) == (before, 9)

@@ -20,13 +20,14 @@ from tests.support.training_runs import history
 LOSS = Objective("loss", higher_is_better=False)
 
 
-def choose(table, objective=None, rounds=lambda name, share: 99):
+def choose(table, objective=None, rounds=lambda name, share: 99, initial=None):
     """Return what is chosen from values by candidate, one for each share."""
     asked = []
 
     def run(left, share):
         asked.append("".join(left))
-        return [Reached(table[one][SHARES.index(share)], rounds(one, share)) for one in left]
+        number = SHARES.index(share)
+        return [Reached(table[one][number], rounds(one, share), initial) for one in left]
 
     judged = successive_halving(list(table), run, objective or Objective())
     return [(one.candidate, one.share, one.reached.value) for one in judged], asked
@@ -41,8 +42,8 @@ def test_the_best_third_goes_on_and_what_is_not_known_yet():
     assert asked == ["abcdefg", "bedf", "df"]
     assert [name for name, _, _ in ranking] == list("dfebacg")
     assert ranking[0] == ("d", 1, 0.85)
-    assert ranking[2:4] == [("e", Fraction(1, 2), 0.7), ("b", Fraction(1, 2), 0.5)]
-    assert [share for _, share, _ in ranking[4:]] == [Fraction(1, 4)] * 3
+    assert ranking[2:4] == [("e", Fraction(1, 3), 0.7), ("b", Fraction(1, 3), 0.5)]
+    assert [share for _, share, _ in ranking[4:]] == [Fraction(1, 9)] * 3
 
 
 def test_of_a_loss_the_least_is_best_and_of_equal_ones_the_first():
@@ -54,10 +55,18 @@ def test_of_a_loss_the_least_is_best_and_of_equal_ones_the_first():
 
 def test_nothing_is_dropped_in_its_first_ten_rounds():
     table = {"a": (0.9, 0.9, 0.9), "b": (0.8, 0.8, 0.8), "c": (0.1, 0.1, 1.0), "d": (0.2, 0.2, 0.2)}
-    ends = {"a": 99, "b": 99, "c": 18, "d": 99}
+    ends = {"a": 99, "b": 99, "c": 27, "d": 99}
     ranking, asked = choose(table, rounds=lambda name, share: share * ends[name])
-    assert asked == ["abcd", "ac", "ac"]  # c has 4.5, 9 and 18 rounds
+    assert asked == ["abcd", "ac", "ac"]  # c has 3, 9 and 27 rounds
     assert ranking[0] == ("c", 1, 1.0)
+
+
+def test_those_close_to_the_best_go_on():
+    table = {"a": (0.9, 0.9, 0.9), "b": (0.861, 0.9, 0.9), "c": (0.859, 0.9, 0.9)}
+    assert choose(table)[1] == ["abc", "a", "a"]
+    assert choose(table, initial=0.1)[1] == ["abc", "ab", "ab"]  # 5 % of 0.8 are 0.04
+    losses = {"a": (1.0, 1, 1), "b": (1.1, 1, 1), "c": (1.11, 1, 1)}
+    assert choose(losses, LOSS, initial=3.0)[1] == ["abc", "ab", "ab"]
 
 
 @given(st.lists(st.tuples(*[st.none() | st.floats(0, 1)] * 3), min_size=1, max_size=30))
@@ -75,8 +84,9 @@ def test_every_candidate_is_ranked_once_and_the_choice_was_given_the_whole(rows)
 def test_limits_count_the_rounds_that_are_within_both_and_not_round_0():
     rounds = history([0.9, 0.1, 0.3, 0.2, None, 0.8])  # 0.5 MB up and 1 MB down in each
     for amount, number, expected in (
-        (0.4, 9, Reached(None, 0)), (0.5, 9, Reached(0.1, 1)), (2.4, 9, Reached(0.3, 4)),
-        (2.5, 9, Reached(0.8, 5)), (99, 4, Reached(0.3, 4)), (99, 1, Reached(0.1, 1)),
+        (0.4, 9, Reached(None, 0, 0.9)), (0.5, 9, Reached(0.1, 1, 0.9)),
+        (2.4, 9, Reached(0.3, 4, 0.9)), (2.5, 9, Reached(0.8, 5, 0.9)),
+        (99, 4, Reached(0.3, 4, 0.9)), (99, 1, Reached(0.1, 1, 0.9)),
     ):  # fmt: skip
         limits = Limits(Budget(amount, "MB", "up"), number, 10)
         assert limits.reached(rounds, Objective()) == expected
@@ -147,7 +157,7 @@ def mega(metrics, direction):
 
 
 def test_choice_among_recorded_runs_is_within_a_tenth_of_the_best():
-    """Of the error rate; in one of hundreds of cases it is slightly more."""
+    """Of the error rate."""
     ratios = []
     for limits, runs, top in cases():
 
@@ -160,5 +170,4 @@ def test_choice_among_recorded_runs_is_within_a_tenth_of_the_best():
             chosen = successive_halving(list(runs), run, Objective())[0].reached.value
             ratios.append((1 - chosen) / (1 - max(values)))
     assert len(ratios) > 400
-    assert max(ratios) < 1.15
-    assert sum(ratio > 1.1 for ratio in ratios) <= 0.005 * len(ratios)
+    assert max(ratios) <= 1.1, ratios

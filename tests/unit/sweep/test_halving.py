@@ -65,7 +65,7 @@ def test_those_close_to_the_best_go_on():
     table = {"a": (0.9, 0.9, 0.9), "b": (0.861, 0.9, 0.9), "c": (0.859, 0.9, 0.9)}
     assert choose(table)[1] == ["abc", "a", "a"]
     assert choose(table, initial=0.1)[1] == ["abc", "ab", "ab"]  # 5 % of 0.8 are 0.04
-    losses = {"a": (1.0, 1, 1), "b": (1.1, 1, 1), "c": (1.11, 1, 1)}
+    losses = {"a": (1.0, 1, 1), "b": (1.09, 1, 1), "c": (1.11, 1, 1)}
     assert choose(losses, LOSS, initial=3.0)[1] == ["abc", "ab", "ab"]
 
 

@@ -10,6 +10,7 @@ import rich.table
 import typer
 
 from fedavg_app.cli.options import with_config
+from fedavg_app.cli.sweep import describe
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
 
@@ -54,7 +55,7 @@ def plan(
     from fedavg_app.server.preparation import load_task
     from fedavg_app.sweep.grid import read_keys
     from fedavg_app.sweep.run_process import finished_folder, launcher
-    from fedavg_app.sweep.rungs import Rungs
+    from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
 
     config = with_clients(config).model_copy(update={"task": task})
@@ -64,15 +65,10 @@ def plan(
     folder = folder or Path("plans") / task.replace(":", ".")
     workers = max(usable_cpus() // jobs, 1)
 
-    def describe(run: "FinishedRun") -> str:
-        best = run.objective.best_point(run.curve)
-        shown = run.objective.shown(best[1]) if best else "not known"
-        return f"{run.status} after round {run.history[-1].round}, {run.objective.name} {shown}"
-
     with shared_ray(jobs * workers) as ray_address:
         launch = launcher(None, workers, ray_address)
-        rungs = Rungs(f"plan for {task}", folder, launch, jobs, describe)
-        judged = rungs.judge(planned, training.objective)
+        name, objective = f"plan for {task}", training.objective
+        judged = run_rungs(name, planned, objective, folder, launch, jobs, describe)
     runs = [finished_folder(folder / one.candidate.slug) for one in judged]
     _show(judged, [read_run(one) for one in runs if one is not None], config)
 
@@ -107,7 +103,7 @@ def _show(
     from fedavg_app.sweep.identity import arguments
     from fedavg_app.sweep.rungs import limits_of
 
-    objective, limits = runs[0].objective, limits_of(config)
+    objective, limits = runs[0].objective, limits_of(config.model_dump(by_alias=True))
     table = rich.table.Table(box=None, pad_edge=False)
     for heading in ("share", objective.name, limits.budget.kind, "MB up", "MB down", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)

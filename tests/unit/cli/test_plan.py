@@ -39,7 +39,7 @@ class Runs:
             line(number, ACCURACY[config.local_steps](number)) for number in range(1, rounds + 1)
         ]
         status = "diverged" if config.local_steps == 2 else "finished"
-        left = files(config, lines, status=status)
+        left = files(config, lines, status=status, **{"final-accuracy": lines[-1]["accuracy"]})
         for name, content in {**left, "checkpoint": "a state"}.items():
             (path / name).write_text(content)
         (folder / "log").write_text("the last line\n")

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from fedavg_app.cli.options import with_config
 from fedavg_app.cli.sweep import describe
-from fedavg_app.config import RunConfig, with_clients
+from fedavg_app.config import RunConfig, kebab, with_clients
 from fedavg_app.errors import ConfigError
 
 if TYPE_CHECKING:  # they take seconds to import
@@ -24,6 +25,9 @@ WITHOUT = {
     "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target",
     "target_accuracy", "patience", "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
 }  # fmt: skip
+
+# What all candidates must have in common, to be compared.
+SHARED = ("task", "seed", "objective", "budget", "num_server_rounds")
 
 
 @with_config(RunConfig, WITHOUT)
@@ -61,6 +65,9 @@ def plan(
     config = with_clients(config).model_copy(update={"task": task})
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
     planned = _planned(keys, read_keys(candidates) if candidates else None)
+    for name, one in product(SHARED, planned):
+        if getattr(one.config, name) != getattr(config, name):
+            raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")
     training = make_plan(config.model_copy(update={"target": "none"}), load_task(config))
     folder = folder or Path("plans") / task.replace(":", ".")
     workers = max(usable_cpus() // jobs, 1)
@@ -105,7 +112,8 @@ def _show(
 
     objective, limits = runs[0].objective, limits_of(config.model_dump(by_alias=True))
     table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("share", objective.name, limits.budget.kind, "MB up", "MB down", "rounds"):
+    own = [limits.budget.kind] if limits.budget.kind not in ("MB up", "MB down") else []
+    for heading in ("share", objective.name, *own, "MB up", "MB down", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("method", overflow="fold")
     for one, run in zip(judged, runs, strict=True):
@@ -114,7 +122,7 @@ def _show(
         table.add_row(
             str(one.share),
             shown if run.status == FINISHED else run.status,
-            f"{spent(limits.budget, run.history, limits.num_clients):.4g}",
+            *(f"{spent(limits.budget, run.history, limits.num_clients):.4g}" for _ in own),
             *(f"{last.total[key] / 1e6:.4g}" for key in ("bytes_up", "bytes_down")),
             str(last.round),
             one.candidate.name,

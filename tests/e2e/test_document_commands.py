@@ -92,6 +92,10 @@ NOT_RUN = {
         '--stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
     "It needs a GPU.": ["make gpu-check"],
+    "It makes 23 runs; test_plan.py has a plan of two methods.": [
+        "fedavg plan mnist-logistic --num-clients 50 --batch-size 20 --partition shards "
+        '--num-server-rounds 150 --budget "1.5 MB up"'
+    ],
     "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
         "ray start --head --port=6379", "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",

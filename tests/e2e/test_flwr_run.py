@@ -110,6 +110,17 @@ def test_flowers_strategy_trains(environment, tmp_path):
     assert history[2]["test_loss"] < history[0]["test_loss"]
 
 
+@pytest.mark.parametrize(("budget", "rounds"), [("300 kB up", 2), ("1 s on 4g", 5)])
+def test_budget_ends_a_run(budget, rounds, environment, tmp_path):
+    """The four replies of a round have 32 kB each; on 4G a round takes 0.19 s."""
+    keys = {**FOUR_CLIENTS, "num-server-rounds": 9, "local-steps": 1, "run-dir": str(tmp_path)}
+    shown, status = run_app(environment, {**keys, "budget": budget}, 4)
+    assert status["status"] == "finished:completed", shown
+    summary = read_summary(only_folder(tmp_path))
+    assert (summary["rounds"], summary["status"]) == (rounds, "finished")
+    assert f"of {budget.partition(' on ')[0]} spent" in shown
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("mod", "reason"),

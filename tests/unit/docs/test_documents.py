@@ -115,7 +115,9 @@ def test_page_has_the_fields_of_the_summary():
     counted = {"virtual_seconds": {"round": 1.0}, "privacy": privacy}
     rounds = [replace(one, **counted) for one in history([0.1, 0.5])]
     result = TrainingResult(rounds, error=DivergedError("all NaN"))
-    found = summarize(replace(training_run(), own_data={0: ("a8", 70)}), result, 1.0)
+    found = summarize(
+        replace(training_run(budget="1 MB up"), own_data={0: ("a8", 70)}), result, 1.0
+    )
     assert sorted(fields_in("summary.json")) == sorted(found)
 
 

@@ -1,4 +1,5 @@
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,32 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     RunProcess(RUN, launch, tmp_path)
     assert found == [earlier if is_resumed else None]
     assert earlier.exists() == is_resumed  # what cannot be resumed is deleted
+
+
+@pytest.mark.parametrize(
+    ("had", "planned", "goes_on"),
+    [
+        (("1 MB up", 20), ("3 MB up", 60), True),
+        (("1 MB up", 20), ("3 MB up", 10), False),
+        (("", 20), ("3 MB up", 60), False),
+        (("1 MB up", 20), ("", 60), False),
+    ],
+)
+def test_run_with_a_budget_goes_on_with_a_larger_one(tmp_path, monkeypatch, had, planned, goes_on):
+    def config(budget, rounds):
+        update = {"budget": budget, "num_server_rounds": rounds, "data_dir": "/data"}
+        return RUN.config.model_copy(update=update)
+
+    started = []
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda words, **_: started.append(words) or EndedProcess(0)
+    )
+    earlier = write(tmp_path / RUN.slug / "earlier", config(*had), HISTORY)
+    (earlier / "checkpoint").write_text("{}")
+    RunProcess(replace(RUN, config=config(*planned)), launcher(None, 1, lambda: ""), tmp_path)
+    assert started[0][2] == ("resume" if goes_on else "run")
+    if goes_on:
+        assert {f"--budget={planned[0]}", f"--num-server-rounds={planned[1]}"} <= set(started[0])
 
 
 @pytest.mark.parametrize(

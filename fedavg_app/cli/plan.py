@@ -27,7 +27,7 @@ WITHOUT = {
 }  # fmt: skip
 
 # What all candidates must have in common, to be compared.
-SHARED = ("task", "seed", "objective", "budget", "num_server_rounds")
+SHARED = ("task", "seed", "objective", "budget", "num_server_rounds", "target", "patience")
 
 
 @with_config(RunConfig, WITHOUT)
@@ -62,13 +62,13 @@ def plan(
     from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
 
-    config = with_clients(config).model_copy(update={"task": task})
+    config = with_clients(config).model_copy(update={"task": task, "target": "none"})
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
     planned = _planned(keys, read_keys(candidates) if candidates else None)
     for name, one in product(SHARED, planned):
         if getattr(one.config, name) != getattr(config, name):
             raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")
-    training = make_plan(config.model_copy(update={"target": "none"}), load_task(config))
+    training = make_plan(config, load_task(config))
     folder = folder or Path("plans") / task.replace(":", ".")
     workers = max(usable_cpus() // jobs, 1)
 

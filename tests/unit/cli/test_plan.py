@@ -118,6 +118,7 @@ def test_method_that_starts_slowly_is_not_dropped_in_its_first_ten_rounds(plan):
         ([], 'strategy = "stc"\nlocal-steps = [1, -1]', "local-steps = -1: "),
         ([], "steps = 1", "steps = 1: unknown key"),
         ([], f"{CANDIDATES}seed = [1, 2]", "candidates = '"),
+        ([], f"{CANDIDATES}target = 0.9", "candidates = '"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):

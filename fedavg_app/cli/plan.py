@@ -62,9 +62,11 @@ def plan(
     from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
 
-    config = with_clients(config).model_copy(update={"task": task, "target": "none"})
+    # A file of `--config` may say more than options can.
+    fixed = {"task": task, "target": "none", "target_accuracy": "auto", "patience": 0}
+    config = with_clients(config).model_copy(update=fixed)
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
-    planned = _planned(keys, read_keys(candidates) if candidates else None)
+    planned = _planned(keys, read_keys(candidates, "candidates") if candidates else None)
     for name, one in product(SHARED, planned):
         if getattr(one.config, name) != getattr(config, name):
             raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")

@@ -31,8 +31,8 @@ def read_grid(path: Path) -> list[PlannedRun]:
     return planned_runs(read_keys(path))
 
 
-def read_keys(path: Path) -> dict[str, Any]:
-    """Return what a grid's file says.
+def read_keys(path: Path, key: str = "grid") -> dict[str, Any]:
+    """Return what a grid's file says; ``key`` is what names the file.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -40,7 +40,7 @@ def read_keys(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError("grid", str(path), f"give a TOML file ({error})") from error
+        raise ConfigError(key, str(path), f"give a TOML file ({error})") from error
 
 
 def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:

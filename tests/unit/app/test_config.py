@@ -10,9 +10,9 @@ from tests.support.one_line import one_line
 
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
-    "num_server_rounds", "budget", "objective", "target_accuracy", "target", "patience", "run_dir", "resume",
+    "num_server_rounds", "objective", "target_accuracy", "target", "patience", "run_dir", "resume",
     "checkpoint_every", "checkpoint_seconds", "data_dir", "data_source", "device", "round_timeout",
-    "min_nodes", "node_timeout",
+    "min_nodes", "node_timeout", "budget",
 }  # fmt: skip
 
 

@@ -48,8 +48,8 @@ def cases():
 def keys_of(name, strategy):
     own = {key.replace("_", "-"): value for key, value in keys_for(strategy, name).items()}
     keys = {"task": f"{name}_task:TASK", **COMMON, **own, **OWN_KEYS.get(name, {})}
-    if keys.get("optimizer") == "sgd":
-        del keys["optimizer-state"]  # SGD keeps none
+    if strategy == "scaffold":  # it is defined for plain SGD
+        keys = {key: keys[key] for key in keys if key not in ("optimizer-state", "rate-schedule")}
     if "local-epochs" in keys:
         del keys["local-steps"]
     return keys

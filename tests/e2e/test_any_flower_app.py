@@ -87,7 +87,9 @@ def environment(tmp_path_factory):
         yield environment
 
 
-@pytest.fixture(scope="module", params=["pytorch", "sklearn", "jax"])
+@pytest.fixture(
+    scope="module", params=["pytorch", "sklearn", pytest.param("jax", marks=pytest.mark.long)]
+)
 def runs(request, environment, tmp_path_factory):
     """Return what returns the outcome of a run of the app; all at a time, since they wait a lot."""
     name, folder = request.param, tmp_path_factory.mktemp(request.param)

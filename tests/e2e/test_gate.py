@@ -79,7 +79,10 @@ def metadata_of_a_message(node_id, run_id, sender):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "changes",
-    [{"strategy": "fedavg"}, {"strategy": "stc", "local-steps": 1, "batch-size": 20}],
+    [
+        pytest.param({"strategy": "fedavg"}, marks=pytest.mark.long),
+        {"strategy": "stc", "local-steps": 1, "batch-size": 20},
+    ],
     ids=["fedavg", "stc"],
 )
 def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_path, changes):

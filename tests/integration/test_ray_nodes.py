@@ -26,8 +26,9 @@ def nodes():
 
 def remote_worker(grid, processes):
     """Return the process of the worker on the second node."""
-    (raylet,) = processes.living("--node_ip_address=127.0.0.2")
-    (worker,) = [pid for pid in grid.worker_process_ids() if parent(pid) == raylet]
+    # Those that a raylet has just forked have its command line, too.
+    raylets = processes.living("--node_ip_address=127.0.0.2")
+    (worker,) = [pid for pid in grid.worker_process_ids() if parent(pid) in raylets]
     return worker
 
 

@@ -178,7 +178,9 @@ def under_way(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
+)
 def test_interrupted_sweep_says_what_is_done_and_goes_on_from_the_checkpoint(tmp_path, number):
     (tmp_path / "long.toml").write_text(INTERRUPTED)
     command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "long.toml"]

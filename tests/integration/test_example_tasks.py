@@ -78,7 +78,7 @@ def cases():
 def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}
-    if name in WITH_ADAMW:
+    if name in WITH_ADAMW and strategy != "scaffold":  # which trains by SGD
         keys["optimizer_state"] = "kept"
     start(tmp_path / "whole", name, **keys)
     with pytest.raises(PowerLossError):

@@ -171,7 +171,10 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield Project(tmp_path_factory.mktemp("copy"), environment)
+        project = Project(tmp_path_factory.mktemp("copy"), environment)
+        yield project
+        # Else `fedavg` here would go on with the strategies as they were when README's command ran.
+        project.run("pip uninstall --yes fedavg-app-strategies")
 
 
 @pytest.fixture(scope="module")

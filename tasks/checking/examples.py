@@ -84,9 +84,7 @@ def check_examples(task: Task, data: Dataset) -> Iterator[Finding]:
     if (text := _unlike_labels(train)) is not None:
         yield Finding("warning", "dataset", text)
     if len(test) and _same_examples(train, test):
-        text = (
-            "the test examples are the training examples: each test shows what was learnt by heart"
-        )
+        text = "the test examples are the training examples: each test measures memorisation"
         yield Finding("warning", "dataset", text)
     is_read = isinstance(train, MapStyleSplit)
     kinds = [

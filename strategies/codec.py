@@ -111,13 +111,20 @@ class Codec:
 
     def on_link(self, name: str) -> "Codec":
         """Return the codec of a client with that link, whose digest its replies name."""
-        return replace(self, uplink=self.links.get(name, self.uplink), links={})
+        return self._by_link.get(name, self._by_link[""])
 
     @cached_property
     def of_replies(self) -> Mapping[int, "Codec"]:
         """The codecs of clients by their digest."""
-        found = map(self.on_link, ["", *self.links])
-        return {one.digest: one for one in found}
+        return {one.digest: one for one in self._by_link.values()}
+
+    @cached_property
+    def _by_link(self) -> Mapping[str, "Codec"]:
+        """The codecs of clients by their link, "" for one without a compressor of its own."""
+        if not self.links:
+            return {"": self}
+        uplinks = {"": self.uplink, **self.links}
+        return {name: replace(self, uplink=one, links={}) for name, one in uplinks.items()}
 
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.

@@ -52,7 +52,7 @@ class Reply:
             ReplyError: The reply names what is no round.
         """
         group = self.message.metadata.group_id
-        if group and not (group.isascii() and group.isdecimal() and len(group) < MAX_DIGITS):
+        if group and not (group.isdecimal() and len(group) < MAX_DIGITS):
             raise ReplyError(f"it answers the group {shorten(group)!r}, which is no round")
         return int(group) if group else None
 

@@ -53,9 +53,9 @@ class RoundMessenger:
     ) -> None:
         self._grid, self._nodes, self._config, self._clock = grid, nodes, config, clock
         self._in_flight = in_flight
-        for key, one in list((in_flight or {}).items()):
-            if in_flight is not None and one.reply is None:
-                del in_flight[key]  # of a run before it was resumed
+        if in_flight:  # of a run before it was resumed, without its replies on the wall clock
+            for key in [key for key, one in in_flight.items() if one.reply is None]:
+                del in_flight[key]
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
@@ -104,7 +104,7 @@ class RoundMessenger:
         return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of, in_flight)
 
     def _client_time(self, clock: VirtualClock, server_round: int) -> ClientTimeOf:
-        clients = {node: client for client, node in self._nodes.by_client.items()}
+        clients = self._nodes.by_node
         return lambda node, *sizes: clock.client_time(server_round, clients[node], *sizes)
 
     def _num_wanted(self, purpose: str) -> int:

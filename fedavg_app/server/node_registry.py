@@ -72,6 +72,11 @@ class NodeRegistry:
         self._refusals: dict[int, str] = {}
 
     @property
+    def by_node(self) -> dict[int, int]:
+        """The client of every connected node."""
+        return {node: client for client, node in self.by_client.items()}
+
+    @property
     def clients(self) -> list[int]:
         """The numbers of the connected clients, rising."""
         return sorted(self.by_client)

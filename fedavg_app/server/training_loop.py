@@ -175,7 +175,7 @@ class TrainingLoop:
 
     def _name_links(self, clock: VirtualClock, messages: Sequence[Message]) -> None:
         """Tell each client its link, by which it compresses; a device has it from its node."""
-        clients = {node: client for client, node in self.nodes.by_client.items()}
+        clients = self.nodes.by_node
         for message in messages:
             link = clock.link(clients[message.metadata.dst_node_id])
             config = message.content.config_records[CONFIG]
@@ -183,7 +183,7 @@ class TrainingLoop:
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""
-        clients = {node: client for client, node in self.nodes.by_client.items()}
+        clients = self.nodes.by_node
         return {clients[node]: value for node, value in values.items()}
 
     def _end_round(self, metrics: RoundMetrics) -> None:

@@ -107,3 +107,22 @@ def test_reply_that_is_too_late_is_rejected_and_its_client_asked_again(config):
     reasons = [reason for line in result.history for reason in line.rejected.values()]
     assert reasons
     assert all("max-staleness is 1" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("nine", "it answers the group 'nine', which is no round"),
+        ("9" * 5000, "it answers the group '999"),
+        ("99", "it answers round 99, and this is round "),
+    ],
+)
+def test_reply_that_says_it_answers_no_round_before_is_rejected(config, group, reason):
+    def lie(reply):
+        reply.metadata.group_id = group
+        return reply
+
+    result = run_here(config, tamper=dict.fromkeys(range(0, 30, 2), lie))
+    reasons = [one for line in result.history for one in line.rejected.values()]
+    assert reasons
+    assert all(reason in one for one in reasons)

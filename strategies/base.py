@@ -69,7 +69,6 @@ class FederatedStrategy(Strategy):
         local_work: Human-readable description of the local work, where that is not SGD with the
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
-        takes_late: Whether replies that come after their round count in a later one.
         needs: Keys that the settings of clients must have.
         updates_evaluation: Whether clients that evaluate are sent what `broadcast` says, too; else
             the model.
@@ -78,7 +77,6 @@ class FederatedStrategy(Strategy):
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
     plain_sgd: ClassVar[bool] = False
-    takes_late: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
     updates_evaluation: ClassVar[bool] = False
 
@@ -181,6 +179,11 @@ class FederatedStrategy(Strategy):
     def runner(self) -> StrategyRunner:
         """Runs the rounds where this project's app does not."""
         return StrategyRunner(self, OTHER_APP)
+
+    @property
+    def takes_late(self) -> bool:
+        """Whether replies that come after their round count in a later one."""
+        return False
 
     @property
     def has_client_end(self) -> bool:

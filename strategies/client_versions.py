@@ -1,7 +1,7 @@
 """Which version of the global model each client has, and the updates since then."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ class ClientVersions:
         current: The current version.
         confirmed: By node, the number of the version that it has, and how many updates there were
             by then.
+        offered: By round, the version that clients had once they had read its message, as in
+            ``confirmed``; of the rounds whose replies may still come.
         settled: By node, the round of its last accepted update, or one after that of an update
             that was refused for good. Kept for nodes that lost their model, too: they may still
             hold the update that this settles.
@@ -26,6 +28,7 @@ class ClientVersions:
 
     def __init__(self) -> None:
         self.confirmed: dict[int, tuple[int, int]] = {}
+        self.offered: dict[int, tuple[int, int]] = {}
         self.settled: dict[int, int] = {}
         self.start_from(0, np.empty(0, np.float32))
 
@@ -37,20 +40,27 @@ class ClientVersions:
         self._updates: deque[tuple[int, bytes]] = deque()
         self._joined: dict[int, bytes] = {}  # the updates since a version, for clients alike
         self.confirmed.clear()
+        self.offered.clear()
 
     def is_current(self, vector: NDArray[Any]) -> bool:
         """Return whether the model is the current version."""
         return Version.of(self.current.number, vector) == self.current
 
-    def confirm(self, nodes: Iterable[int], server_round: int) -> None:
-        """Record that these clients trained from the current version, and that it was accepted."""
-        for node in nodes:
-            self.confirm_model(node)
-            self.settled[node] = server_round
+    def offer(self, server_round: int, keep: int) -> None:
+        """Record that a round's clients are sent the current version, and ``keep`` rounds more."""
+        self.offered.setdefault(server_round, (self.current.number, self._count))
+        for number in [one for one in self.offered if one < server_round - keep]:
+            del self.offered[number]
+
+    def confirm(self, answered: Mapping[int, int]) -> None:
+        """Record that these clients' updates were accepted, by node the round that each answers."""
+        for node, number in answered.items():
+            self._has(node, self.offered[number])
+            self.settled[node] = number
 
     def confirm_model(self, node: int) -> None:
         """Record that a client has the current version."""
-        self.confirmed[node] = self.current.number, self._count
+        self._has(node, (self.current.number, self._count))
 
     def append(self, server_round: int, data: bytes, vector: NDArray[Any]) -> None:
         """Add the update of a round, which led to the model ``vector``."""
@@ -65,6 +75,10 @@ class ClientVersions:
         """Return the version from which the client can follow; None if it needs the full model."""
         number, _ = self.confirmed.get(node, (-1, 0))
         return number if number >= self._oldest else None
+
+    def _has(self, node: int, version: tuple[int, int]) -> None:
+        # A late reply can be of an older version than the client has evaluated since.
+        self.confirmed[node] = max(version, self.confirmed.get(node, version))
 
     def num_missed(self, node: int) -> int | None:
         """Return how many updates the client missed; None where it has no model."""

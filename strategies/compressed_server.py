@@ -45,6 +45,7 @@ from strategies.reply_validation import DivergedReplyError, NormError, ReplyErro
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.runner import SMALLER_RATES
 from strategies.server_messages import Reply
+from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,6 +62,9 @@ class CompressedStrategy(FederatedStrategy):
         links: Other arguments of the updates of clients by their link, as ``{"4G": {"sparsity-up":
             0.001}}``. In a simulation a link is a class of "links", on a device what its node's
             config says.
+        max_staleness: Replies that are up to so many rounds late count, as under
+            `strategies.fedbuff.FedBuff`; 0 drops all that are late.
+        staleness: a; a reply that is s rounds late counts with (1 + s)^-a.
 
     The others are those of Flower's `FedAvg`.
 
@@ -76,6 +80,8 @@ class CompressedStrategy(FederatedStrategy):
     weights: Weights = "uniform"
     server_optimizer: Part = server_optimizers.NONE
     links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    max_staleness: NumRounds = 0
+    staleness: Exponent = 0.5
 
     def __post_init__(self) -> None:
         codec = self.make_codec()
@@ -85,11 +91,16 @@ class CompressedStrategy(FederatedStrategy):
         self.residual: Float32Vector | None = None
         self._layout: Layout | None = None  # before the first round
         self._versions = ClientVersions()
-        self._replied_by: dict[int, int] = {}  # by node, where links differ: its codec's digest
+        self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
         """Return what the updates amount to: their mean, as float32."""
         return mean.astype(np.float32)
+
+    @property
+    def takes_late(self) -> bool:
+        """Whether replies that come after their round count in a later one."""
+        return self.max_staleness > 0
 
     @abstractmethod
     def make_codec(self) -> Codec:
@@ -103,6 +114,8 @@ class CompressedStrategy(FederatedStrategy):
         if self._layout != now.model.layout or not self._versions.is_current(vector):
             self._layout = now.model.layout
             self._versions.start_from(now.number - 1, vector)
+        self._versions.offer(now.number, self.max_staleness)
+        self._replies.clear()
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return what the client's model lacks."""
@@ -130,25 +143,25 @@ class CompressedStrategy(FederatedStrategy):
             DivergedReplyError: Its training diverged.
             ReplyError: The payload is not one of this round, codec and layout.
         """
-        payload = self._payload(now, reply)
+        payload, late = self._payload(now, reply)
         layout, codec = now.model.layout, self.codec.of_replies[payload.codec]
-        if self.links:
-            self._replied_by[reply.node] = payload.codec
+        self._replies[reply.node] = replace(payload, update=b"")
         try:
-            update = codec.uplink_in(now.number).decode(payload.update, layout)
+            update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
             update.check(layout.size)
             check_range(update)
         except OutOfRangeError as error:
             raise DivergedReplyError(str(error)) from error
         except Exception as error:  # a compressor of another package may raise or return anything
             raise ReplyError(f"undecodable update: {error}") from error
-        return (update,)
+        return (update.scaled(staleness_weight(late, self.staleness)) if late else update,)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the norm of the decoded update."""
         (update,) = terms
         assert isinstance(update, DecodedUpdate)
-        return update.norm()
+        late = now.number - self._replies[reply.node].server_round
+        return update.norm() / staleness_weight(late, self.staleness)
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return the model changed by exactly what clients will be sent.
@@ -170,7 +183,7 @@ class CompressedStrategy(FederatedStrategy):
             data, sent = compress(update, self.codec.downlink, layout, rng)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        self._versions.confirm(aggregate.nodes, now.number)
+        self._versions.confirm({one: self._replies[one].server_round for one in aggregate.nodes})
         if not isinstance(self.codec.feedback, NoFeedback):
             self.residual = update - sent.to_dense()
         vector = layout.rounded(now.model.vector + sent.to_dense())
@@ -209,8 +222,10 @@ class CompressedStrategy(FederatedStrategy):
 
     def bits_up(self, now: Round, node: int) -> float:
         """Return the formula of the client's compressor for one update."""
-        codec = self.codec.of_replies.get(self._replied_by.get(node, 0), self.codec)
-        bits = codec.uplink_in(now.number).expected_bits(now.model.layout)
+        codec, number = self.codec, now.number
+        if reply := self._replies.get(node):
+            codec, number = self.codec.of_replies[reply.codec], reply.server_round
+        bits = codec.uplink_in(number).expected_bits(now.model.layout)
         return bits + 32.0 * now.model.buffer_size
 
     def missed_updates_bits(self, count: int, layout: Layout) -> float:
@@ -227,7 +242,7 @@ class CompressedStrategy(FederatedStrategy):
         Raises:
             ValueError: The strategy does not take its arguments, or they are not of these updates.
         """
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "links"}
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "links"}
         given = {name.replace("-", "_"): value for name, value in self.links[link].items()}
         try:
             other = make(type(self), own | given).codec
@@ -239,8 +254,12 @@ class CompressedStrategy(FederatedStrategy):
             raise ValueError(f"links.{link} has {what}: {fix}")
         return other.uplink
 
-    def _payload(self, now: Round, reply: Reply) -> Payload:
-        """Return a reply's payload; ReplyError as for `read`, but for what follows its head."""
+    def _payload(self, now: Round, reply: Reply) -> tuple[Payload, int]:
+        """Return a reply's payload and how many rounds late it is.
+
+        Raises:
+            ReplyError: As for `read`, but for what follows the payload's head.
+        """
         try:
             payload = Payload.decode(reply.payload)
         except ValueError as error:  # a ReplyError is one, too
@@ -250,12 +269,11 @@ class CompressedStrategy(FederatedStrategy):
                 "codec mismatch between client and server: give both the same strategy-args "
                 f"(here {self.codec})"
             )
-        if payload.server_round != now.number:
-            raise ReplyError(f"the reply is to round {payload.server_round}, not {now.number}")
+        late = rounds_late(payload.server_round, now.number, self.max_staleness)
         if payload.status == ReplyStatus.NEEDS_MODEL:
             if self._versions.following(reply.node) is None:
                 raise ReplyError("the client asks for the model, which it was just sent")
             raise ResyncError("the client lost its state; full model next round")
         if payload.status == ReplyStatus.DIVERGED:
             raise DivergedReplyError("the client's training diverged: NaN, infinity or beyond 2^64")
-        return payload
+        return payload, late

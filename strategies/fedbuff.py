@@ -4,17 +4,14 @@ J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: Feder
 Buffered Asynchronous Aggregation. AISTATS 2022, arXiv 2106.06639, Algorithm 1.
 """
 
-from typing import Annotated, ClassVar
-
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from strategies.fedavg import FedAvg
 from strategies.model import Vector, change_norm
 from strategies.registry import Count, Weights
-from strategies.reply_validation import ReplyError
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.server_messages import Reply
+from strategies.staleness import Exponent, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,14 +34,17 @@ class FedBuff(FedAvg):
     """
 
     weights: Weights = "uniform"
-    staleness: Annotated[float, Field(ge=0, le=10)] = 0.5
+    staleness: Exponent = 0.5
     max_staleness: Count = 50
-
-    takes_late: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._models: dict[int, Vector] = {}  # by round, what clients began with
+
+    @property
+    def takes_late(self) -> bool:
+        """True."""
+        return True
 
     def begin(self, now: Round) -> None:
         """Keep the round's model until its last reply can have come."""
@@ -60,7 +60,7 @@ class FedBuff(FedAvg):
         """
         change = reply.vector.astype(float) - self._models[self._answered(now, reply)]
         late = now.number - self._answered(now, reply)
-        return (change * (1.0 + late) ** -self.staleness,)
+        return (change * staleness_weight(late, self.staleness),)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the norm of w_k - w_t."""
@@ -76,7 +76,5 @@ class FedBuff(FedAvg):
     def _answered(self, now: Round, reply: Reply) -> int:
         """Return t; Flower's `start` names no round, and drops what is late."""
         number = now.number if reply.server_round is None else reply.server_round
-        if number > now.number or number not in self._models:
-            late = f"max-staleness is {self.max_staleness}"
-            raise ReplyError(f"it answers round {number}, and this is round {now.number}; {late}")
+        rounds_late(number, now.number, self.max_staleness)
         return number

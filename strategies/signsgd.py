@@ -39,6 +39,8 @@ class SignSGD(CompressedStrategy):
     step_size: Step = 0.0002
     weights: Weights = field(default="uniform", init=False)
     server_optimizer: str = field(default=NONE, init=False)
+    max_staleness: int = field(default=0, init=False)  # a vote counts or it does not
+    staleness: float = field(default=0.5, init=False)
 
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""

@@ -1,6 +1,7 @@
 """A decoded update of the model's flat vector, dense or sparse, and the error of invalid bytes."""
 
 from abc import ABC, abstractmethod
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,12 @@ class Update(ABC):
     @abstractmethod
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
+
+    def scaled(self, factor: float) -> "Update":
+        """Return ``factor`` times the change."""
+        other = copy(self)
+        other.values = np.float32(factor) * self.values
+        return other
 
     def check(self, size: int) -> None:
         """Check that this is an update of a vector of ``size`` entries.

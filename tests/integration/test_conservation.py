@@ -1,4 +1,4 @@
-"""No update is lost or counted twice when replies are lost and clients lose their state.
+"""No update is lost or counted twice when replies are lost or late and clients lose their state.
 
 What clients trained is seen inside of the strategy's mod, what the server accepted where it decodes
 it. From these follow, without the protocol's own sums, the global model's change, and the residual
@@ -44,6 +44,7 @@ class ConservationCheck:
         self.trained, self.settled = defaultdict(float), defaultdict(float)
         self.accepted = defaultdict(float)
         self.round, self.steps = {}, 0.0
+        self.num_late = 0
         self._read, self._step = strategy.read, strategy.step
         strategy.read, strategy.step = self._note_update, self._note_round
 
@@ -65,6 +66,7 @@ class ConservationCheck:
 
     def _note_update(self, now, reply):
         (update,) = self._read(now, reply)
+        self.num_late += reply.server_round < now.number
         self.round[reply.node] = update.to_dense().astype(np.float64)
         return (update,)
 
@@ -120,6 +122,7 @@ class UnreliableGrid(LocalGrid):
         return ids
 
 
+LATE = "max-staleness = 20, staleness = 0"  # late updates count in full
 RANDOM = "{name = 'random', sparsity = 0.1}"
 STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
 
@@ -136,6 +139,24 @@ def test_nothing_is_lost_or_counted_twice(strategy, arguments):
     components = resolve(config)
     grid, check = UnreliableGrid(config), ConservationCheck(components[2].strategy)
     result = run_loop(grid, config, components)
+    assert grid.num_dropped > 5
+    assert grid.num_restarted > 0
+    assert check.error_of_model(INITIAL, result.model) < EXACT
+    assert check.error_of_clients(grid.contexts.values()) < EXACT
+
+
+@pytest.mark.parametrize("strategy", ["stc", "topk"])
+def test_nothing_is_lost_or_counted_twice_where_late_replies_count(strategy):
+    config = make_config(
+        strategy=strategy, strategy_args=LATE, local_steps=1, batch_size=20, learning_rate=0.04,
+        target_accuracy=0.0, partition="classes", num_clients=30, fraction_train=0.2,
+        num_server_rounds=30, evaluate_every=15, client_mods=MOD, links="phones", round_timeout=30,
+        over_selection=2.0,
+    )  # fmt: skip
+    components = resolve(config)
+    grid, check = UnreliableGrid(config), ConservationCheck(components[2].strategy)
+    result = run_loop(grid, config, components)
+    assert check.num_late > 50
     assert grid.num_dropped > 5
     assert grid.num_restarted > 0
     assert check.error_of_model(INITIAL, result.model) < EXACT

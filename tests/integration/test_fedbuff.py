@@ -93,6 +93,25 @@ def test_run_is_that_of_an_event_queue_to_the_bit(config):
     assert not any(line.rejected for line in result.history)
 
 
+def test_compressed_updates_are_buffered_alike(config):
+    """With nothing compressed it is FedBuff; a message has 25 bytes more, which moves no reply."""
+    ours = run_here(config)
+    arguments = "uplink = 'float32', feedback = 'none', max-staleness = 50"
+    keys = {"strategy": "compressed", "strategy_args": arguments}
+    compressed = run_here(config.model_copy(update=keys))
+    for name, array in ours.model.items():
+        np.testing.assert_allclose(compressed.model[name].numpy(), array.numpy(), atol=1e-5)
+
+
+def test_compressed_reply_that_is_too_late_is_rejected(config):
+    arguments = "sparsity-up = 0.04, sparsity-down = 0.04, max-staleness = 1"
+    keys = {"strategy": "stc", "strategy_args": arguments}
+    result = run_here(config.model_copy(update=keys))
+    reasons = [reason for line in result.history for reason in line.rejected.values()]
+    assert reasons
+    assert all("max-staleness is 1" in reason for reason in reasons)
+
+
 def test_without_over_selection_it_is_fedavg(config):
     keys = {"over_selection": 0.0, "links": ""}
     ours = run_here(config.model_copy(update=keys))

@@ -27,6 +27,7 @@ CONFIG = {
     "num-server-rounds": 9, "checkpoint-every": 2, "target-accuracy": 0.0, "evaluate-every": 3,
 }  # fmt: skip
 COMPRESSED = {"local-steps": 1, "momentum": 0.9}
+LATE = {"links": "phones", "round-timeout": 9, "over-selection": 2}
 
 
 class PowerLossError(BaseException):
@@ -79,7 +80,8 @@ STC = {"strategy": "stc", **COMPRESSED}
         (1, STC),
         (4, {"checkpoint-every": 0, "checkpoint-seconds": 1e-9}),
         (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),
-        (5, {"strategy": "fedbuff", "links": "phones", "round-timeout": 9, "over-selection": 2}),
+        (5, {"strategy": "fedbuff", **LATE}),
+        (5, {**STC, "strategy-args": "max-staleness = 50", **LATE}),
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),
         (5, {"strategy": "scaffold"}),

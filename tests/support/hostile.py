@@ -207,9 +207,9 @@ ON_MODELS = [
     (infinite, NOT_FINITE),
 ]
 ON_UPDATES = [
-    (forged_round, "the reply is to round 999, not 1"),
+    (forged_round, "it answers round 999, and this is round 1; max-staleness is 0"),
     (noise, "undecodable update: "),
-    (replayed, "the reply is to round 1, not 3"),
+    (replayed, "it answers round 1, and this is round 3; max-staleness is 0"),
     (too_many_entries, "k = 4294967295, the sparsity allows "),
     (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
     (no_metrics, "no MetricRecord 'metrics'"),

@@ -224,7 +224,7 @@ def with_huge_magnitude(reply):
         (lambda reply, _: no_examples(reply, 0.5), "is 0.5, must be at"),
         (lambda reply, _: replace(reply, b""), "its head alone takes 10"),
         (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 6"),
-        (lambda reply, net: replace(reply, net.reply_with(0, b"", 99)), "is to round 99, not 1"),
+        (lambda reply, net: replace(reply, net.reply_with(0, b"", 99)), "answers round 99, and"),
         (of_another_codec, "codec mismatch between client and server: give both the same"),
         (lambda reply, _: replace(reply, payload(reply)[:-1]), "undecodable update"),
         (lambda reply, net: replace(reply, update_of_all_entries(net)), "k = 131, the sparsity"),

@@ -47,7 +47,8 @@ def test_updates_are_kept_that_are_smaller_together_than_the_model(updates):
     versions = ClientVersions()
     versions.start_from(0, MODEL)
     for made, (server_round, data) in enumerate(updates, 1):
-        versions.confirm([made - 1], made)  # a client for each version
+        versions.offer(made, keep=0)
+        versions.confirm({made - 1: made})  # a client for each version
         versions.append(server_round, data, MODEL + made)
         assert versions.current == Version.of(server_round, MODEL + made)
         for client in range(made):

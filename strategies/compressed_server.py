@@ -242,7 +242,8 @@ class CompressedStrategy(FederatedStrategy):
         Raises:
             ValueError: The strategy does not take its arguments, or they are not of these updates.
         """
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "links"}
+        names = [one.name for one in fields(self) if one.init and one.name != "links"]
+        own = {name: getattr(self, name) for name in names}
         given = {name.replace("-", "_"): value for name, value in self.links[link].items()}
         try:
             other = make(type(self), own | given).codec

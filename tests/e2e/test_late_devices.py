@@ -46,6 +46,7 @@ def test_late_update_of_a_device_on_a_slow_link_counts(tmp_path):
         deployment.wait_for(lambda: len(history()) > began + 3, 120)
         of_two_fast, waited = min(bytes_up(began)), len(history())
         os.killpg(slow, signal.SIGCONT)
-        deployment.wait_for(lambda: min(bytes_up(waited), default=of_two_fast) < 0.75 * of_two_fast, 120)
+        shorter = 0.75 * of_two_fast
+        deployment.wait_for(lambda: min(bytes_up(waited), default=shorter) < shorter, 120)
         assert min(bytes_up(waited)) > 0.5 * of_two_fast  # of a fast one and the slow one
         assert not any(line["rejected"] for line in history())

@@ -21,15 +21,11 @@ class ClientVersions:
             by then.
         offered: By round, the version that clients had once they had read its message, as in
             ``confirmed``; of the rounds whose replies may still come.
-        settled: By node, the round of its last accepted update, or one after that of an update
-            that was refused for good. Kept for nodes that lost their model, too: they may still
-            hold the update that this settles.
     """
 
     def __init__(self) -> None:
         self.confirmed: dict[int, tuple[int, int]] = {}
         self.offered: dict[int, tuple[int, int]] = {}
-        self.settled: dict[int, int] = {}
         self.start_from(0, np.empty(0, np.float32))
 
     def start_from(self, number: int, vector: NDArray[Any]) -> None:
@@ -53,10 +49,9 @@ class ClientVersions:
             del self.offered[number]
 
     def confirm(self, answered: Mapping[int, int]) -> None:
-        """Record that these clients' updates were accepted, by node the round that each answers."""
+        """Record, by node, the round of which a client has the version."""
         for node, number in answered.items():
             self._has(node, self.offered[number])
-            self.settled[node] = number
 
     def confirm_model(self, node: int) -> None:
         """Record that a client has the current version."""

@@ -1,15 +1,14 @@
 """The server's end of every compressed strategy (docs/protocol.md).
 
-Clients send compressed updates. The server turns each round's into one compressed update of the
-global model and changes the model by exactly that. A client that missed some is sent those, or the
-full model.
+Clients send compressed updates. The server turns each round's into one update of the global model,
+which clients are sent compressed (`strategies.downlink`).
 """
 
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,6 @@ from strategies.aggregation import Term
 from strategies.base import FederatedStrategy
 from strategies.client_memory import ClientMemory
 from strategies.client_messages import Train
-from strategies.client_versions import ClientVersions
 from strategies.codec import Codec
 from strategies.compressed_client import CODEC, HEAD, UPDATES, answer
 from strategies.compression.compressor import Compressor
@@ -30,16 +28,14 @@ from strategies.compression.decoded_update import Vector as Float32Vector
 from strategies.compression.error_feedback import (
     NoFeedback,
     OutOfRangeError,
-    add,
     check_range,
-    compress,
 )
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
+from strategies.downlink import Downlink, OwnUpdates, SharedUpdates
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
-from strategies.random_streams import DOWNLINK, random_stream
 from strategies.registry import Part, Weights, make
 from strategies.reply_validation import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.rounds import Aggregate, Round, Terms
@@ -62,6 +58,9 @@ class CompressedStrategy(FederatedStrategy):
         links: Other arguments of the updates of clients by their link, as ``{"4G": {"sparsity-up":
             0.001}}``. In a simulation a link is a class of "links", on a device what its node's
             config says.
+        missed: How clients get the updates that they missed: "each" as all others got it, or one
+            compressed update of their "sum", whose error the server keeps together with each
+            client's model.
         max_staleness: Replies that are up to so many rounds late count, as under
             `strategies.fedbuff.FedBuff`; 0 drops all that are late.
         staleness: a; a reply that is s rounds late counts with (1 + s)^-a.
@@ -71,15 +70,12 @@ class CompressedStrategy(FederatedStrategy):
     Attributes:
         codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
             adds what it did not send to its next update.
-        residual: The server's: what it has not sent yet, float32 (n,). None before the first round
-            and without error feedback.
     """
-
-    updates_evaluation: ClassVar[bool] = True
 
     weights: Weights = "uniform"
     server_optimizer: Part = server_optimizers.NONE
     links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    missed: Literal["each", "sum"] = "each"
     max_staleness: NumRounds = 0
     staleness: Exponent = 0.5
 
@@ -88,9 +84,7 @@ class CompressedStrategy(FederatedStrategy):
         links = {name: self._uplink_of(name, codec) for name in self.links}
         self.codec = replace(codec, links=links)
         self.optimizer = server_optimizers.build(self.server_optimizer)
-        self.residual: Float32Vector | None = None
-        self._layout: Layout | None = None  # before the first round
-        self._versions = ClientVersions()
+        self._downlink = self._make_downlink()
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
@@ -102,27 +96,34 @@ class CompressedStrategy(FederatedStrategy):
         """Whether replies that come after their round count in a later one."""
         return self.max_staleness > 0
 
+    @property
+    def updates_evaluation(self) -> bool:
+        """Whether clients evaluate the model that they keep; else they are sent the full one."""
+        return self.missed == "each"
+
+    @property
+    def residual(self) -> Float32Vector | None:
+        """What the server has not sent yet, float32 (n,), where all clients get the same."""
+        return self._downlink.residual
+
     @abstractmethod
     def make_codec(self) -> Codec:
         """Return what both ends compress with."""
 
     def begin(self, now: Round) -> None:
-        """Begin with a model that no client has: the initial one, or one that others have made."""
-        vector = now.model.vector
-        if self._layout is None and now.settings.other_app:
+        """Tell this training from others whose messages the same clients may get."""
+        if self._downlink.layout is None and now.settings.other_app:
             self.codec = replace(self.codec, training=secrets.randbits(31))
-        if self._layout != now.model.layout or not self._versions.is_current(vector):
-            self._layout = now.model.layout
-            self._versions.start_from(now.number - 1, vector)
-        self._versions.offer(now.number, self.max_staleness)
+        self._downlink.begin(now, self.max_staleness)
         self._replies.clear()
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return what the client's model lacks."""
-        settled, version = self._versions.settled.get(node, 0), self._versions.following(node)
-        head = Head(self.codec.digest, settled, self._versions.current).encode()
-        if version is not None:
-            updates = self._versions.updates_since(version)
+        settled, (version, updates) = (
+            self._downlink.settled.get(node, 0), self._downlink.sent_to(now, node)
+        )  # fmt: skip
+        head = Head(self.codec.digest, settled, version).encode()
+        if updates is not None:
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)
         return Broadcast(
@@ -164,7 +165,7 @@ class CompressedStrategy(FederatedStrategy):
         return update.norm() / staleness_weight(late, self.staleness)
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
-        """Return the model changed by exactly what clients will be sent.
+        """Return the next model.
 
         Only now are the updates acknowledged: those of a round with too few replies are not used,
         and their clients take them back.
@@ -172,22 +173,15 @@ class CompressedStrategy(FederatedStrategy):
         Raises:
             ReplyError: The update is not finite, or beyond what clients may send.
         """
-        layout = now.model.layout
         update = self.combine(aggregate.mean)
         if self.optimizer is not None:
             update = self.optimizer.step(update.astype(np.float64)).astype(np.float32)
-        if self.residual is not None:
-            update = add(update, self.residual)
-        rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
+        answered = {node: self._replies[node].server_round for node in aggregate.nodes}
         try:
-            data, sent = compress(update, self.codec.downlink, layout, rng)
+            vector = self._downlink.step(now, update, answered)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        self._versions.confirm({one: self._replies[one].server_round for one in aggregate.nodes})
-        if not isinstance(self.codec.feedback, NoFeedback):
-            self.residual = update - sent.to_dense()
-        vector = layout.rounded(now.model.vector + sent.to_dense())
-        self._versions.append(now.number, data, vector)
+        self._downlink.settled |= answered
         return vector
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
@@ -197,9 +191,9 @@ class CompressedStrategy(FederatedStrategy):
         made this one so: in its memory that would make all later ones too long as well.
         """
         if isinstance(error, ResyncError):
-            self._versions.confirmed.pop(node, None)
+            self._downlink.forget(node)
         if isinstance(error, NormError):
-            self._versions.settled[node] = now.number + 1
+            self._downlink.settled[node] = now.number + 1
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
         """Note that the client has the current version, if it keeps one.
@@ -210,11 +204,11 @@ class CompressedStrategy(FederatedStrategy):
         """
         self._payload(now, reply)
         if not isinstance(self.codec.downlink, Float32):
-            self._versions.confirm_model(reply.node)
+            self._downlink.confirm_evaluation(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""
-        full, missed = super().bits_down(now, node), self._versions.num_missed(node)
+        full, missed = super().bits_down(now, node), self._downlink.num_updates(node)
         if missed is None:
             return full
         updates = self.missed_updates_bits(missed, now.model.layout)
@@ -234,7 +228,16 @@ class CompressedStrategy(FederatedStrategy):
 
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
-        self._versions.confirmed.clear()
+        self._downlink.forget_all()
+
+    def _make_downlink(self) -> Downlink:
+        if self.missed == "each":
+            keeps_error = not isinstance(self.codec.feedback, NoFeedback)
+            return SharedUpdates(self.codec.downlink, keeps_error=keeps_error)
+        if isinstance(self.codec.downlink, Float32):
+            fix = "give a strategy that compresses what clients are sent, or 'each'"
+            raise ValueError(f"missed = 'sum': clients are sent the full model; {fix}")
+        return OwnUpdates(self.codec.downlink)
 
     def _uplink_of(self, link: str, codec: Codec) -> Compressor:
         """Return what compresses the updates of clients with a link.
@@ -272,7 +275,7 @@ class CompressedStrategy(FederatedStrategy):
             )
         late = rounds_late(payload.server_round, now.number, self.max_staleness)
         if payload.status == ReplyStatus.NEEDS_MODEL:
-            if self._versions.following(reply.node) is None:
+            if self._downlink.needs_model(reply.node):
                 raise ReplyError("the client asks for the model, which it was just sent")
             raise ResyncError("the client lost its state; full model next round")
         if payload.status == ReplyStatus.DIVERGED:

@@ -124,12 +124,17 @@ class UnreliableGrid(LocalGrid):
 
 LATE = "max-staleness = 20, staleness = 0"  # late updates count in full
 RANDOM = "{name = 'random', sparsity = 0.1}"
+SUM = "missed = 'sum'"
 STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "arguments"), [("stc", ""), ("topk", ""), ("compressed", STOCHASTIC)]
-)
+    ("strategy", "arguments"),
+    [
+        ("stc", ""), ("topk", ""), ("compressed", STOCHASTIC), ("stc", SUM),
+        ("compressed", f"{STOCHASTIC}, {SUM}"),
+    ],
+)  # fmt: skip
 def test_nothing_is_lost_or_counted_twice(strategy, arguments):
     config = make_config(
         strategy=strategy, strategy_args=arguments, local_steps=1, batch_size=20,
@@ -145,10 +150,13 @@ def test_nothing_is_lost_or_counted_twice(strategy, arguments):
     assert check.error_of_clients(grid.contexts.values()) < EXACT
 
 
-@pytest.mark.parametrize("strategy", ["stc", "topk"])
-def test_nothing_is_lost_or_counted_twice_where_late_replies_count(strategy):
+@pytest.mark.parametrize(
+    ("strategy", "arguments"), [("stc", ""), ("topk", ""), ("stc", f", {SUM}")]
+)
+def test_nothing_is_lost_or_counted_twice_where_late_replies_count(strategy, arguments):
     config = make_config(
-        strategy=strategy, strategy_args=LATE, local_steps=1, batch_size=20, learning_rate=0.04,
+        strategy=strategy, strategy_args=f"{LATE}{arguments}", local_steps=1, batch_size=20,
+        learning_rate=0.04,
         target_accuracy=0.0, partition="classes", num_clients=30, fraction_train=0.2,
         num_server_rounds=30, evaluate_every=15, client_mods=MOD, links="phones", round_timeout=30,
         over_selection=2.0,

@@ -1,16 +1,19 @@
 """The server's end of the compressed strategies, with real clients."""
 
+import math
+
 import numpy as np
 import pytest
 
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
-from strategies.compression.sync_protocol import Payload, ReplyStatus
+from strategies.compression.sync_protocol import Payload, ReplyStatus, decode_updates
 from strategies.compression.ternary import Ternary
 from strategies.reply_validation import DivergedReplyError, ReplyBounds, ReplyError, ResyncError
 from strategies.rounds import RunSettings
 from tests.support.compressed_network import (
+    BLOCKS,
     REPLY_HEAD_BYTES,
     SIZE,
     Network,
@@ -376,3 +379,71 @@ def test_theory_bits_count_every_update_that_a_client_missed():
         network.run_round({0: network.random_change()})
     network.configure(1)
     assert network.bits_down == full
+
+
+# One update for each client of the sum that it missed.
+
+
+def largest(vector, share):
+    """Return the ternary part of a vector by numpy alone: in each tensor the k largest."""
+    parts = []
+    for part in np.split(vector, np.cumsum(BLOCKS)[:-1]):
+        kept = np.argsort(-np.abs(part), kind="stable")[: max(math.ceil(share * part.size), 1)]
+        mean = np.abs(part[kept].astype(np.float64)).mean()
+        found = np.zeros(part.size)
+        found[kept] = np.sign(part[kept]) * mean
+        parts.append(found)
+    return np.concatenate(parts)
+
+
+def test_client_is_sent_one_update_of_all_that_it_missed_and_its_error_later():
+    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
+    network.run_round({0: network.random_change()})
+    own = network.trained_from[0]
+    for missed in (4, 1):
+        for _ in range(missed):
+            network.run_round({1: network.random_change()})
+        expected = own + largest(flatten(network.model) - own, 0.05)
+        (message,) = network.configure(0)
+        assert not carries_full_model(message)
+        assert len(decode_updates(message.content["config"]["updates"])) == 1
+        network.aggregate([network.train(message, network.random_change())])
+        assert not network.outcome.rejected
+        own = network.trained_from[0]
+        np.testing.assert_allclose(own, expected, atol=1e-6)
+
+
+def test_model_is_changed_by_all_that_its_clients_sent():
+    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.01, missed="sum")
+    for _ in range(3):
+        before = flatten(network.model)
+        replies = network.run_round({0: network.random_change(), 1: network.random_change()})
+        mean = np.mean([sent(reply) for reply in replies], axis=0)
+        np.testing.assert_allclose(flatten(network.model), before + mean, atol=1e-6)
+
+
+def test_client_whose_last_reply_did_not_count_is_sent_the_model():
+    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    messages = network.configure(0, 1)
+    replies = [network.train(one, network.random_change()) for one in messages]
+    network.aggregate(replies[:1])
+    assert [carries_full_model(one) for one in network.configure(0, 1)] == [False, True]
+
+
+def test_clients_evaluate_the_model_and_keep_their_own():
+    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
+    network.run_round({0: network.random_change(), 1: network.random_change()})
+    network.run_round({1: network.random_change()})
+    whole, found, _ = network.evaluate(0)
+    assert whole == [True]
+    assert np.array_equal(found[0], flatten(network.model))
+    network.run_round({0: network.random_change()})
+    assert not network.outcome.rejected
+    assert not np.array_equal(network.trained_from[0], found[0])
+
+
+@pytest.mark.parametrize("name", ["eden", "qsgd", "dgc"])
+def test_sum_needs_a_compressor_down(name):
+    with pytest.raises(ValueError, match="missed = 'sum': clients are sent the full model"):
+        Network(name, missed="sum")

@@ -3,7 +3,7 @@
 A round's mean over m clients has noise of standard deviation z C / m. Where one client's update
 counts as zero (zero-out: P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling
 or Shuffling. ICML 2021, arXiv 2103.00039) the mean moves by at most C / m; where it is another one
-(replace-one) by up to 2 C / m, as with half the noise. docs/writing-a-strategy.md says more.
+(replace-one) by up to 2 C / m, as with half the noise. docs/privacy-and-robustness.md says more.
 """
 
 from collections.abc import Mapping

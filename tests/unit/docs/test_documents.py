@@ -91,11 +91,6 @@ def test_configuration_page_is_generated_from_the_config():
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_readme_shows_the_example_of_the_guide():
-    guide = examples(ROOT / "docs" / "writing-a-strategy.md")
-    assert examples(ROOT / "README.md")["fedavgm.py"] == guide["fedavgm.py"]
-
-
 RUN_FOLDER = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
 
 

@@ -1,5 +1,5 @@
 # Each target sets up what it needs; the only prerequisites are Python 3.11+, git and make.
-.PHONY: help run flwr-run test test-slow test-all lint format docs bench hashes gpu-check clean
+.PHONY: help run flwr-run test test-slow test-all lint format docs wheel bench hashes gpu-check clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -62,6 +62,9 @@ format: $(READY)  ## reformat the code
 docs: .venv-docs/.ready  ## build the documentation's site into site/
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --strict
 	@echo "open site/index.html, or with search: python3 -m http.server --directory site"
+
+wheel: $(READY)  ## build the package into dist/
+	$(BIN)/python -m hatchling build -t wheel
 
 bench: $(READY)  ## time the compressors, next to a copy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)

@@ -74,7 +74,8 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
 
 
 def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
-    (tmp_path / "fedavgm.py").write_text(examples(ROOT / "docs" / "writing-a-strategy.md")["fedavgm.py"])
+    guide = examples(ROOT / "docs" / "writing-a-strategy.md")
+    (tmp_path / "fedavgm.py").write_text(guide["fedavgm.py"])
     command = [
         str(Path(sys.executable).parent / "fedavg"), "run", "--strategy", "fedavgm:FedAvgM",
         "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "2",

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from fedavg_app.budget import parse_budget
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, unknown_key
 from tasks.data.dataset import DataOptions
 
 logger = logging.getLogger("fedavg_app.config")
@@ -439,7 +439,7 @@ def config_error(error: ValidationError, kind: type[BaseModel]) -> ConfigError:
     known = {kebab(name): field for name, field in kind.model_fields.items()}
     key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))
     if first["type"] == "extra_forbidden":
-        return ConfigError(key, first["input"], f"unknown key; known: {', '.join(sorted(known))}")
+        return ConfigError(key, first["input"], unknown_key(key, known))
     text = first["msg"].removeprefix("Input ")
     field = known.get(key)
     meaning = (field and field.description) or key

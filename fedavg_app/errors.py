@@ -1,6 +1,8 @@
 """Errors that a user can act on: one line each, shown without a traceback."""
 
 import traceback
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from tasks.data.dataset import DataError
 
@@ -16,6 +18,12 @@ class ConfigError(ValueError):
 
     def __init__(self, key: str, value: object, fix: str) -> None:
         super().__init__(f"{key} = {value!r}: {fix}")
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Return the fix for a key of the config that does not exist: those that look alike."""
+    near = ", ".join(get_close_matches(key, list(known)))
+    return f"unknown key; {f'did you mean {near}?' if near else 'fedavg run --help lists all'}"
 
 
 class RunError(RuntimeError):

@@ -1,5 +1,6 @@
 """The program: its commands, and what it prints of errors."""
 
+import io
 import logging
 import signal
 import sys
@@ -98,6 +99,9 @@ def run_command_line(program: typer.Typer) -> int:
     Errors that a user can act on are one line on stderr, and so are those of a user's own code,
     with the file and the line that raised them.
     """
+    for stream in (sys.stdout, sys.stderr):  # of ASCII, for example
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     handler = _StderrHandler(logging.INFO)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -39,7 +39,7 @@ def ray_cluster(
 
     Args:
         address: A cluster to join that `check_reachable` has passed; empty starts Ray on this
-            machine.
+            machine, or takes the one that this process has joined or started, and leaves it there.
         num_workers: 0 means one per CPU: of the cluster, or that this process may use.
         gpus_per_worker: "auto" puts equally many workers on every GPU.
         device: The run config's; "cpu" reserves no GPU.
@@ -72,7 +72,7 @@ def ray_cluster(
                 os._exit(status if isinstance(status, int) else 128 + signal.SIGINT)
             raise
         finally:
-            if starting.exception() is None:
+            if starting.exception() is None and starting.result():
                 import ray
 
                 ray.shutdown()
@@ -125,14 +125,16 @@ def usable_cpus() -> int:
     return int(joblib.cpu_count())
 
 
-def _start(address: str, num_workers: int) -> None:
-    """Start Ray, or join it."""
+def _start(address: str, num_workers: int) -> bool:
+    """Start Ray or join it, and return True; False where this process has one, which is used."""
     # Silences Ray's tip about a default that will change; an actor without a GPU share sees no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
     os.environ.setdefault("RAY_preload_python_modules", PRELOADED)
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     import ray  # takes a second
 
+    if ray.is_initialized() and not address:
+        return False
     with _own_sigterm_handler():
         ray.init(
             address=address or "local",
@@ -141,6 +143,7 @@ def _start(address: str, num_workers: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+    return True
 
 
 @contextmanager

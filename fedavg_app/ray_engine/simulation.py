@@ -27,7 +27,8 @@ def simulate(
         num_workers: How many Ray actors; 0 means one per CPU that may be used.
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
-        ray_address: A Ray cluster to join; empty starts Ray on this machine.
+        ray_address: A Ray cluster to join; empty starts Ray on this machine, or takes the one that
+            ``ray.init()`` has started.
         callbacks: Make further callbacks, beside the run directory and the console.
 
     Raises:

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from fedavg_app.config import CentralConfig, Effect, RunConfig, fields_with, kebab
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, unknown_key
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
 from fedavg_app.results.sweep_names import own_name, read_names
 
@@ -101,7 +101,7 @@ def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> lis
     known = {key for config in configs for key in config}
     for key in group_by:
         if key not in known:
-            raise ConfigError("group-by", key, f"unknown key; known: {', '.join(sorted(known))}")
+            raise ConfigError("group-by", key, unknown_key(key, known))
     federated = [config for config in configs if STRATEGY in config]
     central = [config for config in configs if STRATEGY not in config]
     differing = _differing(federated) | _differing(central)

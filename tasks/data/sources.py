@@ -110,7 +110,10 @@ class Sources:
             except DataError as error:
                 if self.embedded is None:
                     raise
-                logger.warning("taking data-source=embedded: %s", str(error).partition(";")[0])
+                # torchvision names each mirror that it tried; the last one's reason is enough.
+                reason = str(error).partition("; give")[0].rpartition("got: ")[2].rstrip(")")
+                text = "taking data-source=embedded: %s cannot be downloaded (%s)"
+                logger.warning(text, self.label, reason)
         elif self.embedded is None:
             raise DataError(f"{self.label} is not on this machine: {self.ways()}")
         return self.load(DataOptions("embedded"))

@@ -163,3 +163,21 @@ def test_full_object_store_does_not_stop_a_run(processes, tmp_path):
     words = [sys.executable, "-c", WITH_FULL_STORE, str(tmp_path)]
     succeed(words, cwd=ROOT, env=processes.environment)
     assert processes.gone(120), processes.commands()
+
+
+WITH_RAY_OF_ITS_OWN = """
+import sys
+import ray
+from fedavg_app import RunConfig, simulate
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+keys = {"task": "mnist-logistic", "data_source": "embedded", "num_clients": 5}
+result = simulate(RunConfig(**keys, num_server_rounds=2, run_dir=sys.argv[1]))
+assert result.status == "finished"
+assert ray.get(ray.remote(lambda: 3).remote()) == 3
+"""
+
+
+def test_ray_that_a_program_has_started_is_used_and_left_to_it(processes, tmp_path):
+    command = [sys.executable, "-c", WITH_RAY_OF_ITS_OWN, str(tmp_path)]
+    succeed(command, cwd=ROOT, env=processes.environment)

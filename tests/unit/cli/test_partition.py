@@ -1,4 +1,10 @@
+import os
+import sys
+
 import pytest
+
+from tests.support.documents import ROOT
+from tests.support.processes import succeed
 
 
 @pytest.fixture
@@ -31,3 +37,10 @@ def test_table_has_each_clients_examples_by_class(show):
     assert [row[:2] for row in counts] == [[client, 1000] for client in range(4)]
     assert all(sum(row[2:]) == 1000 for row in counts)
     assert [sum(column) for column in zip(*counts, strict=True)][2:] == [400] * 10
+
+
+def test_terminal_of_ascii_gets_the_table():
+    words = ["partition", "--task", "mnist-logistic", "--data-source", "embedded"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = succeed([sys.executable, "simulation.py", *words], cwd=ROOT, env=ascii_only)
+    assert "100 clients have" in done.stdout

@@ -371,7 +371,7 @@ def test_runs_of_different_settings_stay_apart_beside_a_central_one(show, folder
     ("words", "problem"),
     [
         (["--label", "a"], "error: label = 'a': give one for each of the 6"),
-        (["--group-by", "sed"], "error: group-by = 'sed': unknown key; known: batch-size"),
+        (["--group-by", "sed"], "error: group-by = 'sed': unknown key; did you mean seed?"),
         (["--plot", "a.jpg"], "error: plot = 'a.jpg': give a name that ends in .png, .pdf, .svg"),
         (
             ["--csv", "nowhere/a.csv"],

@@ -117,8 +117,10 @@ def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
     assert np.array_equal(data.train.targets, splits()[0].targets)
     (level, message), = logged  # fmt: skip
     assert level == logging.WARNING
-    assert message.startswith(f"taking data-source=embedded: {why}")
+    start = "taking data-source=embedded: MNIST cannot be downloaded ("
+    assert message.startswith(f"{start}{reason}")
     assert "\n" not in message
+    assert "http:" not in message
 
 
 EMBEDDED = DataOptions("embedded")

@@ -19,7 +19,7 @@ from flwr.supercore.primitives import asymmetric
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import LOGGED, Monitor
-from tests.unit.deployment.superlink.test_ledger import NODE, Device, as_sent, forged_record, record
+from tests.support.gated_device import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"
 ALPHABET = f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/".encode()

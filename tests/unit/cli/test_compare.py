@@ -1,89 +1,18 @@
-"""`evaluate` and `compare`, on small real trainings."""
+"""`compare`, on small real trainings and made-up ones."""
 
 import csv
 import json
 import os
-import shutil
 import sys
 
 import pytest
 from PIL import Image
 
 from fedavg_app.callbacks import comparison_figure
-from fedavg_app.cli.main import main
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
-from tests.support.run_folders import only_folder
-
-TRAINING = (
-    "central", "--task", "mnist-logistic", "--data-source", "embedded", "--num-server-rounds", "40",
-    "--evaluate-every", "10",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Return the folders of two trainings that differ in the learning rate."""
-    parent = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        for rate in ("0.04", "0.01"):
-            words = [*TRAINING, "--learning-rate", rate, "--run-dir", str(parent / rate)]
-            patch.setattr(sys, "argv", ["fedavg", *words])
-            assert main() == 0
-    return [only_folder(parent / rate) for rate in ("0.04", "0.01")]
-
-
-@pytest.fixture
-def show(monkeypatch, command_line):
-    """Return what runs a command, which must succeed, and returns what it printed."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*words):
-        status, shown, _ = command_line(*words)
-        assert status == 0
-        return shown
-
-    return run
-
-
-def test_saved_model_has_the_accuracy_of_its_run(show, folders):
-    summary = json.loads((folders[0] / "summary.json").read_text())
-    shown = show("evaluate", folders[0])
-    assert f"test accuracy {summary['final-accuracy']:.4f}" in shown
-    best = show("evaluate", folders[0], "--best")
-    assert f"test accuracy {summary['best-accuracy']:.4f}" in best
-
-
-def test_model_trained_on_a_gpu_can_be_tested_without_one(show, folders, tmp_path):
-    shutil.copytree(folders[0], tmp_path / "run")
-    path = tmp_path / "run/config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))
-    assert "test accuracy" in show("evaluate", tmp_path / "run")
-
-
-def test_evaluation_of_a_run_that_has_not_ended_says_so(command_line, folders, tmp_path):
-    shutil.copytree(folders[0], tmp_path / "run")
-    (tmp_path / "run/model.safetensors").unlink()
-    status, _, error = command_line("evaluate", tmp_path / "run")
-    assert status == 1
-    fix = "give the folder of a run that has ended (model.safetensors: No such file or directory"
-    assert fix in error
-
-
-def test_evaluation_on_other_data_than_the_runs_says_so(show, command_line, folders, tmp_path):
-    shutil.copytree(folders[0], tmp_path / "run")
-    words = ["evaluate", tmp_path / "run"]
-    assert show(*words).startswith("data: embedded MNIST subset")
-    path = tmp_path / "run/summary.json"
-    summary = json.loads(path.read_text())
-    path.write_text(json.dumps({**summary, "data": "full MNIST", "data-fingerprint": "0" * 64}))
-    status, _, error = command_line(*words)
-    assert status == 0
-    assert error == "these are not the data of the run: full MNIST\n"
-    path.unlink()
-    assert "test accuracy" in show(*words)
 
 
 def test_comparison_names_runs_by_what_differs(show, folders, tmp_path):

@@ -131,6 +131,9 @@ class Gate:
         status, answer = messages[0]["status"], _content(messages)
         if status >= 500:
             self._monitor.failed_to_answer()
+        elif status == 401:
+            client = scope.get("client") or ("unknown", 0)
+            self._monitor.unauthorised(f"node {node_id}" if node_id else client[0], name)
         elif status == 200:
             self._monitor.served(len(body), len(answer))
             if request is not None and (instead := self._note(request, answer)) is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from starlette.middleware import Middleware
 
 from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+from deployment.superlink.connections import raise_file_limit
 
 # Milliseconds that a request waits for the database.
 BUSY_TIMEOUT = 60_000
@@ -45,6 +46,7 @@ def run_superlink(middleware: list[Middleware]) -> None:
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)
     _wait_for_the_database()
+    _bound_connections()
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     flower_superlink()
@@ -71,6 +73,15 @@ def _wait_for_the_database() -> None:
         raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
     patient = {**dict(pragmas), "busy_timeout": str(BUSY_TIMEOUT)}
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())
+
+
+def _bound_connections() -> None:
+    """Let uvicorn, which Flower runs with its defaults, take the classes of `connections`."""
+    from uvicorn import config
+
+    config.HTTP_PROTOCOLS["auto"] = "deployment.superlink.connections:BoundedHTTPProtocol"
+    config.LOOP_FACTORIES["auto"] = "deployment.superlink.connections:loop_factory"
+    raise_file_limit()
 
 
 def error_reply(message: Any, reason: str) -> tuple[Any, bytes]:

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from flwr.proto.fleet_pb2 import PullMessagesResponse
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from deployment.superlink.connections import BoundedHTTPProtocol
+
 # A device that has asked for nothing for so long counts as offline, as for Flower.
 ONLINE_SECONDS = 60.0
 # Health is bad for so long after a request that the SuperLink could not answer.
 FAILED_SECONDS = 60.0
 # Lines logged of one device's refused requests; all are counted.
 LOGGED = 20
+# Nodes and addresses that are told apart where requests are not authorised.
+SOURCES = 1000
 
 _log = logging.getLogger("flwr")
 
@@ -27,6 +31,7 @@ class Monitor:
     last_reply: dict[int, float] = field(default_factory=dict)
     replies: Counter[int] = field(default_factory=Counter)
     refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
+    strangers: Counter[str] = field(default_factory=Counter)  # by node or address
     bytes_in: int = 0
     bytes_out: int = 0
     run_id: int = 0
@@ -64,6 +69,19 @@ class Monitor:
         if of_node <= LOGGED or self.refusals[node_id, name] == 1:
             _log.warning("refused %s of node %d: %s", name, node_id, reason[:500])
 
+    def unauthorised(self, source: str, name: str) -> None:
+        """Count a request whose signature is not that of the node it names, and log the first.
+
+        Args:
+            source: The node whose key signed it, or the address of a stranger.
+            name: The request's.
+        """
+        if source not in self.strangers and len(self.strangers) >= SOURCES:
+            source = "others"
+        self.strangers[source] += 1
+        if self.strangers[source] == 1:
+            _log.warning("%s of %s is not signed by a registered key of its node", name, source)
+
     def answer(self, path: str) -> Response | None:
         """Return the answer to a request of this machine; None for other paths."""
         if path == "/metrics":
@@ -92,6 +110,19 @@ class Monitor:
         lines += [
             f'fedavg_refused_total{{node="{node}",request="{name}"}} {count}'
             for (node, name), count in self.refusals.items()
+        ]
+        lines += _family("unauthorised_total", "counter", "Requests without a valid signature.")
+        lines += [
+            f'fedavg_unauthorised_total{{source="{source}"}} {count}'
+            for source, count in self.strangers.items()
+        ]
+        connected = BoundedHTTPProtocol.connected.total()
+        lines += _family("connections_open", "gauge", "Connections that are open.")
+        lines.append(f"fedavg_connections_open {connected}")
+        lines += _family("connections_refused_total", "counter", "Connections beyond the bound.")
+        lines += [
+            f'fedavg_connections_refused_total{{address="{address}"}} {count}'
+            for address, count in BoundedHTTPProtocol.refused.items()
         ]
         lines += _family("bytes_total", "counter", "Bytes of requests and of answers.")
         lines.append(f'fedavg_bytes_total{{direction="in"}} {self.bytes_in}')

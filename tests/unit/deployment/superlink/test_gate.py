@@ -407,6 +407,17 @@ def test_metrics_have_prometheus_format_and_count_by_node(device):
     assert all(float(value) >= 0 for _, _, value in values)
 
 
+def test_requests_with_a_wrong_signature_are_counted_by_node_or_address(caplog):
+    gate, _ = make_gate(SuperLink(*[(401, b"")] * 3, (200, b"")))
+    for _ in range(2):
+        ask(gate, "send-node-heartbeat")
+    assert [one.message for one in caplog.records if "is not signed" in one.message] == [
+        "send-node-heartbeat of unknown is not signed by a registered key of its node"
+    ]
+    _, content = ask(gate, "", path="/metrics")
+    assert b'fedavg_unauthorised_total{source="unknown"} 2' in content
+
+
 def test_health_is_bad_after_a_request_that_the_superlink_could_not_answer(monkeypatch):
     gate, monitor = make_gate(SuperLink((200, b"ok"), (500, b""), (200, b"ok")))
     assert ask(gate, "", path="/health") == (200, b"ok")

@@ -1,0 +1,97 @@
+"""Bounds on connections, which outsiders may open without a key.
+
+Uvicorn waits without end for a connection's first request, and a minute for its TLS handshake. Each
+connection is an open file; a process that has no more of them answers nobody.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from uvicorn.loops.auto import auto_loop_factory
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+# How long a handshake may take, and how long the head of the first request after it.
+IDLE_SECONDS = 10.0
+# Connections of one address; a device has two or three. Devices behind one router share theirs.
+PER_ADDRESS = 1000
+
+_log = logging.getLogger("flwr")
+
+
+class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes a connection without a request, and those of an address that has too many.
+
+    Attributes:
+        connected: Open connections by address.
+        refused: Those closed because there were too many.
+    """
+
+    connected: ClassVar[Counter[str]] = Counter()
+    refused: ClassVar[Counter[str]] = Counter()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Count the connection, and give it a deadline."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self.connected[self._address] += 1
+        self._deadline = self.loop.call_later(IDLE_SECONDS, self._close_if_idle)
+        if self.connected[self._address] > PER_ADDRESS:
+            if self._address not in self.refused:
+                text = "%s has %d connections open, and gets no more until it has closed some"
+                _log.warning(text, self._address, PER_ADDRESS)
+            self.refused[self._address] += 1
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._deadline.cancel()
+        self.connected[self._address] -= 1
+        if not self.connected[self._address]:
+            del self.connected[self._address]
+        super().connection_lost(exc)
+
+    def _close_if_idle(self) -> None:
+        if self.cycle is None:  # the head of a request has not come
+            self.transport.abort()
+
+
+def loop_factory(use_subprocess: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes uvicorn's event loop, whose servers bound the time of a handshake."""
+    make = auto_loop_factory(use_subprocess)
+
+    def new_loop() -> asyncio.AbstractEventLoop:
+        loop: Any = make()
+        create = loop.create_server
+
+        def create_server(*args: Any, ssl: Any = None, **options: Any) -> Any:
+            if ssl is not None:
+                options["ssl_handshake_timeout"] = IDLE_SECONDS
+            return create(*args, ssl=ssl, **options)
+
+        loop.create_server = create_server
+        loop.set_exception_handler(_log_once)
+        return loop  # type: ignore[no-any-return]
+
+    return new_loop
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log that there are no files left, once; anything else as usual."""
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        loop.default_exception_handler(context)
+    elif not getattr(loop, "has_no_files", False):
+        loop.has_no_files = True  # type: ignore[attr-defined]
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        _log.error("no connection can be accepted: all %d files are open (ulimit -Hn)", limit)

@@ -1,0 +1,85 @@
+"""Connections without a request, and too many of one address, against a real server with TLS."""
+
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from tests.support.documents import ROOT
+from tests.support.processes import until
+
+SERVE = """
+import sys
+import uvicorn
+from deployment.superlink import connections, internals
+
+connections.IDLE_SECONDS, connections.PER_ADDRESS = 1.0, 3
+internals._bound_connections()
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"served"})
+
+port, key, certificate = sys.argv[1:]
+uvicorn.run(app, port=int(port), ssl_keyfile=key, ssl_certfile=certificate, lifespan="off")
+"""
+CONTEXT = ssl._create_unverified_context()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificate")
+    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-days", "2"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-c", SERVE, str(port), key, certificate]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert until(lambda: serves(port), 60)
+    yield port
+    process.kill()
+    process.wait()
+
+
+def serves(port):
+    try:
+        address = f"https://127.0.0.1:{port}/"
+        return urllib.request.urlopen(address, context=CONTEXT, timeout=20).read() == b"served"
+    except OSError:
+        return False
+
+
+def connect(port, *, secure):
+    plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+    return CONTEXT.wrap_socket(plain) if secure else plain
+
+
+def closed(connection):
+    try:
+        return connection.recv(1) == b""
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["no handshake", "no request"])
+def test_connection_without_a_request_is_closed(server, secure):
+    began = time.monotonic()
+    assert closed(connect(server, secure=secure))
+    assert time.monotonic() - began > 0.5
+
+
+def test_address_with_too_many_connections_gets_no_more_until_it_has_closed_some(server):
+    kept = [connect(server, secure=True) for _ in range(3)]
+    assert not serves(server)
+    for one in kept:
+        one.close()
+    assert until(lambda: serves(server), 20)

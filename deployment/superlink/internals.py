@@ -10,12 +10,11 @@ or the run, are lost.
 """
 
 import os
-from importlib.metadata import version
 from typing import Any
 
 from starlette.middleware import Middleware
 
-from deployment import FLOWER_NAMES, FLOWER_VERSIONS
+from deployment.flower_parts import SUPERLINK, why_unfit
 from deployment.superlink.connections import raise_file_limit
 
 # Milliseconds that a request waits for the database.
@@ -37,11 +36,8 @@ def run_superlink(middleware: list[Middleware]) -> None:
     Raises:
         UnsupportedFlowerError: The middleware would not see every request.
     """
-    if not version("flwr").startswith(FLOWER_VERSIONS):
-        raise UnsupportedFlowerError(
-            f"flwr {version('flwr')} is installed, and the SuperLink's launcher is for "
-            f"{FLOWER_NAMES}: install that, or put a proxy before flower-superlink"
-        )
+    if why := why_unfit(SUPERLINK):
+        raise UnsupportedFlowerError(f"{why}, or put a proxy before flower-superlink")
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from deployment.flower_parts import SUPERNODE, why_unfit
 from deployment.supernode import internals
 
 # Seconds that the SuperExec is given to end.
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--port")
     own, options = parser.parse_known_args()
     if own.isolation is None:
-        why = internals.why_unfit()
+        why = why_unfit(SUPERNODE)
         if why is None:
             run_warm(options, own.port or str(free_port()))
             return

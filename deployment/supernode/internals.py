@@ -10,8 +10,8 @@
   must clean up where the run ends meanwhile.
 * The calls by which a ClientApp's process replies, for one that cannot any more.
 
-`why_unfit` says whether this Flower fits. Where it does not, nothing else here is used; so all of
-Flower's parts are imported where they are used.
+`deployment.flower_parts` says whether this Flower has them. Where it has not, nothing here is used;
+so all of Flower's parts are imported where they are used.
 """
 
 import functools
@@ -22,10 +22,6 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, cast
-
-import flwr
-
-from deployment import FLOWER_NAMES, FLOWER_VERSIONS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,13 +41,6 @@ PULL_PAUSES, CLIENT_PULL_PAUSES = (0.2, 0.4), (0.05, 0.2)
 MESSAGE_WAIT = 10.0
 
 _FLOWERS_MESSAGE_PAUSE, _FLOWERS_REPLY_PAUSE = 3, 0.5
-
-
-def why_unfit() -> str | None:
-    """Return why the installed Flower cannot start warm clients, in one line; None if it can."""
-    if flwr.__version__.startswith(FLOWER_VERSIONS):
-        return None
-    return f"this needs {FLOWER_NAMES}, and {flwr.__version__} is installed"
 
 
 def run_supernode(arguments: list[str]) -> None:

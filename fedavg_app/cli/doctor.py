@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,7 +23,7 @@ def doctor() -> None:
     """Check what is installed and available: packages, data, Ray, a GPU."""
     console = Console(highlight=False, markup=False)
     failed = False
-    for look in (_packages, _data, _ray, _gpu, _proxy):
+    for look in (_packages, _flower, _data, _ray, _gpu, _proxy):
         for ok, text, fix in look():
             mark = {True: "ok     ", False: "missing", None: "-      "}[ok]
             line = Table.grid(padding=(0, 1))
@@ -41,6 +43,15 @@ def _packages() -> Iterator[Finding]:
             yield False, name, "run: pip install 'fedavg-app[simulation]'"
     if find_spec("tensorboard") is None:
         yield None, "tensorboard", "for it run: pip install 'fedavg-app[tensorboard]'"
+
+
+def _flower() -> Iterator[Finding]:
+    # The app knows nothing of the launchers.
+    command = [sys.executable, "-m", "deployment.flower_parts"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    for line in found.stdout.splitlines():
+        what, _, why = line.partition(": ")
+        yield None if why else True, what, why
 
 
 def _data() -> Iterator[Finding]:

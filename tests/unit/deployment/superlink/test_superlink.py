@@ -36,7 +36,10 @@ def test_host_that_the_own_processes_could_not_use_is_one_line(host):
 @pytest.mark.parametrize(
     ("before", "reason"),
     [
-        ("import importlib.metadata as m; m.version = lambda name: '1.43.0'", "flwr 1.43.0 is"),
+        (
+            "import flwr.superlink.extensions as e; del e.get_middleware",
+            "has no flwr.superlink.extensions.get_middleware",
+        ),
         pytest.param(
             "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
             "does not take the middleware",

@@ -1,0 +1,35 @@
+"""What the launchers need of Flower is looked for, whatever the version."""
+
+from importlib import import_module
+from importlib.metadata import version
+
+import pytest
+
+from deployment.flower_parts import SUPERLINK, SUPERNODE, why_unfit
+
+FIX = "which this needs; run: pip install 'flwr>=1.41,<1.43'"
+
+
+@pytest.mark.parametrize("parts", [SUPERLINK, SUPERNODE], ids=["superlink", "supernode"])
+def test_installed_flower_has_all(parts):
+    assert why_unfit(parts) is None
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("flwr.supernode.start_client_internal", "_pull_and_store_message"),
+        ("flwr.supernode.runtime.run_clientapp", "push_message"),
+    ],
+)
+def test_part_that_is_gone_is_named_with_what_helps(monkeypatch, module, name):
+    monkeypatch.delattr(import_module(module), name)
+    expected = f"flwr {version('flwr')} has no {module}.{name}, {FIX}"
+    assert why_unfit(SUPERNODE) == expected
+
+
+def test_argument_that_is_gone_is_named(monkeypatch):
+    module = import_module("flwr.supernode.start_client_internal")
+    monkeypatch.setattr(module, "pull_objects", lambda initial_backoff, backoff_cap: None)
+    lacks = f"{module.__name__}.pull_objects(max_tries_per_object=...)"
+    assert f"{lacks}, {FIX}" in why_unfit(SUPERNODE)

@@ -1,6 +1,6 @@
 """The boards as text: results/leaderboard.md, and the rows that the report shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ def write_page(boards: Path, results: Path) -> Path:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("<", "&lt;")
+    # Columns are narrow: lines are not to break within "n = 1".
+    environment.filters["tied"] = lambda text: text.replace(" = ", "&nbsp;=&nbsp;")
     records = read_all(results / RECORDS)
     shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
     page = environment.get_template(PAGE).render(boards=shown)
@@ -38,15 +40,16 @@ def write_page(boards: Path, results: Path) -> Path:
 
 
 def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
-    """Return what the templates show of a board."""
+    """Return what the templates show of a board; minutes only where a row has them."""
+    kinds = [kind for kind in MEASURES if any(row.scores[board.targets[0], kind] for row in rows)]
     return {
         "board": board,
         "shared": inline(board.run),
         "heads": [
-            (f"{100 * target:g} %", [what(board, kind) for kind in MEASURES])
+            (f"{100 * target:g} %", [what(board, kind) for kind in kinds])
             for target in board.targets
         ],
-        "rows": [_show_row(board, rows, row) for row in rows],
+        "rows": [_show_row(board, rows, row, kinds) for row in rows],
     }
 
 
@@ -83,14 +86,14 @@ def cell(row: Row, target: float, kind: Measure) -> str:
     return mean if len(arrived) == 1 else f"{mean} ({low} to {high})"
 
 
-def _show_row(board: Board, rows: list[Row], row: Row) -> dict[str, Any]:
+def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure]) -> dict[str, Any]:
     records = [one.record for one in row.runs]
     return {
         "place": place(board, rows, row),
         "name": name(row),
         "settings": _settings(row),
         "seeds": len(records),
-        "cells": [cell(row, target, kind) for target in board.targets for kind in MEASURES],
+        "cells": [cell(row, target, kind) for target in board.targets for kind in kinds],
         "ends": _each(records, _end),
         "command": records[0].command,
         "numbers": ", ".join(str(one.config["seed"]) for one in records),

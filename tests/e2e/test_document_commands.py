@@ -91,6 +91,12 @@ NOT_RUN = {
         "docker compose -f deployment/compose.yaml exec superlink flwr run /app deployment "
         '--stream -c "num-clients=3 fraction-train=1.0 num-server-rounds=3"',
     ],
+    "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": [
+        "python -m paper enter fedavgm:FedAvgM --board mnist-2nn --data-dir /path/to/mnist",
+        'python -m paper enter stc --strategy-args "sparsity-up = 0.04, sparsity-down = 0.04" '
+        '--set local-epochs=5 --name "STC, p = 1/25, E = 5" --board mnist-2nn '
+        "--data-dir /path/to/mnist",
+    ],
     "It needs a GPU.": ["make gpu-check"],
     "It makes 23 runs; test_plan.py has a plan of two methods.": [
         "fedavg plan mnist-logistic --num-clients 50 --batch-size 20 --partition shards "

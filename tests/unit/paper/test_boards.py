@@ -96,11 +96,13 @@ class MadeUp:
         folder.mkdir(exist_ok=True)
         write(read_run(run).model_copy(update={"commit": ""}), folder / f"{number}.json")
 
+    def shown(self):
+        return show_board(self.board, standings(self.board, read_all(self.folder / RECORDS)))
+
     def rows(self):
-        shown = show_board(self.board, standings(self.board, read_all(self.folder / RECORDS)))
         return [
             (row["place"], row["name"], row["numbers"], *row["cells"][:2], *row["cells"][3:5])
-            for row in shown["rows"]
+            for row in self.shown()["rows"]
         ]
 
 
@@ -149,9 +151,16 @@ def test_shorter_runs_count_where_all_of_them_arrive(tmp_path):
 def test_row_says_what_its_records_do_not_know_with_a_dash(tmp_path):
     made = MadeUp(tmp_path)
     made.add(ARRIVES, **{"local-steps": 0})
-    (row,) = show_board(made.board, standings(made.board, read_all(tmp_path / RECORDS)))["rows"]
-    assert [row[key] for key in ("commit", "models")] == ["\N{EN DASH}"] * 2
-    assert row["cells"][2] == "\N{EN DASH}"  # the minutes of an epoch
+    shown = made.shown()
+    assert [shown["rows"][0][key] for key in ("commit", "models")] == ["\N{EN DASH}"] * 2
+    assert [len(kinds) for _, kinds in shown["heads"]] == [2, 2]  # no row has minutes
+    made.add(ARRIVES, strategy="stc")
+    minutes = [row["cells"][2] for row in made.shown()["rows"]]
+    assert minutes[0] == "\N{EN DASH}"  # of an epoch
+    # 10 MB up and 20 MB down, two round trips in each of 10 rounds, and 100 examples
+    assert float(minutes[1]) == pytest.approx(
+        (80 / 5 + 160 / 18 + 20 * 0.064 + 100 * SECONDS["mnist-logistic"]) / 60, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,3 +186,18 @@ def test_entry_that_cannot_be_made_is_refused_in_one_line(
     assert fragment in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_entry_on_other_data_is_refused_before_it_runs(monkeypatch, capsys, tmp_path):
+    (tmp_path / "boards").mkdir()
+    text = BOARD.replace("run = {", 'run = { data-source = "embedded",')
+    (tmp_path / "boards" / "tiny.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    words = ["paper", "enter", "stc", "--board=tiny", "--boards=boards"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert run_command_line(app) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "error: data-dir = '': these are not the data of tiny but embedded MNIST"
+    )
+    assert not (tmp_path / "results").exists()

@@ -145,7 +145,8 @@ def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
             one.record.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
-            and (own[TARGET] == shared[TARGET] or _at_least(own[TARGET], board.targets[-1]))
+            and own[TARGET] != "auto"
+            and (own[TARGET] == shared[TARGET] or own[TARGET] >= board.targets[-1])
         ):
             key = frozenset((name, own[name]) for name in METHOD)
             found.setdefault(key, []).append(one)
@@ -156,10 +157,6 @@ def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
         return [(mean is None, mean or 0.0) for mean in means], repr(sorted(row.settings.items()))
 
     return sorted(rows, key=order)
-
-
-def _at_least(target: object, highest: float) -> bool:
-    return isinstance(target, float) and target >= highest
 
 
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:

@@ -40,14 +40,17 @@ def write_page(boards: Path, results: Path) -> Path:
 
 
 def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
-    """Return what the templates show of a board; minutes only where a row has them."""
+    """Return what the templates show of a board.
+
+    The highest target, by which rows are ordered, comes first; minutes only where a row has them.
+    """
     kinds = [kind for kind in MEASURES if any(row.scores[board.targets[0], kind] for row in rows)]
     return {
         "board": board,
         "shared": inline(board.run),
         "heads": [
             (f"{100 * target:g} %", [what(board, kind) for kind in kinds])
-            for target in board.targets
+            for target in reversed(board.targets)
         ],
         "rows": [_show_row(board, rows, row, kinds) for row in rows],
     }
@@ -93,11 +96,11 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
         "name": name(row),
         "settings": _settings(row),
         "seeds": len(records),
-        "cells": [cell(row, target, kind) for target in board.targets for kind in kinds],
+        "cells": [cell(row, target, kind) for target in reversed(board.targets) for kind in kinds],
         "ends": _each(records, _end),
         "command": records[0].command,
         "numbers": ", ".join(str(one.config["seed"]) for one in records),
-        "commit": _each(records, lambda one: one.commit),
+        "commit": _each(records, lambda one: one.commit[:10] + one.commit[40:]),
         "versions": _each(records, lambda one: ", ".join(map(" ".join, one.versions.items()))),
         "dates": _each(records, lambda one: one.date),
         "data": board.data[:8],

@@ -101,7 +101,7 @@ class MadeUp:
 
     def rows(self):
         return [
-            (row["place"], row["name"], row["numbers"], *row["cells"][:2], *row["cells"][3:5])
+            (row["place"], row["name"], row["numbers"], *row["cells"][3:5], *row["cells"][:2])
             for row in self.shown()["rows"]
         ]
 
@@ -124,7 +124,7 @@ def test_target_that_not_all_seeds_reach_has_no_mean(tmp_path):
     ]  # fmt: skip
     page = write_page(tmp_path / "boards", tmp_path).read_text()
     assert "Tiny | board" in page
-    assert "| 1 | `python simulation.py run --task mnist-logistic" in page
+    assert "- **1** `python simulation.py run --task mnist-logistic" in page
 
 
 def test_only_runs_that_can_be_compared_are_on_the_board(tmp_path):
@@ -155,7 +155,7 @@ def test_row_says_what_its_records_do_not_know_with_a_dash(tmp_path):
     assert [shown["rows"][0][key] for key in ("commit", "models")] == ["\N{EN DASH}"] * 2
     assert [len(kinds) for _, kinds in shown["heads"]] == [2, 2]  # no row has minutes
     made.add(ARRIVES, strategy="stc")
-    minutes = [row["cells"][2] for row in made.shown()["rows"]]
+    minutes = [row["cells"][5] for row in made.shown()["rows"]]
     assert minutes[0] == "\N{EN DASH}"  # of an epoch
     # 10 MB up and 20 MB down, two round trips in each of 10 rounds, and 100 examples
     assert float(minutes[1]) == pytest.approx(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedavg_app.config import RunConfig, parse_config, with_clients
 from fedavg_app.errors import ConfigError
@@ -54,13 +54,6 @@ class Board(BaseModel):
     link: LinkName = "4g"
     run: Keys
     defaults: Keys = {}
-
-    @field_validator("targets")
-    @classmethod
-    def _rising(cls, targets: list[float]) -> list[float]:
-        if targets != sorted(set(targets)):
-            raise ValueError("they must rise")
-        return targets
 
     def config(self, keys: Keys) -> RunConfig:
         """Return the config of an entry.
@@ -117,7 +110,11 @@ def load_board(folder: Path, name: str) -> Board:
         raise ConfigError("board", name, f"there is no such board in {folder}; known: {known}")
     try:
         board = Board.model_validate({**tomllib.loads(path.read_text("utf-8")), "name": name})
-        with_clients(parse_config({**board.run, **board.defaults}))
+        if board.targets != sorted(set(board.targets)):
+            raise ValueError("targets: give them rising, each once")
+        if chosen := {*METHOD, LIMIT, TESTS, "seed"} & board.run.keys():
+            raise ValueError(f"run.{min(chosen)}: entries choose it; put it into defaults")
+        board.config(board.defaults)
     except ValidationError as error:
         first = error.errors()[0]
         text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

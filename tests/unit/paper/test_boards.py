@@ -1,11 +1,13 @@
 """The boards: their numbers against the records' own, and which runs count."""
 
 import json
+import re
 import sys
 
 import pytest
 
 from fedavg_app.cli.main import run_command_line
+from fedavg_app.errors import ConfigError
 from paper.__main__ import app
 from paper.board_page import show_board, write_page
 from paper.boards import MEASURES, load_board, load_boards, standings
@@ -186,6 +188,25 @@ def test_entry_that_cannot_be_made_is_refused_in_one_line(
     assert fragment in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[0.5, 0.9]", "[0.9, 0.5]", "targets: give them rising, each once"),
+        ("[0.5, 0.9]", "[]", "targets: List should have at least 1 item"),
+        ('partition = "shards"', "local-steps = 5", "run.local-steps: entries choose it"),
+        ('partition = "shards"', "split = 5", "split = 5: unknown key"),
+        ("local-steps = 1", "seed = 1", "seed = 1: all entries of tiny share it"),
+        ("title =", "title", "Expected '=' after a key"),
+    ],
+)
+def test_board_that_cannot_be_used_is_refused(tmp_path, old, new, reason):
+    (tmp_path / "tiny.toml").write_text(BOARD.replace(old, new))
+    with pytest.raises(
+        ConfigError, match=f"^board = '{tmp_path}/tiny.toml': .*{re.escape(reason)}"
+    ):
+        load_boards(tmp_path)
 
 
 def test_entry_on_other_data_is_refused_before_it_runs(monkeypatch, capsys, tmp_path):

@@ -69,5 +69,67 @@ def report(
     typer.echo(f"report: {write_report(experiments, results, title)}")
 
 
+BOARDS = Path("paper/boards")
+BoardsOption = Annotated[
+    Path, typer.Option(exists=True, file_okay=False, help="the folder of boards")
+]  # fmt: skip
+
+
+@app.command()
+def board(
+    *,
+    boards: BoardsOption = BOARDS,
+    results: Annotated[
+        Path, typer.Option(file_okay=False, help="the folder of results, with the records")
+    ] = Path("results"),
+) -> None:  # fmt: skip
+    """Write the page of the boards: methods by the bytes that they send to fixed accuracies."""
+    from paper.board_page import write_page
+
+    typer.echo(f"boards: {write_page(boards, results)}")
+
+
+@app.command()
+def enter(
+    strategy: Annotated[str, typer.Argument(help="a name, or package.module:Class of your own")],
+    *,
+    board: Annotated[str, typer.Option(help="the board's name: that of a file in paper/boards/")],
+    strategy_args: Annotated[str, typer.Option(help="the strategy's arguments, in TOML")] = "",
+    name: Annotated[str, typer.Option(help="what the board calls the method")] = "",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="another key: learning-rate=0.1; repeat it")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="seeds, with commas between them")] = "1,2,3",
+    boards: BoardsOption = BOARDS,
+    results: Annotated[
+        Path, typer.Option(file_okay=False, help="the folder of results; records go there")
+    ] = Path("results"),
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="a directory with the data set's canonical files"
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
+) -> None:  # fmt: skip
+    """Enter a strategy on a board: run the seeds that are missing, and say where it stands."""
+    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
+    from fedavg_app.sweep.run_process import launcher
+    from paper.boards import load_board
+    from paper.enter import check_data, describe_place, entry_keys, plan_entry
+    from paper.sweep import sweep as run_missing
+
+    entered = load_board(boards, board)
+    keys = entry_keys(entered, strategy, strategy_args, set_ or [])
+    config, experiment = plan_entry(entered, keys, seeds)
+    check_data(entered, config, data_dir)
+    workers = max(usable_cpus() // jobs, 1)
+    with shared_ray(jobs * workers) as ray_address:
+        launch = launcher(data_dir, workers, ray_address)
+        run_missing(experiment, results, launch, jobs, name)
+    for line in describe_place(entered, config, results):
+        typer.echo(line)
+
+
 if __name__ == "__main__":
     sys.exit(run_command_line(app))

@@ -2,9 +2,11 @@
 
 import json
 import shlex
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fedavg_app.config import Effect, TrainingConfig, fields_with, parse_saved
 from fedavg_app.errors import ConfigError
+from fedavg_app.results.run_folder import MODEL_FILE
 from fedavg_app.sweep.identity import Identity, arguments, identity, settings
 from tasks.data.atomic_file import replacing
 
@@ -60,6 +63,10 @@ class Record(BaseModel):
         versions: Of what computed it, by package.
         summary: The other numbers of its ``summary.json``.
         history: Its course.
+        commit: Of the project that ran it, with "-dirty" where files of it were changed; empty
+            where that is not known, as in old records.
+        model: SHA-256 of its ``model.safetensors``; likewise.
+        name: What whoever entered it on a board calls the method.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,6 +80,9 @@ class Record(BaseModel):
     versions: dict[str, str]
     summary: dict[str, Any]
     history: History
+    commit: str = ""
+    model: str = ""
+    name: str = ""
 
     @property
     def identity(self) -> Identity:
@@ -106,6 +116,7 @@ def read_run(folder: Path) -> Record:
     config = parse_saved(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
+    model = folder / MODEL_FILE
     data = summary.pop("data")
     if config.data_dir:  # without this machine's path to them
         data = data.replace(str(Path(config.data_dir).expanduser()), "data-dir")
@@ -119,7 +130,22 @@ def read_run(folder: Path) -> Record:
         versions=summary.pop("versions"),
         summary=summary,
         history=condense(map(json.loads, lines), on_clients=bool(settings(config).get(LOCAL))),
+        commit=_commit(),
+        model=sha256(model.read_bytes()).hexdigest() if model.is_file() else "",
     )
+
+
+def _commit() -> str:
+    """Return the commit of the project as it is now; empty where it is no git repository."""
+    root = Path(__file__).parents[1]
+    words = ["git", f"--git-dir={root / '.git'}", "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(  # noqa: S603
+            [*words, "--exclude=*"], cwd=root, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def condense(lines: Iterable[Mapping[str, Any]], *, on_clients: bool = False) -> History:

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedavg_app.errors import ConfigError
+from paper.board_page import show_board
+from paper.boards import load_boards, standings
 from paper.cell_text import duration, show, show_run
 from paper.experiments import Experiment, load
 from paper.headlines import HEADLINES, headlines
@@ -39,12 +41,12 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
     The same records give the same page.
 
     Args:
-        experiments: The folder of experiments.
+        experiments: The folder of experiments; the boards are in a folder "boards" beside it.
         results: The folder of results; the records are in its records/<experiment>/.
         title: The page's title; empty for that of the papers, with a text about them.
 
     Raises:
-        ConfigError: An experiment or a record cannot be read.
+        ConfigError: An experiment, a board or a record cannot be read.
     """
     files = sorted(experiments.glob("*.toml"))
     if not files:
@@ -65,6 +67,10 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
         marks=MARKS,
         headlines=headlines(results / HEADLINES, tables),
         sections=sections,
+        boards=[
+            show_board(one, standings(one, found))
+            for one in load_boards(experiments.parent / "boards")
+        ],
         figures=list(_figures(results)),
         # A run may belong to several experiments.
         time=duration(sum(ChainMap(*(one["hours"] for one in sections)).values())),

@@ -11,7 +11,7 @@ from paper.records import RECORDS, Record, by_run, find, read_all, read_run, wri
 UNFINISHED = "unfinished"
 
 
-def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int) -> None:
+def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int, name: str = "") -> None:
     """Run what has no record yet; each run that ends leaves one.
 
     Args:
@@ -19,6 +19,7 @@ def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int) -> N
         results: The folder of results; records go to its records/<experiment>/.
         launch: Starts a run.
         jobs: How many go at a time.
+        name: What the records call the method.
 
     Raises:
         ConfigError: A run's settings cannot be used, a record cannot be read, or the experiment is
@@ -41,7 +42,7 @@ def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int) -> N
             record = None
         else:
             result = describe(record)
-            write(record, folder / f"{job.planned.slug}.json")
+            write(record.model_copy(update={"name": name}), folder / f"{job.planned.slug}.json")
         if left or not job.resumable():
             job.delete()
         return record is not None, result

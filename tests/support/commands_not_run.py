@@ -68,6 +68,12 @@ NOT_RUN = {
         "fedavg plan mnist-logistic --num-clients 50 --batch-size 20 --partition shards "
         '--num-server-rounds 150 --budget "1.5 MB up"'
     ],
+    "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": [
+        "python -m paper enter fedavgm:FedAvgM --board mnist-2nn --data-dir /path/to/mnist",
+        'python -m paper enter stc --strategy-args "sparsity-up = 0.04, sparsity-down = 0.04" '
+        '--set local-epochs=5 --name "STC, p = 1/25, E = 5" --board mnist-2nn '
+        "--data-dir /path/to/mnist",
+    ],
     "It needs a second machine; test_ray_nodes.py has two Ray nodes.": [
         "ray start --head --port=6379", "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedavg_app.config import CentralConfig, RunConfig
+from fedavg_app.config import CentralConfig, RunConfig, parse_config, with_clients
 from paper.experiments import Experiment
 from paper.sweep import sweep
 
@@ -27,6 +27,10 @@ def experiment(**changes):
                  {"name": "E = 5", "run": {"local-epochs": 5, "learning-rate": 0.1}}],
     }  # fmt: skip
     return Experiment.model_validate({**values, **changes})
+
+
+def parsed(keys):
+    return with_clients(parse_config(keys))
 
 
 def line(number, accuracy, **changes):

@@ -3,6 +3,7 @@
 import pytest
 
 from fedavg_app.config import parse_saved
+from paper.boards import load_boards, standings
 from paper.cell_text import TIMES
 from paper.experiments import in_order, load
 from paper.headlines import HEADLINES, compare, headlines
@@ -33,13 +34,16 @@ def test_each_experiment_is_valid(path):
     assert max(map(len, slugs)) <= 230
 
 
-def test_each_record_has_a_valid_config_and_is_in_a_table(stored, tables):
+def test_each_record_has_a_valid_config_and_is_in_a_table_or_on_a_board(stored, tables):
     assert len(stored) >= 128
     for one in stored:
         assert parse_saved(one.record.config).task == one.record.config["task"]
         assert len(one.record.history.round) == len(one.record.history.accuracy) > 1
     results = (result for _, table in tables.values() for row in table for result in row)
-    assert {one.path for one in stored} == {done.path for result in results for done in result.done}
+    shown = {done.path for result in results for done in result.done}
+    for board in load_boards(ROOT / "paper" / "boards"):
+        shown |= {one.path for row in standings(board, stored) for one in row.runs}
+    assert {one.path for one in stored} == shown
 
 
 def test_twelve_claims_are_shown_with_the_papers_value_and_ours(tables):

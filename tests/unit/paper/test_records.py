@@ -1,3 +1,4 @@
+import re
 import shlex
 
 import pytest
@@ -10,6 +11,7 @@ from fedavg_app.sweep.identity import identity
 from paper.experiments import in_order
 from paper.records import command_line, read_run
 from tests.support import fake_runs
+from tests.support.documents import ROOT
 from tests.support.fake_runs import experiment, line
 
 CONFIG = in_order(experiment().cells())[0][1].config
@@ -68,7 +70,12 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
         line(3, 0.9, rejected={"8": "late"}, virtual_seconds={"round": 0.5, "upload": 0.1}),
     ]  # fmt: skip
     config = CONFIG.model_copy(update={"data_dir": "/some/where"})
-    record = read_run(fake_runs.write(tmp_path / "run", config, lines))
+    folder = fake_runs.write(tmp_path / "run", config, lines)
+    (folder / "model.safetensors").write_bytes(b"abc")
+    record = read_run(folder)
+    # FIPS 180-2, appendix B.1
+    assert record.model == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert re.fullmatch("[0-9a-f]{40}(-dirty)?", record.commit) or not (ROOT / ".git").exists()
     assert record.history.model_dump() == {
         "round": [0, 2, 3], "accuracy": [0.1, 0.95, 0.9], "train_loss": [None, 0.01235, 0.25],
         "test_loss": [0.1235, 0.1235, 0.1235], "bytes_up": [0, 20_000_000, 30_000_000],

@@ -1,0 +1,135 @@
+"""The boards as text: results/leaderboard.md, and the rows that the report shows."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedavg_app.config import RunConfig, inline
+from paper.boards import MEASURES, METHOD, Board, Row, load_boards, standings
+from paper.cell_text import NOT_RUN, SYMBOLS, number
+from paper.experiments import Measure
+from paper.records import RECORDS, Record, read_all
+from tasks.data.atomic_file import replacing
+
+PAGE = "leaderboard.md"
+# These are said in one word each, or in the method's name.
+SAID = ("strategy", "strategy-args", "local-epochs", "local-steps", "batch-size", "learning-rate")
+
+
+def write_page(boards: Path, results: Path) -> Path:
+    """Write the page of all boards in a folder, from the records of the results; return its path.
+
+    Raises:
+        ConfigError: A board or a record cannot be read.
+    """
+    environment = Environment(  # noqa: S701  # it is Markdown, not HTML
+        loader=PackageLoader("paper"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("<", "&lt;")
+    # Columns are narrow: lines are not to break within "n = 1".
+    environment.filters["tied"] = lambda text: text.replace(" = ", "&nbsp;=&nbsp;")
+    records = read_all(results / RECORDS)
+    shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
+    page = environment.get_template(PAGE).render(boards=shown)
+    with replacing(results / PAGE) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return results / PAGE
+
+
+def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
+    """Return what the templates show of a board.
+
+    The highest target, by which rows are ordered, comes first; minutes only where a row has them.
+    """
+    kinds = [kind for kind in MEASURES if any(row.scores[board.targets[0], kind] for row in rows)]
+    return {
+        "board": board,
+        "shared": inline(board.run),
+        "heads": [
+            (f"{100 * target:g} %", [what(board, kind) for kind in kinds])
+            for target in reversed(board.targets)
+        ],
+        "rows": [_show_row(board, rows, row, kinds) for row in rows],
+    }
+
+
+def what(board: Board, kind: Measure) -> str:
+    """Return what a measure counts, in a few words."""
+    link = f"minutes on {board.link}"
+    return dict(zip(MEASURES, ("MB up", "MB up + down", link), strict=True))[kind]
+
+
+def place(board: Board, rows: list[Row], row: Row) -> str:
+    """Return a row's place; a dash where not all its seeds reach the highest target."""
+    arrived = row.mean(board.targets[-1], MEASURES[0]) is not None
+    return str(rows.index(row) + 1) if arrived else NOT_RUN
+
+
+def name(row: Row) -> str:
+    """Return what the method is called: what it was entered as, or its strategy."""
+    given = [one.record.name for one in row.runs if one.record.name]
+    strategy, arguments = row.settings["strategy"], row.settings["strategy-args"]
+    return given[-1] if given else f"{strategy}, {arguments}" if arguments else strategy
+
+
+def cell(row: Row, target: float, kind: Measure) -> str:
+    """Return the mean over the seeds with how far they lie apart, or how many of them arrived."""
+    values = row.scores[target, kind]
+    arrived = [value for value in values if value is not None]
+    if not values:
+        return NOT_RUN
+    if len(arrived) < len(values):
+        return f"{len(arrived)} of {len(values)} seeds" if arrived else "not reached"
+    mean, low, high = (
+        number(value, kind) for value in (sum(arrived) / len(arrived), min(arrived), max(arrived))
+    )
+    return mean if len(arrived) == 1 else f"{mean} ({low} to {high})"
+
+
+def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure]) -> dict[str, Any]:
+    records = [one.record for one in row.runs]
+    return {
+        "place": place(board, rows, row),
+        "name": name(row),
+        "settings": _settings(row),
+        "seeds": len(records),
+        "cells": [cell(row, target, kind) for target in reversed(board.targets) for kind in kinds],
+        "ends": _each(records, _end),
+        "command": records[0].command,
+        "numbers": ", ".join(str(one.config["seed"]) for one in records),
+        "commit": _each(records, lambda one: one.commit[:10] + one.commit[40:]),
+        "versions": _each(records, lambda one: ", ".join(map(" ".join, one.versions.items()))),
+        "dates": _each(records, lambda one: one.date),
+        "data": board.data[:8],
+        "models": _each(records, lambda one: one.model[:8]),
+    }
+
+
+def _each(records: list[Record], part: Callable[[Record], str]) -> str:
+    """Return what the records say, each text once and a dash where one says nothing."""
+    return "; ".join(dict.fromkeys(part(record) or NOT_RUN for record in records))
+
+
+def _end(record: Record) -> str:
+    best = max(record.history.accuracy)
+    diverged = ", diverged" if record.status == "diverged" else ""
+    return f"{100 * best:.1f} % in {record.summary['rounds']:,} rounds{diverged}"
+
+
+def _settings(row: Row) -> str:
+    """Return the local work, and what differs from the defaults; a name given hides no strategy."""
+    own, defaults = row.settings, RunConfig().model_dump(by_alias=True)
+    steps, epochs = own["local-steps"], own["local-epochs"]
+    work = f"n = {steps}" if steps else f"{SYMBOLS['local-epochs']} = {epochs}"
+    batch = own["batch-size"] or "\N{INFINITY}"
+    rate = f"{SYMBOLS['learning-rate']} = {own['learning-rate']}"
+    parts = [rate] if own["strategy"] == "fedsgd" else [work, f"B = {batch}", rate]
+    parts += [
+        f"{key} = {own[key]}" for key in METHOD if key not in SAID and own[key] != defaults[key]
+    ]
+    if any(one.record.name for one in row.runs):
+        parts.append(" ".join(filter(None, (own["strategy"], own["strategy-args"]))))
+    return ", ".join(parts)

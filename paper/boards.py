@@ -1,0 +1,196 @@
+"""Boards: methods side by side on one task and split, by the bytes to fixed accuracies.
+
+docs/leaderboard.md has the keys of a board's file in paper/boards/, and what is counted.
+"""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedavg_app.config import RunConfig, parse_config, with_clients
+from fedavg_app.errors import ConfigError
+from fedavg_app.links.link import LinkName
+from fedavg_app.sweep.identity import Identity, settings
+from paper.experiments import Column, Keys, Measure
+from paper.records import Record, Stored
+from paper.tables import measure
+
+# In these keys the methods of a board may differ; in all others its entries are alike.
+METHOD = (
+    "strategy", "strategy-args", "local-epochs", "local-steps", "batch-size", "learning-rate",
+    "learning-rate-decay", "momentum", "weight-decay", "optimizer", "optimizer-args",
+    "optimizer-state", "rate-schedule", "gradient-clip", "precision", "client-mods",
+)  # fmt: skip
+# These say how often a run is tested and when it ends.
+LIMIT, TESTS, TARGET = "num-server-rounds", "evaluate-every", "target-accuracy"
+# The data are compared by their fingerprint, wherever they are from.
+NOT_SHARED = {*METHOD, LIMIT, TESTS, TARGET, "seed", "data-source"}
+MEASURES: tuple[Measure, ...] = ("upload-to-target", "traffic-to-target", "minutes-to-target")
+
+
+class Board(BaseModel):
+    """A board; the fields are those of its file.
+
+    Attributes:
+        name: The file's.
+        data: The fingerprint of the data set.
+        targets: Test accuracies, rising.
+        link: What the minutes are on.
+        run: The keys that all entries share.
+        defaults: Keys of a new entry, where it says nothing else.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    data: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    link: LinkName = "4g"
+    run: Keys
+    defaults: Keys = {}
+
+    def config(self, keys: Keys) -> RunConfig:
+        """Return the config of an entry.
+
+        Args:
+            keys: What it says itself.
+
+        Raises:
+            ConfigError: A key is the board's, unknown, or has a value that cannot be used.
+        """
+        for key in keys:
+            if key in RunConfig().model_dump(by_alias=True) and key not in {*METHOD, LIMIT, TESTS}:
+                fix = f"all entries of {self.name} share it; leave it out"
+                raise ConfigError(key, keys[key], fix)
+        return with_clients(parse_config({**self.shared, **keys}))
+
+    @property
+    def shared(self) -> Keys:
+        """The keys that all entries share, with the target at which a run ends."""
+        return {TARGET: self.targets[-1], **self.run}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method on a board.
+
+    Attributes:
+        settings: Its keys and those that the board's entries share.
+        runs: Its runs, one a seed.
+        scores: By target and measure what each of the runs took; None where it did not arrive. No
+            values at all where the measure is not known of the method.
+    """
+
+    settings: dict[str, Any]
+    runs: tuple[Stored, ...]
+    scores: dict[tuple[float, Measure], tuple[float | None, ...]]
+
+    def mean(self, target: float, kind: Measure) -> float | None:
+        """Return the mean over the seeds; None unless all of them arrived."""
+        values = self.scores[target, kind]
+        arrived = [value for value in values if value is not None]
+        return float(np.mean(arrived)) if arrived and len(arrived) == len(values) else None
+
+
+def load_board(folder: Path, name: str) -> Board:
+    """Return the board of this name.
+
+    Raises:
+        ConfigError: There is none, or its file is not that of a board.
+    """
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
+        raise ConfigError("board", name, f"there is no such board in {folder}; known: {known}")
+    try:
+        board = Board.model_validate({**tomllib.loads(path.read_text("utf-8")), "name": name})
+        if board.targets != sorted(set(board.targets)):
+            raise ValueError("targets: give them rising, each once")
+        if chosen := {*METHOD, LIMIT, TESTS, "seed"} & board.run.keys():
+            raise ValueError(f"run.{min(chosen)}: entries choose it; put it into defaults")
+        board.config(board.defaults)
+    except ValidationError as error:
+        first = error.errors()[0]
+        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ConfigError("board", str(path), text) from error
+    except ValueError as error:
+        raise ConfigError("board", str(path), str(error)) from error
+    return board
+
+
+def load_boards(folder: Path) -> list[Board]:
+    """Return all boards in a folder, by name; none where it does not exist."""
+    return [load_board(folder, path.stem) for path in sorted(folder.glob("*.toml"))]
+
+
+def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
+    """Return the board's rows: the one that sends least up to the highest target comes first.
+
+    Those that do not arrive there with all seeds follow, by the lower targets.
+    """
+    shared = settings(board.config({}))
+    found: dict[Identity, list[Stored]] = {}
+    for one in records:
+        own = dict(one.identity)
+        if (
+            one.record.fingerprint == board.data
+            and own.keys() == shared.keys()
+            and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
+            and own[TARGET] != "auto"
+            and (own[TARGET] == shared[TARGET] or own[TARGET] >= board.targets[-1])
+        ):
+            key = frozenset((name, own[name]) for name in METHOD)
+            found.setdefault(key, []).append(one)
+    rows = [_row(board, dict(key), _one_a_seed(board, runs)) for key, runs in found.items()]
+
+    def order(row: Row) -> tuple[list[tuple[bool, float]], str]:
+        means = [row.mean(target, "upload-to-target") for target in reversed(board.targets)]
+        return [(mean is None, mean or 0.0) for mean in means], repr(sorted(row.settings.items()))
+
+    return sorted(rows, key=order)
+
+
+def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:
+    # Else the time of the local work is not known (`paper.tables.computing_seconds`).
+    timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
+    scores = {
+        (target, kind): tuple(_score(board, one.record, target, kind) for one in runs)
+        if timed or kind != "minutes-to-target"
+        else ()
+        for target in board.targets
+        for kind in MEASURES
+    }
+    return Row(method, tuple(runs), scores)
+
+
+def _score(board: Board, record: Record, target: float, kind: Measure) -> float | None:
+    return measure(record, kind, Column(name=board.name, target=target, link=board.link))
+
+
+def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
+    """Return the runs of a method that can be put together, one a seed.
+
+    Of those with fewer rounds to go than others only all or none count: all where their limit
+    did not matter, for each of them arrived at the highest target. Of one seed's the one that was
+    tested most often counts.
+    """
+    by_limit: dict[int, list[Stored]] = {}
+    for one in runs:
+        by_limit.setdefault(dict(one.identity)[LIMIT], []).append(one)
+    highest = board.targets[-1]
+    chosen: dict[int, Stored] = {}
+    for limit, own in sorted(by_limit.items()):
+        arrived = [_score(board, one.record, highest, "rounds-to-target") for one in own]
+        if limit < max(by_limit) and None in arrived:
+            continue
+        for one in own:
+            seed, tests = (dict(one.identity)[key] for key in ("seed", TESTS))
+            if seed not in chosen or tests <= dict(chosen[seed].identity)[TESTS]:
+                chosen[seed] = one
+    return [chosen[seed] for seed in sorted(chosen)]

@@ -1,0 +1,73 @@
+"""A strategy of one's own on a board, entered as a user does: by a command, in a new process."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from tasks.data.dataset import DataOptions
+from tasks.mnist import MNIST_LOGISTIC
+from tests.support.documents import ROOT
+from tests.support.processes import Processes, succeed
+
+BOARD = """
+title = "Tiny"
+data = "{}"
+targets = [0.3, 0.5]
+run = {{ task = "mnist-logistic", data-source = "embedded", num-clients = 10 }}
+defaults = {{ local-steps = 2, num-server-rounds = 6, learning-rate = 0.01 }}
+"""
+STRATEGY = '''
+from strategies.fedavg import FedAvg
+
+
+class Longer(FedAvg):
+    """Longer: FedAvg with steps that are longer by a factor."""
+
+    def __init__(self, factor: float = 2.0, **others) -> None:
+        super().__init__(**others)
+        self.factor = factor
+
+    def step(self, now, aggregate):
+        w = now.model.vector
+        return w + self.factor * (aggregate.mean - w)
+'''
+
+
+@pytest.mark.slow
+def test_own_strategy_is_entered_and_stands_on_the_page(tmp_path):
+    (tmp_path / "my.py").write_text(STRATEGY)
+    (tmp_path / "boards").mkdir()
+    fingerprint = MNIST_LOGISTIC.dataset(DataOptions("embedded")).fingerprint
+    (tmp_path / "boards" / "tiny.toml").write_text(BOARD.format(fingerprint))
+
+    with Processes() as processes:
+        environment = {**processes.environment, "PYTHONPATH": str(ROOT)}
+
+        def paper(*words):
+            command = [sys.executable, "-m", "paper", *words, "--boards", "boards"]
+            return succeed(command, cwd=tmp_path, env=environment)
+
+        entry = ["enter", "my:Longer", "--strategy-args", "factor = 3", "--name", "long steps"]
+        entry += ["--set", "learning-rate=0.02", "--board", "tiny"]
+        assert "board-tiny: 0 of 1 runs are done" in paper(*entry, "--seeds", "1").stdout
+        shown = paper(*entry, "--seeds", "1,2").stdout
+        assert "board-tiny: 1 of 2 runs are done" in shown
+        stands = "tiny: long steps is 1 of 1 by the bytes up to 50 %; 2 seeds"
+        assert shown.splitlines()[-3] == stands
+        assert re.search(r"\n  50 %: MB up [\d.]+.*, MB up \+ down .*, minutes on 4g ", shown)
+        paper("board")
+
+    files = sorted((tmp_path / "results/records/board-tiny").iterdir())
+    records = [json.loads(file.read_text()) for file in files]
+    assert [one["config"]["seed"] for one in records] == [1, 2]
+    for one in records:
+        assert one["config"]["strategy"] == "my:Longer"
+        assert one["config"]["learning-rate"] == 0.02
+        assert one["name"] == "long steps"
+        assert re.fullmatch("[0-9a-f]{64}", one["model"])
+        assert str(tmp_path) not in json.dumps(one)
+    page = (tmp_path / "results/leaderboard.md").read_text().replace("&nbsp;", " ")
+    assert "| 1 | **long steps**<br>n = 2, B = 10, η = 0.02, my:Longer factor = 3 | 2 |" in page
+    assert " ".join(one["model"][:8] for one in records).replace(" ", "; ") in page

@@ -1,0 +1,224 @@
+"""The boards: their numbers against the records' own, and which runs count."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from fedavg_app.cli.main import run_command_line
+from fedavg_app.errors import ConfigError
+from paper.__main__ import app
+from paper.board_page import show_board, write_page
+from paper.boards import MEASURES, load_board, load_boards, standings
+from paper.records import RECORDS, read_all, read_run, write
+from tests.support import fake_runs
+from tests.support.documents import ROOT
+from tests.support.fake_runs import FINGERPRINT, line
+
+BOARDS = ROOT / "paper" / "boards"
+# What a step takes for an example on the reference core, from the tasks' documents.
+SECONDS = {"mnist-logistic": 6.8e-6, "mnist-2nn": 4.2e-5, "mnist-cnn": 1.3e-3,
+           "cifar10-vgg11": 2.2e-3}  # fmt: skip
+
+
+def recomputed(path, target):
+    """Return MB up, MB both ways and minutes on 4G (5 and 18 Mbit/s, 64 ms) to an accuracy."""
+    record = json.loads(path.read_text())
+    rows, config = record["history"], record["config"]
+    best, before = -1.0, None
+    points = zip(rows["round"], rows["accuracy"], rows["bytes_up"], rows["bytes_down"], strict=True)
+    for number, accuracy, up, down in points:
+        here = [number, up, up + down]
+        if accuracy >= target:
+            share = (target - best) / (accuracy - best)
+            rounds, up, both = (a + share * (b - a) for a, b in zip(before, here, strict=True))
+            up, both = (
+                one / 1e6 / (config["fraction-train"] * clients(config)) for one in (up, both)
+            )
+            step = config["local-steps"] * config["batch-size"] * SECONDS.get(config["task"], 0)
+            seconds = 8 * up / 5 + 8 * (both - up) / 18 + (2 * 0.064 + step) * rounds
+            return up, both, seconds / 60
+        best, before = max(best, accuracy), here
+    return None, None, None
+
+
+def clients(config):
+    number = config["num-clients"]
+    return 1150 if number == 1146 else number  # 115 of 1,146 in a round
+
+
+@pytest.mark.parametrize("board", load_boards(BOARDS), ids=lambda board: board.name)
+def test_numbers_are_the_means_of_the_records_and_the_order_is_theirs(board):
+    rows = standings(board, read_all(ROOT / "results" / RECORDS))
+    assert len(rows) > 1
+    ranks = []
+    for row in rows:
+        assert len({one.record.config["seed"] for one in row.runs}) == len(row.runs)
+        for target in board.targets:
+            found = [recomputed(one.path, target) for one in row.runs]
+            for kind, values in zip(MEASURES, zip(*found, strict=True), strict=True):
+                if kind == "minutes-to-target" and not row.scores[target, kind]:
+                    assert row.settings["strategy"] == "fedsgd" or not row.settings["local-steps"]
+                    continue
+                mean = None if None in values else sum(values) / len(values)
+                assert row.mean(target, kind) == (mean and pytest.approx(mean, rel=1e-6))
+        ranks.append(row.mean(board.targets[-1], "upload-to-target") or float("inf"))
+    assert ranks == sorted(ranks)
+
+
+BOARD = f"""
+title = "Tiny | board"
+data = "{FINGERPRINT}"
+targets = [0.5, 0.9]
+run = {{ task = "mnist-logistic", partition = "shards" }}
+defaults = {{ local-steps = 1, num-server-rounds = 40 }}
+"""
+
+
+class MadeUp:
+    """A board "tiny" and records of runs that send 1 MB a client and a round, and get two."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "boards").mkdir()
+        (folder / "boards" / "tiny.toml").write_text(BOARD)
+        self.board = load_board(folder / "boards", "tiny")
+
+    def add(self, curve, seed=1, rounds=40, fingerprint=FINGERPRINT, **keys):
+        shown = {"num-server-rounds": rounds, "learning-rate": 0.1, "seed": seed, "local-steps": 1}
+        given = {"target-accuracy": 0.9, **self.board.run, **shown, **keys}
+        config = fake_runs.parsed(given)
+        lines = [line(number, accuracy) for number, accuracy in curve.items()]
+        number = len(list(self.folder.glob("runs/*")))
+        run = fake_runs.write(
+            self.folder / "runs" / str(number), config, lines, **{"data-fingerprint": fingerprint}
+        )
+        folder = self.folder / RECORDS
+        folder.mkdir(exist_ok=True)
+        write(read_run(run).model_copy(update={"commit": ""}), folder / f"{number}.json")
+
+    def shown(self):
+        return show_board(self.board, standings(self.board, read_all(self.folder / RECORDS)))
+
+    def rows(self):
+        return [
+            (row["place"], row["name"], row["numbers"], *row["cells"][3:5], *row["cells"][:2])
+            for row in self.shown()["rows"]
+        ]
+
+
+ARRIVES = {0: 0.1, 10: 0.5, 20: 0.9}
+
+
+def test_target_that_not_all_seeds_reach_has_no_mean(tmp_path):
+    made = MadeUp(tmp_path)
+    made.add(ARRIVES, seed=1, strategy="stc")
+    made.add({0: 0.1, 5: 0.5, 40: 0.7}, seed=2, strategy="stc")
+    made.add(ARRIVES, seed=1)
+    made.add({0: 0.1, 20: 0.5, 40: 0.9}, seed=2)
+    made.add({0: 0.1, 40: 0.3}, strategy="topk")
+    assert made.rows() == [
+        ("1", "fedavg", "1, 2", "15 (10 to 20)", "45 (30 to 60)", "30 (20 to 40)",
+         "90 (60 to 120)"),
+        ("\N{EN DASH}", "stc", "1, 2", "7.5 (5 to 10)", "22.5 (15 to 30)", *["1 of 2 seeds"] * 2),
+        ("\N{EN DASH}", "topk", "1", *["not reached"] * 4),
+    ]  # fmt: skip
+    page = write_page(tmp_path / "boards", tmp_path).read_text()
+    assert "Tiny | board" in page
+    assert "- **1** `python simulation.py run --task mnist-logistic" in page
+
+
+def test_only_runs_that_can_be_compared_are_on_the_board(tmp_path):
+    made = MadeUp(tmp_path)
+    made.add(ARRIVES)
+    made.add({0: 0.1, 1: 0.5}, seed=2, **{"target-accuracy": 0.5})  # ended before the board's end
+    made.add({0: 0.1, 1: 0.95}, seed=3, partition="iid")
+    made.add({0: 0.1, 1: 0.95}, seed=4, **{"fraction-train": 0.2})
+    made.add({0: 0.1, 1: 0.95}, seed=5, fingerprint=64 * "0")
+    made.add({0: 0.1, 1: 0.95}, seed=6, links="4g")
+    made.add({0: 0.1, 20: 0.99}, seed=7, **{"target-accuracy": 0.99})
+    assert [row[2] for row in made.rows()] == ["1, 7"]
+
+
+def test_shorter_runs_count_where_all_of_them_arrive(tmp_path):
+    made = MadeUp(tmp_path)
+    made.add({0: 0.1, 30: 0.9}, seed=1, rounds=80)
+    made.add(ARRIVES, seed=2)
+    assert [row[2] for row in made.rows()] == ["1, 2"]
+    made.add({0: 0.1, 40: 0.7}, seed=3)  # with more rounds it might have
+    assert [row[2] for row in made.rows()] == ["1"]
+
+
+def test_row_says_what_its_records_do_not_know_with_a_dash(tmp_path):
+    made = MadeUp(tmp_path)
+    made.add(ARRIVES, **{"local-steps": 0})
+    shown = made.shown()
+    assert [shown["rows"][0][key] for key in ("commit", "models")] == ["\N{EN DASH}"] * 2
+    assert [len(kinds) for _, kinds in shown["heads"]] == [2, 2]  # no row has minutes
+    made.add(ARRIVES, strategy="stc")
+    minutes = [row["cells"][5] for row in made.shown()["rows"]]
+    assert minutes[0] == "\N{EN DASH}"  # of an epoch
+    # 10 MB up and 20 MB down, two round trips in each of 10 rounds, and 100 examples
+    assert float(minutes[1]) == pytest.approx(
+        (80 / 5 + 160 / 18 + 20 * 0.064 + 100 * SECONDS["mnist-logistic"]) / 60, rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["stc", "--board=none"], "board = 'none': there is no such board in paper/boards"),
+        (["nope", "--board=mnist-2nn"], "strategy = 'nope': "),
+        (["my_own:Strategy", "--board=mnist-2nn"], "there is no module 'my_own'"),
+        (["stc", "--board=mnist-2nn", "--strategy-args=p = 3"], "strategy-args = 'p = 3': "),
+        (["stc", "--board=mnist-2nn", "--set=partition=shards"], "partition = 'shards': all "),
+        (["stc", "--board=mnist-2nn", "--set=rate=1"], "rate = '1': unknown key"),
+        (["stc", "--board=mnist-2nn", "--set=rate"], "set = 'rate': give key=value"),
+        (["stc", "--board=mnist-2nn", "--seeds=a"], "seeds = 'a': give numbers"),
+    ],
+)  # fmt: skip
+def test_entry_that_cannot_be_made_is_refused_in_one_line(
+    monkeypatch, capsys, tmp_path, arguments, fragment
+):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["paper", "enter", *arguments, f"--results={tmp_path}"])
+    assert run_command_line(app) == 1
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[0.5, 0.9]", "[0.9, 0.5]", "targets: give them rising, each once"),
+        ("[0.5, 0.9]", "[]", "targets: List should have at least 1 item"),
+        ('partition = "shards"', "local-steps = 5", "run.local-steps: entries choose it"),
+        ('partition = "shards"', "split = 5", "split = 5: unknown key"),
+        ("local-steps = 1", "seed = 1", "seed = 1: all entries of tiny share it"),
+        ("title =", "title", "Expected '=' after a key"),
+    ],
+)
+def test_board_that_cannot_be_used_is_refused(tmp_path, old, new, reason):
+    (tmp_path / "tiny.toml").write_text(BOARD.replace(old, new))
+    with pytest.raises(
+        ConfigError, match=f"^board = '{tmp_path}/tiny.toml': .*{re.escape(reason)}"
+    ):
+        load_boards(tmp_path)
+
+
+def test_entry_on_other_data_is_refused_before_it_runs(monkeypatch, capsys, tmp_path):
+    (tmp_path / "boards").mkdir()
+    text = BOARD.replace("run = {", 'run = { data-source = "embedded",')
+    (tmp_path / "boards" / "tiny.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    words = ["paper", "enter", "stc", "--board=tiny", "--boards=boards"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert run_command_line(app) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "error: data-dir = '': these are not the data of tiny but embedded MNIST"
+    )
+    assert not (tmp_path / "results").exists()

@@ -55,17 +55,22 @@ def draw_curves(
 ) -> None:
     """Write the best accuracy so far of the runs that each cell shows, its first seed's.
 
-    There is a panel for every column of which anything was run; one at least has to be.
+    There is a panel for every column of which anything was run; one at least has to be. Where both
+    directions count, there are two: of what a participant sends, and of that and what it is sent.
 
     Args:
         experiment: The experiment.
         table: Its results by row and column.
         against: "rounds"; "iterations", the local steps of a client that takes part in all rounds;
-            "bytes", the megabytes that such a one has sent, and been sent where the experiment
-            counts those; or "minutes", what these take over the column's link.
+            "bytes", the megabytes that such a client has sent, or been sent as well; or "minutes",
+            what these take over the column's link.
         path: The PNG file.
     """
-    shown = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    columns = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    kinds = [experiment.measure]
+    if against == "bytes" and experiment.measure == "traffic-to-target":
+        kinds = ["upload-to-target", "traffic-to-target"]
+    shown = [(place, kind) for place in columns for kind in kinds]
     panels = len(shown)
     across = min(panels, PANELS_IN_A_ROW)
     down = math.ceil(panels / across)
@@ -73,10 +78,10 @@ def draw_curves(
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
     floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
     axes[0].set_ylim(floor, top)
-    for panel, place in enumerate(shown):
+    for panel, (place, kind) in enumerate(shown):
         axes[panel].set_title(experiment.columns[place].name, fontsize=10)
         column = [row[place] for row in table]
-        _draw_panel(axes[panel], column, against, floor, experiment.measure)
+        _draw_panel(axes[panel], column, against, floor, kind)
         _mark_paper(axes[panel], experiment, column, against)
         if panel % across == 0:
             axes[panel].set_ylabel("best test accuracy so far")

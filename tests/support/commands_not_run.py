@@ -4,6 +4,8 @@ NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
         "python3 -m venv .venv", ".venv/bin/pip install -e '.[dev]'", ".venv/bin/pip install -e .",
         "pip install -e '.[simulation]'", "pip install -e '.[wandb]'", "make docs",
+        "pip install 'fedavg-app[simulation]'", "make wheel",
+        "pip install 'dist/fedavg_app-0.1.0-py3-none-any.whl[simulation]'",
         "pip install 'fedavg-app[lora]'", "pip install 'fedavg-app[metrics]'",
         '.venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu "torch>=2.15,<2.16"'
         ' "torchvision>=0.29.2,<0.30"',
@@ -69,6 +71,7 @@ NOT_RUN = {
         '--num-server-rounds 150 --budget "1.5 MB up"'
     ],
     "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": [
+        "python -m paper enter fedavgm:FedAvgM --board mnist-2nn",
         "python -m paper enter fedavgm:FedAvgM --board mnist-2nn --data-dir /path/to/mnist",
         'python -m paper enter stc --strategy-args "sparsity-up = 0.04, sparsity-down = 0.04" '
         '--set local-epochs=5 --name "STC, p = 1/25, E = 5" --board mnist-2nn '

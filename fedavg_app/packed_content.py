@@ -1,28 +1,39 @@
-"""A message's content as one object, for grids over the network.
+"""A message's content in as few objects as possible, for grids over the network.
 
 Flower sends every record, array and chunk of an array as an object of its own, each with a signed
 request, of which a SuperLink serves some 50 a second. Here the whole content is the only entry of
 one record; the client's outermost step, and the server's grid, put the records back before anything
-else sees them.
+else sees them. A content that is too large for one object is an array of bytes, which Flower cuts
+into chunks of 5 MiB.
 """
 
 from collections.abc import Iterable
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app.flower_internals import content_from_bytes, content_to_bytes
 
 RECORD, ENTRY = "packed", "content"
-# Larger contents go as Flower sends them, in chunks of 5 MiB.
-MAX_BYTES = 32 * 2**20
+# The largest content that is one object; the SuperLink's gate takes 8 MiB.
+MAX_OBJECT_BYTES = 2**23 - 2**16
+# More bytes of arrays go as Flower sends them, to be copied once less.
+MAX_ARRAY_BYTES = 32 * 2**20
 
 
 def pack(content: RecordDict) -> RecordDict:
-    """Return the content as one record, or unchanged if it is too large."""
-    arrays = content.array_records.values()
-    if sum(len(array.data) for record in arrays for array in record.values()) > MAX_BYTES:
-        return content
-    return RecordDict({RECORD: ConfigRecord({ENTRY: content_to_bytes(content)})})
+    """Return the content as one record, beside which large arrays stay as they are."""
+    arrays = dict(content.array_records)
+    if (
+        sum(len(one.data) for record in arrays.values() for one in record.values())
+        <= MAX_ARRAY_BYTES
+    ):
+        arrays = {}
+    others = {name: record for name, record in content.items() if name not in arrays}
+    data = content_to_bytes(RecordDict(others))
+    if len(data) <= MAX_OBJECT_BYTES:
+        return RecordDict({RECORD: ConfigRecord({ENTRY: data}), **arrays})
+    packed = Array("uint8", (len(data),), RECORD, data)
+    return RecordDict({RECORD: ArrayRecord({ENTRY: packed}), **arrays})
 
 
 def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
@@ -43,11 +54,14 @@ def unpack(message: Message) -> bool:
     Raises:
         ValueError: They cannot be read.
     """
-    if not message.has_content() or list(message.content) != [RECORD]:
+    if not message.has_content() or RECORD not in message.content:
         return False
     record = message.content[RECORD]
-    data = record.get(ENTRY) if isinstance(record, ConfigRecord) else None
+    data = record.get(ENTRY) if isinstance(record, ConfigRecord | ArrayRecord) else None
+    if isinstance(data, Array):
+        data = data.data
     if not isinstance(data, bytes):
         raise ValueError(f"no bytes {ENTRY!r} in the record {RECORD!r}")
-    message.content = content_from_bytes(data)
+    arrays = {name: one for name, one in message.content.items() if name != RECORD}
+    message.content = RecordDict({**arrays, **content_from_bytes(data)})
     return True

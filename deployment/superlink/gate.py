@@ -43,9 +43,9 @@ REQUESTS: dict[str, Any] = {
     "push-object": PushObjectRequest,
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
-# Limits of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB;
-# contents that are one object may have more. The gate reads a body before it judges it.
-MAX_OBJECT_BYTES = 64 * 2**20
+# Limits of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB, and
+# a content that is one object up to 8 MiB. The gate reads a body before it judges it.
+MAX_OBJECT_BYTES = 8 * 2**20
 MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": MAX_OBJECT_BYTES}
 MAX_OTHER_BODY_BYTES = 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.

@@ -50,12 +50,29 @@ def test_contents_of_the_same_records_are_packed_once():
     assert third["packed"]["content"] == pack(other)["packed"]["content"]
 
 
-def test_what_is_not_packed_stays_as_it_is(monkeypatch):
+def test_what_is_not_packed_stays_as_it_is():
     plain = message(CONTENTS[1])
     assert not unpack(plain)
     assert plain.content is CONTENTS[1]
-    monkeypatch.setattr(packed_content, "MAX_BYTES", 3)
-    assert pack(CONTENTS[1]) is CONTENTS[1]
+
+
+def test_large_arrays_stay_as_they_are_beside_the_others(monkeypatch):
+    monkeypatch.setattr(packed_content, "MAX_ARRAY_BYTES", 3)
+    packed = message(pack(CONTENTS[1]))
+    assert list(packed.content) == ["packed", "arrays"]
+    assert packed.content["arrays"] is CONTENTS[1]["arrays"]
+    assert unpack(packed)
+    assert dict(packed.content) == dict(CONTENTS[1])
+
+
+def test_large_content_is_an_array_of_bytes(monkeypatch):
+    monkeypatch.setattr(packed_content, "MAX_OBJECT_BYTES", 3)
+    packed = message(pack(CONTENTS[1]))
+    size = message_bytes(message(CONTENTS[1]))
+    assert isinstance(packed.content["packed"], ArrayRecord)
+    assert unpack(packed)
+    assert message_bytes(packed) == size
+    assert packed.content["config"] == CONTENTS[1]["config"]
 
 
 @pytest.mark.parametrize("entry", [b"\xff\xff", "text", 3])

@@ -108,8 +108,7 @@ def prepare(config: RunConfig) -> PreparedRun:
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)
-    sizes = [len(own) for own in rows]
-    clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
+    clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
     if clock is not None:
         clock.check_links(strategy.links, config)
     elif strategy.links:

@@ -100,7 +100,9 @@ NOT_RUN = {
         "ray start --head --port=6379", "ray start --address=FIRST:6379",
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
     ],
-    "A measurement of minutes.": ["python -m benchmarks.step", "python -m benchmarks.latency"],
+    "A measurement of minutes.": [
+        "python -m benchmarks.step", "python -m benchmarks.latency", "python -m benchmarks.clients",
+    ],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],
 }  # fmt: skip
 LISTED = {command for listed in NOT_RUN.values() for command in listed}

@@ -19,7 +19,7 @@ from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.local_arrays import warn_of_unknown_objective
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
 from fedavg_app.server.node_query import node_query
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.strategy_setup import reporting_strategy_errors
 from fedavg_app.server.training_loop import TrainingLoop
@@ -78,8 +78,7 @@ def run(
         with_number=tell_clients_number,
     )
     query = node_query(grid, config, told, prepared.check_digests)
-    nodes = NodeRegistry(grid, config.num_clients, query)
-    nodes.wait_for_start(config.min_nodes, config.node_timeout)
+    nodes = find_nodes(grid, config, query)
     if prepared.state is not None:
         _restore_clients(grid, strategy, prepared.state.client_states)
 

@@ -45,7 +45,7 @@ def show_partition(
     task = load_task(config)
     data = task.dataset(config.data_options)
     parts, (targets, _) = partition(data, "train", config), find_labels(data, config.partition_by)
-    sizes, classes = np.array([len(part) for part in parts]), None
+    sizes, classes = parts.sizes, None
     if data.train.owners is not None and not config.partition_by:
         targets = np.asarray(data.train.targets)
     if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < MAX_CLASSES:

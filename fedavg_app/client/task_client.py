@@ -4,7 +4,7 @@ Apart from `fedavg_app.client_app` because it imports torch, which takes seconds
 every message starts a new process, and one that only answers a query need not wait for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ import tasks
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
-from fedavg_app.partitioning.partitioner import Indices
+from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.partitioning.partitions import DataDigests, partition
 from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
@@ -30,12 +30,12 @@ class ClientProcess:
     """What a process keeps for the clients that it runs.
 
     Attributes:
-        clients: The task clients of all partitions.
+        client: Makes the task client of a partition.
         fixed_arrays: The fingerprint of the model's fixed arrays.
         digests: Of the data and of their partition.
     """
 
-    clients: list[TaskClient]
+    client: Callable[[int], TaskClient]
     fixed_arrays: str
     digests: DataDigests
 
@@ -57,7 +57,7 @@ def task_client(
         ValueError: The model's fixed arrays, which do not travel, are not those of the server.
     """
     process = client_process(node_config, run_config, config)
-    client = process.clients[int(node_config[PARTITION_ID])]
+    client = process.client(int(node_config[PARTITION_ID]))
     told, own = str(config.get("fixed-arrays", "")), process.fixed_arrays
     if told != own:
         raise ValueError(
@@ -112,30 +112,34 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     data = load_dataset(config.task, options) if shared else task.dataset(options)
     device = pick_device(config.device)
     rows = partition(data, "train", config) if shared else None
-    digests = DataDigests.of(data, rows or [])
+    digests = DataDigests.of(data, rows)
 
-    def examples(name: str, rows: list[Indices] | None) -> list[Examples]:
+    def examples(name: str, rows: Rows | None) -> Callable[[int], Examples]:
+        """Return what returns a client's examples; making all takes long and much memory."""
         training = name == "train"
         stored = data.train if training else data.test
         every = Examples.stored(task, stored, device, training=training)
         if rows is None:
-            return [every] * config.num_clients
-        return [replace(every, rows=torch.from_numpy(own).to(device)) for own in rows]
+            return lambda _: every
+        places, offsets = torch.from_numpy(rows.examples).to(device), rows.offsets
+        return lambda client: replace(every, rows=places[offsets[client] : offsets[client + 1]])
 
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fixed_arrays = fixed_fingerprint(model, arrays)
     model = on_device(model, device)
     hidden = HiddenState(model)
-    train = examples("train", rows)
-    tests: Sequence[Examples | None] = [None] * len(train)
+    train, test = examples("train", rows), None
     if config.fraction_evaluate:
-        tests = examples("test", partition(data, "test", config) if shared else None)
-    clients = [
-        TaskClient(task, model, own, test, partition=number, arrays=arrays, hidden=hidden)
-        for number, (own, test) in enumerate(zip(train, tests, strict=True))
-    ]
-    return ClientProcess(clients, fixed_arrays, digests)
+        test = examples("test", partition(data, "test", config) if shared else None)
+
+    def client(number: int) -> TaskClient:
+        tested = None if test is None else test(number)
+        return TaskClient(
+            task, model, train(number), tested, partition=number, arrays=arrays, hidden=hidden
+        )
+
+    return ClientProcess(client, fixed_arrays, digests)
 
 
 @lru_cache(maxsize=2)

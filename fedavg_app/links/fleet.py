@@ -95,21 +95,25 @@ def load_fleet(links: str) -> Fleet:
         raise ConfigError("links", links, fix) from error
 
 
-def draw_devices(fleet: Fleet, num_clients: int, seed: int) -> list[DeviceClass]:
-    """Return every client's device, its class with rates and computing time of its own.
+class Devices:
+    """Every client's device, its class with rates and computing time of its own.
 
-    It is a function of the seed and the number of clients.
+    They are a function of the seed and the number of clients, and made when they are asked for.
+
+    Args:
+        fleet: What they are drawn from.
+        num_clients: K.
+        seed: The run's.
     """
-    generator = numpy_generator(seed, "devices")
-    shares = np.array([one.share for one in fleet.classes])
-    drawn = generator.choice(len(shares), size=num_clients, p=shares / shares.sum())
-    normal = generator.standard_normal((num_clients, 2))
-    return [
-        _device(fleet.classes[number], *np.exp(fleet.classes[number].spread * row).tolist())
-        for number, row in zip(drawn, normal, strict=True)
-    ]
 
+    def __init__(self, fleet: Fleet, num_clients: int, seed: int) -> None:
+        generator, self._classes = numpy_generator(seed, "devices"), fleet.classes
+        shares = np.array([one.share for one in fleet.classes])
+        self._drawn = generator.choice(len(shares), size=num_clients, p=shares / shares.sum())
+        self._normal = generator.standard_normal((num_clients, 2))
 
-def _device(one: DeviceClass, rate: float, computing: float) -> DeviceClass:
-    own = {"up": one.up * rate, "down": one.down * rate, "computing": one.computing * computing}
-    return one.model_copy(update=own)
+    def __getitem__(self, client: int) -> DeviceClass:
+        one: DeviceClass = self._classes[self._drawn[client]]
+        rate, computing = np.exp(one.spread * self._normal[client]).tolist()
+        own = {"up": one.up * rate, "down": one.down * rate, "computing": one.computing * computing}
+        return one.model_copy(update=own)

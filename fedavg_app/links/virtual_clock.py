@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import Fleet, draw_devices, load_fleet
+from fedavg_app.links.fleet import Devices, Fleet, load_fleet
 from fedavg_app.links.link import transfer_seconds
 from tasks.training.random_streams import numpy_generator
 
@@ -58,7 +58,7 @@ class VirtualClock:
 
     def __init__(self, fleet: Fleet, work: Sequence[float], seed: int) -> None:
         self._fleet, self._work, self._seed = fleet, work, seed
-        self._devices = draw_devices(fleet, len(work), seed)
+        self._devices = Devices(fleet, len(work), seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
 
     def check_links(self, names: Iterable[str], config: RunConfig) -> None:
@@ -110,7 +110,7 @@ class VirtualClock:
 
 
 def make_clock(
-    config: RunConfig, sizes: Sequence[int], seconds_per_example: float, *, whole_data: bool
+    config: RunConfig, sizes: Iterable[int], seconds_per_example: float, *, whole_data: bool
 ) -> VirtualClock | None:
     """Return the clock of the config's "links"; None where it names none.
 
@@ -133,5 +133,5 @@ def make_clock(
     if not config.round_timeout and any(one.loss for one in fleet.classes):
         fix = "give the virtual seconds after which a round goes on: these links lose replies"
         raise ConfigError("round-timeout", config.round_timeout, fix)
-    examples = [size if whole_data else config.local_examples(size) for size in sizes]
+    examples = [size if whole_data else config.local_examples(size) for size in map(int, sizes)]
     return VirtualClock(fleet, [seconds_per_example * one for one in examples], config.seed)

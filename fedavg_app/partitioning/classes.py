@@ -3,7 +3,13 @@
 import numpy as np
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitioner import Indices, Labels, Positive, UnbalancedPartitioner
+from fedavg_app.partitioning.partitioner import (
+    Labels,
+    Positive,
+    Rows,
+    UnbalancedPartitioner,
+    joined,
+)
 from tasks.training.random_streams import numpy_generator
 
 
@@ -20,9 +26,9 @@ class Classes(UnbalancedPartitioner):
 
     classes_per_client: Positive = 2
 
-    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+    def split(self, labels: Labels, num_clients: int, seed: int) -> Rows:
         """Return what each client takes of the classes, one class after the other."""
-        classes = np.unique(labels)
+        classes, counts = np.unique(labels, return_counts=True)
         if self.classes_per_client > len(classes):
             value = f"classes-per-client = {self.classes_per_client}"
             raise ConfigError("partition-args", value, f"there are only {len(classes)} classes")
@@ -30,17 +36,17 @@ class Classes(UnbalancedPartitioner):
         random = numpy_generator(seed, "partition")
         # Drawn first, so that every split of a data set gives a client the same first class.
         starts = random.integers(len(classes), size=num_clients)
-        left = [random.permutation(np.flatnonzero(labels == label)) for label in classes]
-        parts = []
-        for start, size in zip(starts, sizes, strict=True):
-            portion = max(1, size // self.classes_per_client)
-            taken: list[Indices] = [left[0][:0]]
-            current = int(start)
-            while size > 0:
-                piece = left[current][: min(portion, size)]
-                left[current] = left[current][len(piece) :]
-                taken.append(piece)
-                size -= len(piece)
-                current = (current + 1) % len(classes)
-            parts.append(np.concatenate(taken))
-        return parts
+        drawn = [random.permutation(np.flatnonzero(labels == label)) for label in classes]
+        ends = np.cumsum(counts).tolist()  # of the classes, one after the other
+        places = [0, *ends[:-1]]  # what is left of a class begins there
+        pieces: list[tuple[int, int]] = []
+        for start, size in zip(starts.tolist(), sizes, strict=True):
+            portion, left, label = max(1, size // self.classes_per_client), size, start
+            while left > 0:
+                length = min(portion, left, ends[label] - places[label])
+                pieces.append((places[label], length))
+                places[label] += length
+                left -= length
+                label = (label + 1) % len(classes)
+        runs = np.array(pieces, np.int64).reshape(-1, 2)
+        return Rows.of(np.concatenate(drawn)[joined(*runs.T)], sizes)

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner, Positive
+from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner, Positive, Rows, joined
 from tasks.training.random_streams import derive_seed
 
 # How often a draw that leaves a client with too few examples is repeated.
@@ -31,8 +31,8 @@ class Dirichlet(Partitioner):
         """
         for attempt in range(MAX_DRAWS):
             derived = derive_seed(seed, "partition", attempt + 1)
-            parts = self.split(labels, num_clients, derived)
-            if min(map(len, parts)) >= self.minimum_examples:
+            lengths = self._lengths(labels, num_clients, np.random.default_rng(derived))
+            if lengths.sum(axis=0).min() >= self.minimum_examples:
                 return derived
         raise ConfigError(
             "partition-args",
@@ -42,16 +42,21 @@ class Dirichlet(Partitioner):
             "fewer clients",
         )
 
-    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+    def split(self, labels: Labels, num_clients: int, seed: int) -> Rows:
         """Return what `flwr_datasets.partitioner.DirichletPartitioner` does."""
         random = np.random.default_rng(seed)
-        taken: list[list[Indices]] = [[] for _ in range(num_clients)]
-        for label in np.unique(labels):
-            of_class = np.flatnonzero(labels == label)
-            ends = np.cumsum(random.dirichlet(np.full(num_clients, self.alpha))) * len(of_class)
-            for pieces, piece in zip(taken, np.split(of_class, ends.astype(int)[:-1]), strict=True):
-                pieces.append(piece)
-        parts = [np.concatenate(pieces) for pieces in taken]
-        for part in parts:
+        lengths = self._lengths(labels, num_clients, random)
+        starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
+        places = joined(starts.T.ravel(), lengths.T.ravel())
+        rows = Rows.of(np.argsort(labels, kind="stable")[places], lengths.sum(axis=0))
+        for part in rows:
             random.shuffle(part)
-        return parts
+        return rows
+
+    def _lengths(self, labels: Labels, num_clients: int, random: np.random.Generator) -> Indices:
+        """Draw how many examples of each class the clients have, (classes, K)."""
+        lengths = []
+        for count in np.unique(labels, return_counts=True)[1]:
+            ends = np.cumsum(random.dirichlet(np.full(num_clients, self.alpha))) * count
+            lengths.append(np.diff(ends.astype(int)[:-1], prepend=0, append=count))
+        return np.stack(lengths)

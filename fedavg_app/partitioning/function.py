@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from pydantic import ConfigDict
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitioner import Indices, Labels, Partitioner
+from fedavg_app.partitioning.partitioner import Labels, Partitioner, Rows
 
 # Called as function(labels, num_clients, seed, **arguments).
 Split = Callable[..., Sequence[ArrayLike]]
@@ -24,7 +24,7 @@ def partitioner_of(found: Any) -> type[Partitioner]:
     class ByFunction(Partitioner):
         model_config = ConfigDict(extra="allow")
 
-        def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+        def split(self, labels: Labels, num_clients: int, seed: int) -> Rows:
             arguments = self.model_extra or {}
             try:
                 inspect.signature(function).bind(labels, num_clients, seed, **arguments)
@@ -42,8 +42,8 @@ def partitioner_of(found: Any) -> type[Partitioner]:
     return ByFunction
 
 
-def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> list[Indices]:
-    """Return the parts as arrays of indices.
+def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> Rows:
+    """Return the parts as the rows of clients.
 
     Raises:
         TypeError, ValueError: They are not one part for each client, made of different, existing
@@ -63,4 +63,4 @@ def checked(parts: Sequence[ArrayLike], num_examples: int, num_clients: int) -> 
             problem = "an example belongs to two clients"
     if problem:
         raise ValueError(problem)
-    return [part.astype(np.int64) for part in found]
+    return Rows.of(every.astype(np.int64), [len(part) for part in found])

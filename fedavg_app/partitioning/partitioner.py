@@ -5,10 +5,12 @@ size, without the milliseconds that it takes for each client.
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 Labels = NDArray[np.int64]
@@ -16,8 +18,49 @@ Indices = NDArray[np.int64]
 Positive = Annotated[int, Field(ge=1)]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The examples of every client, in two arrays: a million small ones would take much more.
+
+    Attributes:
+        examples: Those of client 0, then those of client 1, and so on: (n,) int64.
+        offsets: Where each client's begin, and n: (K + 1,) int64.
+    """
+
+    examples: Indices
+    offsets: Indices
+
+    @classmethod
+    def of(cls, examples: Indices, sizes: ArrayLike) -> Self:
+        """Return the rows of clients that have so many of the examples, in their order."""
+        return cls(examples, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
+    @property
+    def sizes(self) -> Indices:
+        """The number of every client's examples, (K,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> Indices:
+        """Return a client's examples, a view."""
+        return self.examples[self.offsets[client] : self.offsets[client + 1]]
+
+    def __iter__(self) -> Iterator[Indices]:
+        return map(self.__getitem__, range(len(self)))
+
+
+def joined(starts: Indices, lengths: Indices) -> Indices:
+    """Return start, start + 1, ... of every run, one run after the other."""
+    ends = np.cumsum(lengths)
+    places = np.arange(ends[-1])
+    places += np.repeat(starts - ends + lengths, lengths)
+    return places
+
+
 class Partitioner(BaseModel, ABC):
-    """A way to split examples among clients: one index array per client, fixed by the seed."""
+    """A way to split examples among clients, fixed by the seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -33,7 +76,7 @@ class Partitioner(BaseModel, ABC):
         return seed
 
     @abstractmethod
-    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+    def split(self, labels: Labels, num_clients: int, seed: int) -> Rows:
         """Return the disjoint indices of the clients' examples, of which each must have some.
 
         Args:

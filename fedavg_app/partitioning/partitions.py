@@ -1,11 +1,11 @@
 """Partitions by name.
 
-A partition is one index array per client, fixed by (partitioner, its arguments, K, seed).
+A partition is every client's examples, fixed by (partitioner, its arguments, K, seed).
 """
 
 import hashlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from fedavg_app.partitioning.function import partitioner_of
 from fedavg_app.partitioning.iid import Iid
 from fedavg_app.partitioning.labels import check_labels, find_labels
 from fedavg_app.partitioning.natural import Natural
-from fedavg_app.partitioning.partitioner import Indices, Partitioner
+from fedavg_app.partitioning.partitioner import Partitioner, Rows
 from fedavg_app.partitioning.shards import Shards
 from fedavg_app.plugins import load_component
 from tasks.data.dataset import DIGEST_DIGITS, Dataset
@@ -72,11 +72,12 @@ class DataDigests:
     partition: str
 
     @classmethod
-    def of(cls, data: Dataset, rows: Sequence[Indices]) -> Self:
-        """Return the digests of a data set and its partition."""
-        found = hashlib.sha256(np.array([len(own) for own in rows]).tobytes())
-        for own in rows:
-            found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
+    def of(cls, data: Dataset, rows: Rows | None) -> Self:
+        """Return the digests of a data set and its partition, if it has one."""
+        found = hashlib.sha256()
+        if rows is not None:
+            found.update(rows.sizes.tobytes())
+            found.update(rows.examples.tobytes())
         return cls(data.digest(), found.hexdigest()[:DIGEST_DIGITS])
 
     def check(self, others: "DataDigests", config: RunConfig) -> None:
@@ -95,7 +96,7 @@ class DataDigests:
             raise ConfigError("partition", config.partition, fix)
 
 
-def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
+def partition(data: Dataset, split: str, config: RunConfig) -> Rows:
     """Return the rows of every client in a split of the data set.
 
     The same seed splits both alike: a client's test examples have the owner of its training
@@ -124,9 +125,9 @@ def partition(data: Dataset, split: str, config: RunConfig) -> list[Indices]:
     if count > len(labels):
         fix = f"more clients than the {len(labels)} examples; give fewer"
         raise ConfigError("num-clients", count, fix)
-    parts = partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
-    if not all(map(len, parts)):
+    rows = partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
+    if not rows.sizes.all():
         fix = f"some of the {count} clients would have none of the {len(labels)} {split} examples"
         fix += "; give fewer clients, or arguments that make their parts less unequal"
         raise ConfigError("partition-args", config.partition_args, fix)
-    return parts
+    return rows

@@ -3,7 +3,13 @@
 import numpy as np
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitioner import Indices, Labels, Positive, UnbalancedPartitioner
+from fedavg_app.partitioning.partitioner import (
+    Labels,
+    Positive,
+    Rows,
+    UnbalancedPartitioner,
+    joined,
+)
 from tasks.training.random_streams import derive_seed
 
 
@@ -18,16 +24,18 @@ class Shards(UnbalancedPartitioner):
 
     shards_per_client: Positive = 2
 
-    def split(self, labels: Labels, num_clients: int, seed: int) -> list[Indices]:
+    def split(self, labels: Labels, num_clients: int, seed: int) -> Rows:
         """Return every client's shards."""
         count = num_clients * self.shards_per_client
         if count > len(labels):
             fix = f"more clients ({count} shards) than the {len(labels)} examples; give fewer"
             raise ConfigError("num-clients", num_clients, fix)
         random = np.random.default_rng(derive_seed(seed, "partition"))
-        chosen = random.permutation(count).reshape(num_clients, -1)
+        chosen = random.permutation(count)
         ends = np.cumsum(random.permutation(self.shares(count)))
         # Ends that miss an integer by rounding only count as that integer.
         places = (ends[:-1] * len(labels) + 1e-6).astype(np.int64)
-        shards = np.split(np.argsort(labels, kind="stable"), places)
-        return [np.concatenate([shards[shard] for shard in of_client]) for of_client in chosen]
+        bounds = np.concatenate([[0], places, [len(labels)]])
+        lengths = np.diff(bounds)[chosen]
+        order = np.argsort(labels, kind="stable")[joined(bounds[chosen], lengths)]
+        return Rows.of(order, lengths.reshape(num_clients, -1).sum(axis=1))

@@ -10,7 +10,7 @@ from itertools import chain
 from multiprocessing import connection
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, UserConfig
+from flwr.app import ArrayRecord, ConfigRecord, Message, UserConfig
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
@@ -27,6 +27,7 @@ from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Call, WorkerDiedError, WorkerHandle
 from fedavg_app.server.global_evaluation import Batch as TestBatch
 from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
+from fedavg_app.server.nodes import Nodes
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 from tasks.training.evaluation import BatchResult, Scores, combine
@@ -105,6 +106,11 @@ class RayGrid(BaseGrid):
         """Return one node id per virtual client."""
         return list(range(FIRST_NODE_ID, FIRST_NODE_ID + self._num_clients))
 
+    def numbered_nodes(self) -> Nodes:
+        """Return the nodes, once there is a worker; `check_data` has passed its data."""
+        self._wait_until(lambda: any(worker.process_id for worker in self._workers))
+        return Nodes(self._num_clients)
+
     def worker_process_ids(self) -> list[int]:
         """Return the actors' process ids, once all have started."""
         self._wait_until(lambda: all(worker.process_id for worker in self._workers))
@@ -117,8 +123,7 @@ class RayGrid(BaseGrid):
         self._receive()
         # The time that workers take to start does not count as the round's.
         self._wait_until(lambda: any(worker.process_id for worker in self._workers))
-        timed = {one.metadata.message_type for one in pushed} != {MessageType.QUERY}
-        left = self._timeout - min(MARGIN_SECONDS, self._timeout / 10) if timed else math.inf
+        left = self._timeout - min(MARGIN_SECONDS, self._timeout / 10)
         batch = Batch(pushed, time.monotonic() + left)
         for message in pushed:
             pending = PendingMessage(message, batch)

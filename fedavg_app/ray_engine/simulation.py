@@ -1,16 +1,15 @@
 """A run on virtual clients: the ServerApp on a `RayGrid`."""
 
-import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Literal
 
 from fedavg_app.callbacks.base import MakeCallback
 from fedavg_app.config import RunConfig, with_clients
+from fedavg_app.ray_engine.preparation_line import PreparationLine
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import check_names, prepare
-
-logger = logging.getLogger("fedavg_app.simulation")
 
 
 def simulate(
@@ -39,19 +38,22 @@ def simulate(
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     check_names(config)
     check_reachable(ray_address)
-    logger.info("%s", f"joining Ray at {ray_address}" if ray_address else "starting Ray")
     # Ray and its workers start while this process imports torch and loads the data.
-    with ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as started:
-        logger.info("checking the settings and the data of %s on %s", config.strategy, config.task)
-        prepared = prepare(config)
-        # Not at the top: they import torch.
-        from fedavg_app.ray_engine.ray_grid import RayGrid
-        from fedavg_app.server_app import client_config, run
+    with (
+        ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as started,
+        ExitStack() as actors,
+    ):
+        with PreparationLine() as tell:
+            prepared = prepare(config, tell)
+            # Not at the top: they import torch.
+            from fedavg_app.ray_engine.ray_grid import RayGrid
+            from fedavg_app.server_app import client_config, run
 
-        workers, gpu_share = started()
-        told = client_config(config, prepared.data)
-        grid = RayGrid(
-            run_config, config.num_clients, workers, gpu_share, told, prepared.check_digests
-        )
-        with grid:
-            return run(grid, prepared, grid.evaluation, callbacks)
+            tell(f"starting workers on Ray at {ray_address}" if ray_address else "starting workers")
+            workers, gpu_share = started()
+            told = client_config(config, prepared.data)
+            grid = RayGrid(
+                run_config, config.num_clients, workers, gpu_share, told, prepared.check_digests
+            )
+            actors.enter_context(grid).numbered_nodes()
+        return run(grid, prepared, grid.evaluation, callbacks)

@@ -65,8 +65,8 @@ class WorkerError(NamedTuple):
 class WorkerStart(NamedTuple):
     """A worker's process, where it listens, and the digests of the data that it has loaded.
 
-    There is no address where the driver is on another Ray node, and there are no digests where the
-    data could not be loaded.
+    There is no address where the driver is on another Ray node, and there are no digests where it
+    was not told which data to load.
     """
 
     process_id: int
@@ -94,20 +94,17 @@ class Worker:
         self._shared: list[Any] = []  # the records that the messages of the round have in common
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None
-        self._digests: DataDigests | None = None
-        if settings.client_config is not None:
-            config: Any = dict(settings.client_config)
-            with suppress(Exception):  # a client raises it again, and its reply says so
-                process = client_process({PARTITION_ID: 0}, settings.run_config, config)
-                self._digests = process.digests
 
     def start(self, driver_node: str) -> WorkerStart:
-        """Return what the driver needs to know of this process."""
-        address = None
+        """Load the data; return what the driver needs to know of this process."""
+        address = digests = None
+        if self._settings.client_config is not None:
+            config: Any = dict(self._settings.client_config)
+            digests = client_process({PARTITION_ID: 0}, self._settings.run_config, config).digests
         if ray.get_runtime_context().get_node_id() == driver_node:
             self._listener = Listener(("127.0.0.1", 0), authkey=self._settings.key)
             address = self._listener.address
-        return WorkerStart(os.getpid(), address, self._digests)
+        return WorkerStart(os.getpid(), address, digests)
 
     def serve(self) -> None:
         """Answer the requests of the driver's connection until it is closed."""

@@ -14,7 +14,7 @@ from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
 from fedavg_app.links.virtual_clock import ClientTime, VirtualClock
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.in_flight import InFlight, MessagesInFlight
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
 from strategies.reply_validation import error_reason
 
@@ -46,7 +46,7 @@ class RoundMessenger:
     def __init__(
         self,
         grid: Grid,
-        nodes: NodeRegistry,
+        nodes: Nodes,
         config: RunConfig,
         clock: VirtualClock | None = None,
         in_flight: MessagesInFlight | None = None,
@@ -71,10 +71,11 @@ class RoundMessenger:
             size += ceil(size * self._config.over_selection - ROUNDING)
             working = {one.node for one in (self._in_flight or {}).values()}
             size = max(size - len(working), 1)
-        by_client = self._nodes.by_client
-        connected = [one for one in self._nodes.clients if by_client[one] not in working]
+        nodes, connected = self._nodes, self._nodes.clients
+        if working:
+            connected = [one for one in connected if nodes.node(one) not in working]
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
-        return CohortGrid(self._grid, [self._nodes.by_client[client] for client in clients])
+        return CohortGrid(self._grid, [nodes.node(client) for client in clients])
 
     def send(
         self, cohort: CohortGrid, messages: Sequence[Message], server_round: int, purpose: str
@@ -87,7 +88,7 @@ class RoundMessenger:
         if self._clock is not None:
             # The timeout is of virtual seconds, and only for training.
             if purpose == "train":
-                time_of = self._client_time(self._clock, server_round)
+                time_of = self._client_time(self._clock, server_round, cohort)
             else:
                 timeout = None
         elif timeout is not None:
@@ -99,12 +100,14 @@ class RoundMessenger:
         in_flight = self._in_flight if purpose == "train" else None
         if in_flight:
             asked = {*cohort.get_node_ids(), *(one.node for one in in_flight.values())}
-            nodes = [node for _, node in sorted(self._nodes.by_client.items()) if node in asked]
-            cohort = CohortGrid(self._grid, nodes)
+            clients = self._nodes.clients_of(asked)
+            cohort = CohortGrid(self._grid, sorted(clients, key=clients.__getitem__))
         return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of, in_flight)
 
-    def _client_time(self, clock: VirtualClock, server_round: int) -> ClientTimeOf:
-        clients = self._nodes.by_node
+    def _client_time(
+        self, clock: VirtualClock, server_round: int, cohort: CohortGrid
+    ) -> ClientTimeOf:
+        clients = self._nodes.clients_of(cohort.get_node_ids())
         return lambda node, *sizes: clock.client_time(server_round, clients[node], *sizes)
 
     def _num_wanted(self, purpose: str) -> int:

@@ -16,7 +16,6 @@ from fedavg_app.node_config import (
     PARTITION_ID,
 )
 from fedavg_app.partitioning.partitions import DataDigests
-from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.network_grid import is_network_grid
 from strategies.reply_validation import CONFIG, error_reason
 
@@ -71,12 +70,11 @@ class NodeQuery:
 def node_query(
     grid: Grid, config: RunConfig, settings: ConfigRecord, compare: Callable[[DataDigests], None]
 ) -> NodeQuery:
-    """Return the query, which compares nodes' data with the server's where that is its to do.
+    """Return the query, which compares nodes' data with the server's where they can differ.
 
-    `RayGrid` compares each of its workers' itself. A device loads the data for its query only where
-    the user's own code makes or splits them.
+    A device loads the data for its query only where the user's own code makes or splits them.
     """
     is_own_code = ":" in config.task or ":" in config.partition
-    if isinstance(grid, ClientStateGrid) or (is_network_grid(grid) and not is_own_code):
+    if is_network_grid(grid) and not is_own_code:
         return NodeQuery()
     return NodeQuery(settings, compare)

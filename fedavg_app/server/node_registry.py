@@ -1,23 +1,24 @@
-"""Which node is which client.
+"""Which node is which client, where only the nodes know.
 
-Node ids are random, or belong to a device's key, and only a node knows its partition. Seeded
-sampling of clients needs the map from one to the other: every node is queried when it connects,
-and before each round while it cannot be used. A partition belongs to the node that named it first,
-for as long as that is connected.
+Node ids are random, or belong to a device's key. Seeded sampling of clients needs the map from one
+to the other: every node is queried when it connects, and before each round while it cannot be used.
+A partition belongs to the node that named it first, for as long as that is connected.
 """
 
 import logging
 import time
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.node_query import NodeQuery
+from fedavg_app.server.nodes import Nodes, NumberedGrid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
 
 logger = logging.getLogger("fedavg_app.nodes")
@@ -50,7 +51,7 @@ class Node:
     own_data: tuple[str, int] | None = None
 
 
-class NodeRegistry:
+class NodeRegistry(Nodes):
     """The connected nodes, by the client that each is.
 
     Args:
@@ -60,26 +61,28 @@ class NodeRegistry:
 
     Attributes:
         by_client: The node id of every client that is connected.
-        own_data: For each client that has data of its own, their fingerprint and the number of
-            training examples.
     """
 
     def __init__(self, grid: Grid, num_clients: int, query: NodeQuery = QUERY) -> None:
-        self._grid, self.num_clients, self._query = grid, num_clients, query
+        super().__init__(num_clients)
+        self._grid, self._query = grid, query
         self.by_client: dict[int, int] = {}
-        self.own_data: dict[int, tuple[str, int]] = {}
         self._nodes: dict[int, Node] = {}  # the connected ones by id, rising
         self._refusals: dict[int, str] = {}
-
-    @property
-    def by_node(self) -> dict[int, int]:
-        """The client of every connected node."""
-        return {node: client for client, node in self.by_client.items()}
 
     @property
     def clients(self) -> list[int]:
         """The numbers of the connected clients, rising."""
         return sorted(self.by_client)
+
+    def node(self, client: int) -> int:
+        """Return the node that is a client."""
+        return self.by_client[client]
+
+    def clients_of(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return the clients of those nodes that are connected, by node."""
+        by_node = {node: client for client, node in self.by_client.items()}
+        return {node: by_node[node] for node in nodes if node in by_node}
 
     def wait_for_start(self, min_nodes: int = 0, quiet_seconds: float = QUIET_SECONDS) -> None:
         """Wait for the nodes that a run begins with.
@@ -107,19 +110,6 @@ class NodeRegistry:
         if (beyond := len(self._nodes) - self.num_clients) > 0:
             text = "%d of %d nodes take no part: num-clients is %d"
             logger.warning(text, beyond, len(self._nodes), self.num_clients)
-
-    def log_own_data(self) -> None:
-        """Log how many clients have data of their own, and which of them have the same."""
-        same = defaultdict[str, list[int]](list)
-        for client, (fingerprint, _) in sorted(self.own_data.items()):
-            same[fingerprint].append(client)
-        if same:
-            text = "%d of %d clients train on data of their own; the partition is for the others"
-            logger.info(text, len(self.own_data), self.num_clients)
-        for clients in same.values():
-            if len(clients) > 1:
-                text = "clients %s have the same data; give each device a data-dir with its own"
-                logger.warning(text, ", ".join(map(str, clients)))
 
     def update(self) -> None:
         """Update the nodes that connected or disconnected, without waiting.
@@ -256,3 +246,16 @@ class NodeRegistry:
             f"{found} ({len(missing)} of {self.num_clients} missing{why}); "
             f'start SuperNodes with --node-config "{config}"'
         )
+
+
+def find_nodes(grid: Grid, config: RunConfig, query: NodeQuery) -> Nodes:
+    """Return the nodes that a run begins with; they are queried where the grid has no numbers.
+
+    Raises:
+        ConfigError, RunError: As for `NodeRegistry.wait_for_start`.
+    """
+    if isinstance(grid, NumberedGrid):
+        return grid.numbered_nodes()
+    nodes = NodeRegistry(grid, config.num_clients, query)
+    nodes.wait_for_start(config.min_nodes, config.node_timeout)
+    return nodes

@@ -4,6 +4,7 @@ What can be wrong with the settings is found here, before any client is asked.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -75,13 +76,18 @@ class PreparedRun:
         self.digests.check(others, self.config)
 
 
-def prepare(config: RunConfig) -> PreparedRun:
+def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> PreparedRun:
     """Check a config, and return the run that it describes, before any client is asked.
+
+    Args:
+        config: The run's settings.
+        tell: Called with each step, for people, as it begins.
 
     Raises:
         ConfigError: A value that cannot be used, or data that cannot be split.
         DataError: The data set is not available.
     """
+    tell(f"checking the settings of {config.strategy} on {config.task}")
     task, model, strategy = resolve(config)
     state = load_checkpoint(config) if config.resume else None
     if state is not None and config.num_server_rounds < (done := state.history[-1].round):
@@ -90,11 +96,13 @@ def prepare(config: RunConfig) -> PreparedRun:
     options = config.data_options
     if state is not None and options.source == "auto":
         options = replace(options, source=state.data_source)
+    tell(f"loading the data of {task.name}")
     data = load_data(config, task, options)
     if state is not None and state.data != data.fingerprint:
         fix = "the run to resume was trained on other data; give the directory of those data"
         raise ConfigError("data-dir", config.data_dir, fix)
     check_task(config, task, data)
+    tell(f"splitting {len(data.train):,} examples among {config.num_clients:,} clients")
     # What cannot be split ends the run before any client is asked.
     if config.fraction_evaluate:
         partition(data, "test", config)
@@ -108,8 +116,7 @@ def prepare(config: RunConfig) -> PreparedRun:
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)
-    sizes = [len(own) for own in rows]
-    clock = make_clock(config, sizes, plan.seconds_per_example, whole_data=whole)
+    clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
     if clock is not None:
         clock.check_links(strategy.links, config)
     elif strategy.links:

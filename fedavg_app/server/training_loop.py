@@ -15,7 +15,7 @@ from fedavg_app.results.metrics import RoundMetrics, test_scores
 from fedavg_app.server.client_tests import ClientScores, ClientTests
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.nodes import Nodes
 from fedavg_app.training_plan import TrainingPlan
 from strategies.messages import LINK
 from strategies.reply_validation import CONFIG, DivergedReplyError, ReplyError
@@ -39,7 +39,7 @@ class TrainingLoop:
 
     Attributes:
         model: The initial model, or that of the last completed round.
-        nodes: The registry of nodes, which already has those that the run begins with.
+        nodes: The nodes; those that the run begins with are connected.
         client_config: Goes to the clients, with the round's "learning-rate" added.
         metrics: The task's, by which clients test the model.
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
@@ -51,7 +51,7 @@ class TrainingLoop:
     grid: Grid
     strategy: Runner
     model: ArrayRecord
-    nodes: NodeRegistry
+    nodes: Nodes
     config: RunConfig
     plan: TrainingPlan
     client_config: ConfigRecord
@@ -175,7 +175,7 @@ class TrainingLoop:
 
     def _name_links(self, clock: VirtualClock, messages: Sequence[Message]) -> None:
         """Tell each client its link, by which it compresses; a device has it from its node."""
-        clients = self.nodes.by_node
+        clients = self.nodes.clients_of(nodes_of(messages))
         for message in messages:
             link = clock.link(clients[message.metadata.dst_node_id])
             config = message.content.config_records[CONFIG]
@@ -183,7 +183,7 @@ class TrainingLoop:
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""
-        clients = self.nodes.by_node
+        clients = self.nodes.clients_of(values)
         return {clients[node]: value for node, value in values.items()}
 
     def _end_round(self, metrics: RoundMetrics) -> None:

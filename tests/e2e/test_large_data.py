@@ -1,16 +1,14 @@
 """Pictures of 20 GB train in a few GB of memory: they are read as they are needed."""
 
 import sys
-import threading
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history
+from tests.support.usage import measured
 
 pytestmark = pytest.mark.long
 
@@ -70,42 +68,19 @@ TASK = Task("large", network, load, lambda x: x.float() / 255, learning_rate=0.5
 '''
 
 
-def memory(process):
-    """Return the bytes that a process and its children have for themselves."""
-    total = 0
-    for one in (process, *process.children(recursive=True)):
-        try:
-            total += one.memory_full_info().pss
-        except psutil.Error:
-            continue
-    return total
-
-
 def test_pictures_of_20_gb_train_in_memory_of_4_gb(tmp_path):
     (tmp_path / "large_task.py").write_text(TASK.replace("FOLDER", str(tmp_path)))
-    peak, ended = [0], threading.Event()
-
-    def watch():
-        while not ended.is_set():
-            peak[0] = max(peak[0], memory(psutil.Process()))
-            time.sleep(0.2)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        words = [
-            sys.executable, str(ROOT / "simulation.py"), "run", "--task", "large_task:TASK",
-            "--num-clients", "1000", "--fraction-train", "0.01", "--partition", "dirichlet",
-            "--local-steps", "10", "--batch-size", "20", "--num-server-rounds", "5",
-            "--run-dir", str(tmp_path / "runs"),
-        ]  # fmt: skip
+    words = [
+        sys.executable, str(ROOT / "simulation.py"), "run", "--task", "large_task:TASK",
+        "--num-clients", "1000", "--fraction-train", "0.01", "--partition", "dirichlet",
+        "--local-steps", "10", "--batch-size", "20", "--num-server-rounds", "5",
+        "--run-dir", str(tmp_path / "runs"),
+    ]  # fmt: skip
+    with measured() as usage:
         succeed(words, cwd=tmp_path)
-    finally:
-        ended.set()
-        watcher.join()
     assert Path(tmp_path / "pictures").stat().st_size > 19 * GB
     history = read_history(only_folder(tmp_path / "runs"))
     assert history[-1]["accuracy"] > history[0]["accuracy"] + 0.2
     assert not any(line["rejected"] for line in history)
-    assert peak[0] < 4 * GB, f"{peak[0] / GB:.2f} GB"
-    sys.stdout.write(f"peak memory {peak[0] / GB:.2f} GB\n")
+    assert usage.memory < 4 * GB, f"{usage.memory / GB:.2f} GB"
+    sys.stdout.write(f"peak memory {usage.memory / GB:.2f} GB\n")

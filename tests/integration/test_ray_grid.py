@@ -312,6 +312,15 @@ def test_time_in_which_workers_start_is_nobodys(make_config):
     assert result.history[-1].round == 3
 
 
+def test_worker_that_cannot_load_the_data_ends_the_run_before_round_1(make_config):
+    told = client_config(config := make_config(), prepare(config).data)
+    told["data-dir"] = "/none"
+    why = "no worker can start: .*DataError: data-dir = '/none' is not a directory"
+    with ray_grid(config, 1, client_config=told) as grid, pytest.raises(RunError, match=why):
+        run(grid, config)
+    assert not list(Path(config.run_dir).iterdir())
+
+
 def test_client_that_sleeps_past_the_deadline_is_interrupted_and_others_are_not_begun(
     make_config, flag
 ):

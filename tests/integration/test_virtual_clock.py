@@ -6,7 +6,7 @@ import pytest
 
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import draw_devices, load_fleet
+from fedavg_app.links.fleet import Devices, load_fleet
 from fedavg_app.links.virtual_clock import make_clock
 from strategies.compression import golomb
 from tests.support.in_process import run_here
@@ -111,7 +111,7 @@ def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed
     arguments = "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"
     keys = {"links": str(links), "strategy-args": arguments, "fraction-train": 1.0}
     found = start(tmp_path / "runs", **keys)
-    devices = draw_devices(load_fleet(str(links)), 10, seed=1)
+    devices = [*Devices(load_fleet(str(links)), 10, seed=1)]
     slow = sum(device.name == "slow" for device in devices)
     assert 0 < slow < 10
     size = 7850  # of the model

@@ -83,6 +83,7 @@ NOT_RUN = {
     ],
     "It takes minutes.": [
         "make hashes", "python -m benchmarks.step", "python -m benchmarks.latency",
+        "python -m benchmarks.clients",
     ],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import FLEETS, DeviceClass, Fleet, draw_devices, load_fleet
+from fedavg_app.links.fleet import FLEETS, DeviceClass, Devices, Fleet, load_fleet
 from fedavg_app.links.link import Link, link_times
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.results.metrics import RoundMetrics
@@ -40,7 +40,7 @@ def test_devices_follow_shares_and_spread():
             DeviceClass(up=100, down=100, share=3),
         ]
     )
-    devices = draw_devices(fleet, 20_000, seed=1)
+    devices = [*Devices(fleet, 20_000, seed=1)]
     spread = [one for one in devices if one.up != 100]
     assert len(spread) / len(devices) == pytest.approx(0.25, abs=0.01)
     for values, median in (
@@ -51,8 +51,8 @@ def test_devices_follow_shares_and_spread():
         logarithms = np.log(np.array(values) / median)
         assert logarithms.mean() == pytest.approx(0, abs=0.03)
         assert logarithms.std() == pytest.approx(0.5, abs=0.03)
-    assert draw_devices(fleet, 20, seed=1) == draw_devices(fleet, 20, seed=1)
-    assert draw_devices(fleet, 20, seed=1) != draw_devices(fleet, 20, seed=2)
+    assert [*Devices(fleet, 20, seed=1)] == [*Devices(fleet, 20, seed=1)]
+    assert [*Devices(fleet, 20, seed=1)] != [*Devices(fleet, 20, seed=2)]
 
 
 def test_share_of_replies_is_lost():

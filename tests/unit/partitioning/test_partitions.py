@@ -2,11 +2,14 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.dirichlet import Dirichlet
-from fedavg_app.partitioning.partitions import PARTITIONERS, partition
+from fedavg_app.partitioning.partitioner import Rows, joined
+from fedavg_app.partitioning.partitions import PARTITIONERS, DataDigests, partition
 from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
 from tests.support.one_line import one_line
@@ -149,3 +152,39 @@ def test_partition_by_what_is_no_label_is_refused(by, error):
         partition(regression(np.linspace(1, -1, 10)), "train", config)
     random = RunConfig(partition="iid", num_clients=2)
     assert len(partition(regression(np.linspace(1, -1, 10)), "train", random)) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), min_size=1, max_size=20))
+def test_runs_are_joined_in_their_order(runs):
+    expected = [start + place for start, length in runs for place in range(length)]
+    assert joined(*np.array(runs).T).tolist() == expected
+
+
+def test_rows_are_what_each_client_has():
+    rows = Rows.of(np.array([7, 3, 5, 1]), [1, 3])
+    assert [own.tolist() for own in rows] == [[7], [3, 5, 1]]
+    assert (len(rows), rows.sizes.tolist()) == (2, [1, 3])
+    with pytest.raises(IndexError):
+        rows[2]
+
+
+# Of the partitions of the versions before, in which each client's was an array of its own.
+DIGESTS = {
+    ("iid", ""): "c4061e70bc7392cd",
+    ("shards", "shards-per-client = 3"): "9f51b6679b112ab6",
+    ("shards", "balancedness = 0.99"): "56aca7329b08071b",
+    ("classes", ""): "400f27cce7390389",
+    ("classes", "classes-per-client = 3, balancedness = 0.9"): "f092581bd6df6d28",
+    ("dirichlet", "alpha = 0.5"): "566ce7e17f3e0d64",
+    ("natural", ""): "f38349ff68aeb3c7",
+}
+
+
+@pytest.mark.parametrize(("name", "arguments"), DIGESTS)
+def test_partitions_stay_as_they_were_to_the_bit(name, arguments):
+    random = np.random.default_rng(7)
+    labels, owners = random.integers(0, 10, 1000), random.integers(0, 60, 1000)
+    config = RunConfig(partition=name, partition_args=arguments, num_clients=23, seed=3)
+    data = labelled_dataset(labels, owners if name == "natural" else None)
+    found = DataDigests.of(data, partition(data, "train", config)).partition
+    assert found == DIGESTS[name, arguments]

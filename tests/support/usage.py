@@ -1,0 +1,51 @@
+"""The memory and the CPU time of processes."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psutil
+
+
+@dataclass
+class Usage:
+    """What the processes below this one have used so far.
+
+    Attributes:
+        memory: The most bytes that they had together; pages that several share are divided.
+        cpu: The seconds of CPU time of each, by process.
+    """
+
+    memory: int = 0
+    cpu: dict[int, float] = field(default_factory=dict)
+
+    def measure(self) -> None:
+        """Look at the processes that there are now."""
+        memory = 0
+        for one in psutil.Process().children(recursive=True):
+            try:
+                memory += one.memory_full_info().pss
+                times = one.cpu_times()
+            except psutil.Error:
+                continue
+            self.cpu[one.pid] = times.user + times.system
+        self.memory = max(self.memory, memory)
+
+
+@contextmanager
+def measured() -> Iterator[Usage]:
+    """Yield what the processes below this one use while this lasts, measured all the time."""
+    usage, ended = Usage(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            usage.measure()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield usage
+    finally:
+        ended.set()
+        watcher.join()

@@ -2,7 +2,7 @@
 
 NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
-        "python3 -m venv .venv", ".venv/bin/pip install -e '.[dev]'", ".venv/bin/pip install -e .",
+        "python3 -m venv .venv", ".venv/bin/pip install -e .",
         "pip install -e '.[simulation]'", "pip install -e '.[wandb]'", "make docs",
         "pip install 'fedavg-app[simulation]'", "make wheel",
         "pip install 'dist/fedavg_app-0.1.0-py3-none-any.whl[simulation]'",
@@ -19,7 +19,6 @@ NOT_RUN = {
     "and runs what is in the wheel.": ["pip install --no-deps --editable /path/to/that/folder"],
     "It runs these tests.": [
         "make test", "make test-slow", "make test-all", "make test FLWR=1.42.0", "make lint test",
-        '.venv/bin/python -m pytest -m "not slow and not long"',
         "python -m pytest -s tests/e2e/test_any_flower_app.py",
     ],
     "It needs an account, or what was published with one.": [

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.support.documents import ROOT, commands, examples
+from tests.support.documents import ROOT, blocks, commands, examples
 from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
@@ -71,6 +71,16 @@ def test_task_reaches_its_target_and_strategy_runs_by_its_path(installed, tmp_pa
     for record in history[1:]:
         assert not record["rejected"]
         assert 0.45 < record["bytes_up"] / record["bytes_down"] < 0.55
+
+
+def test_python_of_the_readme_runs_as_it_is_written(tmp_path):
+    text = (ROOT / "README.md").read_text()
+    (script,) = (content for language, content in blocks(text) if language == "python")
+    (tmp_path / "first.py").write_text(script)
+    printed = succeed([sys.executable, "first.py"], cwd=tmp_path).stdout.splitlines()[-1]
+    accuracy, bytes_up = printed.split()
+    assert float(accuracy) > 0.5
+    assert int(bytes_up) > 50 * 10 * 500
 
 
 def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):

@@ -68,7 +68,7 @@ def test_target_or_objective_that_the_task_has_not_is_refused(keys, error):
 
 
 def test_two_targets_are_refused():
-    with pytest.raises(ConfigError, match="leave it out where target-accuracy is given"):
+    with pytest.raises(ConfigError, match="leave it out if target-accuracy is given"):
         parse_config({"target": 0.5, "target-accuracy": 0.5})
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # they take seconds to import
     from fedavg_app.sweep.halving import Judged
     from fedavg_app.sweep.run_process import PlannedRun
 
-# What the candidates say, or what a plan has no use for.
+# Keys that the candidates set, or that a plan has no use for.
 WITHOUT = {
     "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target",
     "target_accuracy", "patience", "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
@@ -45,11 +45,11 @@ def plan(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores")] = 1,
 ) -> None:
-    """Say which method gets furthest within a budget, from short runs of several.
+    """Find the best method within a budget, from short runs of several methods.
 
     All methods get a ninth of the budget and of num-server-rounds, the best of them a third, and
-    the best of these the whole; none is dropped in its first ten rounds. The same command goes on
-    where it was interrupted.
+    the best of these the whole; none is dropped in its first ten rounds. The same command continues
+    after an interruption.
     """
     if not config.budget:
         fix = "give what a run may spend, as in --budget '50 MB up' or --budget '2 h on 4g'"
@@ -83,7 +83,7 @@ def plan(
 
 
 def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[PlannedRun]":
-    """Return the runs of the candidates; of the default ones those that fit the settings."""
+    """Return the runs of the candidates; of the default candidates those that fit the settings."""
     from fedavg_app.sweep.candidates import CANDIDATES
     from fedavg_app.sweep.grid import planned_runs
 

@@ -1,4 +1,4 @@
-"""The command `show`: what one run was, and what it did."""
+"""The command `show`: a run's settings and results."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

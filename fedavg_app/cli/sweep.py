@@ -31,9 +31,9 @@ def sweep(
 ) -> None:
     """Run all combinations of a grid's values, and compare them.
 
-    A sweep that was interrupted goes on where it was: runs that are done are not run again, and
-    others go on from their last checkpoint, which each has a minute after the one before, or as the
-    grid says. A run that comes to its end leaves none.
+    The same command continues an interrupted sweep: finished runs are skipped, and others resume
+    from their last checkpoint, written every minute, or as the grid says. A finished run leaves no
+    checkpoint.
     """
     from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus

@@ -1,9 +1,9 @@
 """Successive halving: all candidates get a part of a budget, and the best of them the next.
 
 The rule is that of Jamieson and Talwalkar (arXiv 1502.07943) with eta = 3: after 1/9 and after 1/3
-of the budget the best third goes on. So do those close to the best, since values between two rounds
-differ by as much, and those that have had few rounds: error feedback and clients with few classes
-start slowly. The numbers are chosen on recorded runs (docs/choosing-a-compressor.md).
+of the budget the best third stays in. So do candidates close to the best, since values between two
+rounds differ by as much, and candidates with few rounds so far: error feedback and clients with few
+classes start slowly. The numbers were chosen on recorded runs (docs/choosing-a-compressor.md).
 """
 
 import math
@@ -19,9 +19,10 @@ from tasks.objective import Objective
 
 ETA = 3
 SHARES = (Fraction(1, 9), Fraction(1, 3), Fraction(1))
-# Close to the best is what lacks no more than this part of the best one's progress from round 0.
+# A candidate is close to the best if it lacks at most this part of the best's progress from round
+# 0.
 CLOSE = 0.05
-# No candidate is dropped before it has had so many rounds.
+# No candidate is dropped before it has had this many rounds.
 MIN_ROUNDS = 10
 
 Candidate = TypeVar("Candidate")
@@ -29,12 +30,12 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True)
 class Reached:
-    """What a run has reached within limits.
+    """The result of a run within limits.
 
     Attributes:
-        value: The best objective; None where no round of training was tested.
+        value: The best objective; None if no round of training was tested.
         rounds: How many rounds of training it had.
-        initial: The objective of round 0; None where it was not tested.
+        initial: The objective of round 0; None if it was not tested.
     """
 
     value: float | None
@@ -44,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may spend, and its rounds; a part of both is what a rung gives.
+    """The most that a run may spend and its most rounds; a rung gives a part of both.
 
     Attributes:
         budget: The budget.
@@ -89,12 +90,12 @@ def successive_halving(
     run: Callable[[Sequence[Candidate], Fraction], Sequence[Reached]],
     objective: Objective,
 ) -> list[Judged[Candidate]]:
-    """Return the candidates, the one to take first, and then those that were given most.
+    """Return the candidates, the best first, then by how much they were given.
 
     Args:
-        candidates: What to choose from; of equal ones the first.
-        run: Returns what each of these candidates has reached within this share of the limits.
-        objective: What the values are of.
+        candidates: The candidates; the first wins a tie.
+        run: Returns the results of these candidates within this share of the limits.
+        objective: The objective of the values.
     """
     left, ranking = list(candidates), list[Judged[Candidate]]()
     for share in SHARES:

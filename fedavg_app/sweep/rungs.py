@@ -1,4 +1,4 @@
-"""Runs the rungs of a successive halving; a run that reaches the next goes on from the last."""
+"""Runs the rungs of a successive halving; runs resume from rung to rung."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +32,9 @@ def run_rungs(
     jobs: int,
     describe: Callable[[Mapping[str, Any]], str],
 ) -> list[Judged[PlannedRun]]:
-    """Return the candidates, the one to take first; it and some others have spent their budget.
+    """Return the candidates, the best first; it and some others have spent their budget.
 
-    What an interrupted call has done is used by the next.
+    A call continues what an interrupted call has done.
 
     Args:
         name: Of the plan, for what is printed.
@@ -46,7 +46,7 @@ def run_rungs(
         describe: Returns how a run ended as text, from its summary.
 
     Raises:
-        ConfigError: The plan is going on already.
+        ConfigError: The plan is already running.
         RunError: Runs failed.
     """
 
@@ -76,7 +76,7 @@ def _with_share(one: PlannedRun, share: Fraction) -> PlannedRun:
 
 
 def _ended(folder: Path, planned: PlannedRun) -> FinishedRun | None:
-    """Return the run if it came to its end with these limits or larger ones, or diverged."""
+    """Return the run if it finished with these or larger limits, or diverged."""
     ended = finished_folder(folder / planned.slug)
     if ended is None:
         return None

@@ -49,7 +49,7 @@ def start(folder, name, last_round=None, **changes):
 def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     module(name)
     if name in OWN_LOOP and strategy == "scaffold":
-        with pytest.raises(ConfigError, match="the task trains by a loop of its own"):
+        with pytest.raises(ConfigError, match="the task has its own training loop"):
             start(tmp_path / "runs", name, strategy=strategy)
         return
     keys = keys_for(strategy, name)

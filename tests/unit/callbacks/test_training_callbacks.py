@@ -109,7 +109,7 @@ def test_callback_that_fails_is_logged_and_the_training_goes_on(tmp_path, made, 
     assert summary(tmp_path)["status"] == "finished"
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(logged) == (2 if method == "on_round_end" else 1)
-    assert logged[0].getMessage() == f"callback Recorder.{method} failed; the run goes on"
+    assert logged[0].getMessage() == f"callback Recorder.{method} failed; the run continues"
     assert "ZeroDivisionError: a bug" in caplog.text
 
 

@@ -198,7 +198,7 @@ def test_comparison_of_runs_none_of_which_has_ended_says_so(tmp_path, command_li
     run = scaffold(tmp_path)[2]
     status, _, error = command_line("compare", run)
     assert status == 1
-    assert error == f"error: RUN = '{run}': no run came to its end; give one that did\n"
+    assert error == f"error: RUN = '{run}': no run finished; give one that did\n"
     (run / "history.jsonl").write_text("")
     status, shown, _ = command_line("compare", run, "--unfinished")
     assert status == 1
@@ -234,7 +234,7 @@ def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
     other = fake_runs.write(tmp_path / "other", RunConfig(), fake_runs.HISTORY)
     status, _, error = command_line("compare", run, other)
     assert status == 1
-    assert "it goes by accuracy, " in error
+    assert "its objective is accuracy, " in error
 
 
 @pytest.mark.parametrize(

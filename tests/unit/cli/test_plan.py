@@ -96,7 +96,7 @@ def test_plan_goes_on_where_it_was_interrupted_and_ends_in_the_same_answer(plan)
 def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
     status, shown, _, first = plan("--num-server-rounds", "200", runs=Runs(before))
     assert status == 130
-    assert "the same command goes on" in shown
+    assert "the same command continues" in shown
     status, shown, _, second = plan("--num-server-rounds", "200")
     assert status == 0
     assert "take local-steps 3" in shown

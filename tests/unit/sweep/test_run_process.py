@@ -77,7 +77,7 @@ def test_checkpoints_are_as_the_config_says_and_else_a_minute_apart(
 
 def test_folder_is_locked_until_it_is_left(tmp_path):
     folder = tmp_path / "made-up"
-    in_use = pytest.raises(ConfigError, match="'made-up': a sweep of it, or runs of one that")
+    in_use = pytest.raises(ConfigError, match="'made-up': a sweep, or runs of a killed sweep")
     with exclusive_folder(folder), in_use, exclusive_folder(folder):
         pass
     with exclusive_folder(folder):

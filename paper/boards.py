@@ -42,7 +42,7 @@ class Board(BaseModel):
         targets: Test accuracies, rising.
         link: What the minutes are on.
         run: The keys that all entries share.
-        defaults: Keys of a new entry, where it says nothing else.
+        defaults: Default keys of a new entry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,9 +82,9 @@ class Row:
 
     Attributes:
         settings: Its keys and those that the board's entries share.
-        runs: Its runs, one a seed.
-        scores: By target and measure what each of the runs took; None where it did not arrive. No
-            values at all where the measure is not known of the method.
+        runs: Its runs, one per seed.
+        scores: By target and measure what each of the runs took; None if it did not reach the
+            target. No values at all if the method does not have the measure.
     """
 
     settings: dict[str, Any]
@@ -125,14 +125,14 @@ def load_board(folder: Path, name: str) -> Board:
 
 
 def load_boards(folder: Path) -> list[Board]:
-    """Return all boards in a folder, by name; none where it does not exist."""
+    """Return all boards in a folder, by name; none if it does not exist."""
     return [load_board(folder, path.stem) for path in sorted(folder.glob("*.toml"))]
 
 
 def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
-    """Return the board's rows: the one that sends least up to the highest target comes first.
+    """Return the board's rows: the row that sends least up to the highest target comes first.
 
-    Those that do not arrive there with all seeds follow, by the lower targets.
+    Rows that do not reach it with all seeds follow, by the lower targets.
     """
     shared = settings(board.config({}))
     found: dict[Identity, list[Stored]] = {}
@@ -174,11 +174,11 @@ def _score(board: Board, record: Record, target: float, kind: Measure) -> float 
 
 
 def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
-    """Return the runs of a method that can be put together, one a seed.
+    """Return the runs of a method that can be combined, one per seed.
 
-    Of those with fewer rounds to go than others only all or none count: all where their limit
-    did not matter, for each of them arrived at the highest target. Of one seed's the one that was
-    tested most often counts.
+    Runs with fewer rounds than others count only if all of them reached the highest target, so that
+    their limit did not matter. If a seed has several runs, the one that was tested most often
+    counts.
     """
     by_limit: dict[int, list[Stored]] = {}
     for one in runs:

@@ -1,4 +1,4 @@
-"""The page that shows what all experiments gave, next to the papers: one file, nothing outside."""
+"""The page of all experiments' results next to the papers': a single, self-contained file."""
 
 import base64
 import json
@@ -83,7 +83,7 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
 
 
 def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> dict[str, Any]:
-    """Return what the template shows of one experiment."""
+    """Return the template's data of an experiment."""
     table = fill(experiment, by_run(found, experiment.data))
     flat = [result for row in table for result in row]
     runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
@@ -118,7 +118,7 @@ def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> 
 
 
 def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
-    """Return how long the runs took, and what the missing ones would take where it is known."""
+    """Return how long the runs took, and how long the missing runs would take, if known."""
     parts = []
     if spent:
         parts.append(f"The runs took {duration(sum(spent))} in all.")

@@ -48,7 +48,8 @@ class Result:
         best: Of these, those with the best of its grid: they differ in the seed only.
         value: Their mean, of those that reached the target; None unless most of them did, for it
             would be that of the luckiest seeds.
-        speedup: The column's first value by this one; None where there is none, or none asked for.
+        speedup: The column's first value divided by this value; None if there is none, or none
+            asked for.
         speedup_above: Where the column's first did not arrive: what it had spent by its end, by
             this value.
         paper: What the paper has; None where nothing.

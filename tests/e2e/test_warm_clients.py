@@ -89,7 +89,7 @@ def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tm
     assert re.fullmatch(f"ValueError: this client's disk is broken {place}", reason), reason
 
 
-def test_each_message_has_a_process_of_its_own_and_the_code_of_its_run(deployment, tmp_path):
+def test_each_message_has_its_own_process_and_the_code_of_its_run(deployment, tmp_path):
     signs = Path(deployment.environment["SIGNS_OF_LIFE"])
     deployment.train(tmp_path, **{**KEYS, "client-mods": "tests.support.client_mods:signs_of_life"})
     found = [json.loads(line) for line in signs.read_text().splitlines()]

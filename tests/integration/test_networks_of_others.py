@@ -135,7 +135,7 @@ def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, 
         run_here(config)
 
 
-def test_weights_of_one_memory_are_one_array():
+def test_weights_with_shared_memory_are_one_array():
     tied = resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))[1]
     assert "outer.weight" not in tied.sent
     assert tied.arrays.aliases == {"outer.weight": "inner.weight"}

@@ -181,7 +181,7 @@ def under_way(folder):
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
 )
-def test_interrupted_sweep_says_what_is_done_and_goes_on_from_the_checkpoint(tmp_path, number):
+def test_interrupted_sweep_says_what_is_done_and_resumes_from_the_checkpoint(tmp_path, number):
     (tmp_path / "long.toml").write_text(INTERRUPTED)
     command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "long.toml"]
     folder = tmp_path / "sweeps/long"

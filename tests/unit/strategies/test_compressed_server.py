@@ -396,7 +396,7 @@ def largest(vector, share):
     return np.concatenate(parts)
 
 
-def test_client_is_sent_one_update_of_all_that_it_missed_and_its_error_later():
+def test_client_is_sent_the_sum_of_missed_updates_and_its_error_later():
     network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
     network.run_round({0: network.random_change()})
     own = network.trained_from[0]

@@ -98,7 +98,7 @@ def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients()
     assert first == second
 
 
-def test_text_names_links_and_is_as_it_was_without():
+def test_text_names_links_and_is_unchanged_without_links():
     codec = network().strategy.codec
     assert Codec.parse(str(codec)) == codec
     assert '"links":{"slow":{"name":"sparse"' in str(codec)

@@ -25,7 +25,7 @@ def grid(tmp_path, text):
     return read_grid(tmp_path / "mine.toml")
 
 
-def test_every_combination_is_a_run_of_its_own(tmp_path):
+def test_every_combination_is_a_separate_run(tmp_path):
     runs = grid(tmp_path, GRID)
     found = [(run.config.strategy, run.config.learning_rate, run.config.seed) for run in runs]
     assert found == [

@@ -114,7 +114,7 @@ def answer(
         data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
     except OutOfRangeError:
         return Update(payload=reply(ReplyStatus.DIVERGED)), None
-    vectors = {name: one.astype(np.float32, copy=False) for name, one in vectors.items()}
+    vectors = {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
     kept = ClientMemory(received.number, vectors, data, copy, head.version, text, received.link)
     return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
 

@@ -26,18 +26,18 @@ def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
     """
     return [
         (attribute, name)
-        for one in wrapped(strategy)
-        for attribute, name in vars(one).items()
+        for inner in wrapped(strategy)
+        for attribute, name in vars(inner).items()
         if attribute.endswith("_key") and isinstance(name, str)
     ]
 
 
 def wrapped(strategy: Strategy) -> Iterator[Strategy]:
     """Yield the strategy, the strategy that it wraps, and so on."""
-    one: object = strategy
-    while isinstance(one, Strategy):
-        yield one
-        one = getattr(one, "strategy", None)
+    inner: object = strategy
+    while isinstance(inner, Strategy):
+        yield inner
+        inner = getattr(inner, "strategy", None)
 
 
 def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
@@ -82,7 +82,7 @@ def keep_shared(
                 metrics[key] = metrics.pop(hyphens)
                 spelling[key] = hyphens
         given.append(replace(report, metrics=metrics))
-    shared = [key for key in given[0].metrics if all(key in one.metrics for one in given)]
+    shared = [key for key in given[0].metrics if all(key in report.metrics for report in given)]
     for reply, report in zip(replies, given, strict=True):
         own = {key: report.metrics[key] for key in shared}
         content = RecordDict({METRICS: MetricRecord({NUM_EXAMPLES: report.num_examples, **own})})
@@ -94,9 +94,13 @@ def keep_shared(
     def complete(metrics: MetricRecord | None) -> MetricRecord:
         key = dict(metric_keys(strategy)).get("weighted_by_key", NUM_EXAMPLES)
         # `check_keys` has found the weight in every reply.
-        weights = [{**one.metrics, NUM_EXAMPLES: one.num_examples}[key] for one in given]
-        weighted = [replace(one, num_examples=w) for one, w in zip(given, weights, strict=True)]
-        others = {name: one for name, one in mean_metrics(weighted).items() if name not in shared}
+        weights = [{**report.metrics, NUM_EXAMPLES: report.num_examples}[key] for report in given]
+        weighted = [
+            replace(report, num_examples=w) for report, w in zip(given, weights, strict=True)
+        ]
+        others = {
+            name: value for name, value in mean_metrics(weighted).items() if name not in shared
+        }
         found = {**others, **(metrics or {})}
         return MetricRecord({spelling.get(name, name): value for name, value in found.items()})
 

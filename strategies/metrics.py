@@ -49,5 +49,5 @@ def partial_metrics(reports: Sequence[ClientReport]) -> dict[str, str]:
 
 def _names(reports: Sequence[ClientReport]) -> list[str]:
     """Return the names of the round's metrics, in the order in which the reports have them."""
-    named = Counter(name for one in reports for name in (*one.metrics, *one.unusable))
+    named = Counter(name for report in reports for name in (*report.metrics, *report.unusable))
     return [name for name, number in named.items() if 2 * number > len(reports)]

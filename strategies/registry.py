@@ -120,7 +120,7 @@ def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def _owner(cls: type) -> type:
     """Return the class itself, or the base whose constructor it has."""
-    return next(one for one in cls.__mro__ if "__init__" in vars(one))
+    return next(base for base in cls.__mro__ if "__init__" in vars(base))
 
 
 def make(
@@ -139,11 +139,11 @@ def make(
             by the class. The line names arguments with hyphens, as configs do.
     """
     fixed, parameters = fixed or {}, parameters_of(cls)
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     names = [
         name
-        for name, one in parameters.items()
-        if one.kind is not one.VAR_KEYWORD and name not in fixed
+        for name, parameter in parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD and name not in fixed
     ]
     unknown = [name for name in arguments if name in fixed or not (name in names or takes_any)]
     if unknown:

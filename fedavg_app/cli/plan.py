@@ -67,8 +67,8 @@ def plan(
     config = with_clients(config).model_copy(update=fixed)
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
     planned = _planned(keys, read_keys(candidates, "candidates") if candidates else None)
-    for name, one in product(SHARED, planned):
-        if getattr(one.config, name) != getattr(config, name):
+    for name, run in product(SHARED, planned):
+        if getattr(run.config, name) != getattr(config, name):
             raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")
     training = make_plan(config, load_task(config))
     folder = folder or Path("plans") / task.replace(":", ".")
@@ -78,8 +78,8 @@ def plan(
         launch = launcher(None, workers, ray_address)
         name, objective = f"plan for {task}", training.objective
         judged = run_rungs(name, planned, objective, folder, launch, jobs, describe)
-    runs = [finished_folder(folder / one.candidate.slug) for one in judged]
-    _show(judged, [read_run(one) for one in runs if one is not None], config)
+    runs = [finished_folder(folder / entry.candidate.slug) for entry in judged]
+    _show(judged, [read_run(path) for path in runs if path is not None], config)
 
 
 def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[PlannedRun]":
@@ -90,12 +90,12 @@ def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[Plann
     if chosen is not None:
         return planned_runs(keys | chosen)
     fitting, reasons = list[dict[str, Any]](), dict[str, str]()
-    for one in CANDIDATES:
+    for variant in CANDIDATES:
         try:
-            planned_runs(keys | {"variants": [one]})
-            fitting.append(one)
+            planned_runs(keys | {"variants": [variant]})
+            fitting.append(variant)
         except ConfigError as error:
-            reasons[one["strategy"]] = str(error)
+            reasons[variant["strategy"]] = str(error)
     if not fitting:
         raise ConfigError("task", keys["task"], "; ".join(set(reasons.values())))
     for strategy, reason in reasons.items():
@@ -118,16 +118,16 @@ def _show(
     for heading in ("share", objective.name, *own, "MB up", "MB down", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("method", overflow="fold")
-    for one, run in zip(judged, runs, strict=True):
-        shown = "-" if one.reached.value is None else objective.shown(one.reached.value)
+    for entry, run in zip(judged, runs, strict=True):
+        shown = "-" if entry.reached.value is None else objective.shown(entry.reached.value)
         last = run.history[-1]
         table.add_row(
-            str(one.share),
+            str(entry.share),
             shown if run.status == FINISHED else run.status,
             *(f"{spent(limits.budget, run.history, limits.num_clients):.4g}" for _ in own),
             *(f"{last.total[key] / 1e6:.4g}" for key in ("bytes_up", "bytes_down")),
             str(last.round),
-            one.candidate.name,
+            entry.candidate.name,
         )
     console = rich.console.Console(highlight=False, markup=False)
     console.print(f"best {objective.name} within each method's share of the budget:")

@@ -67,8 +67,8 @@ class Limits:
     ) -> Reached:
         """Return what the rounds of a run have reached within them; round 0 does not count."""
         within = [
-            one for number, one in enumerate(history)
-            if 0 < one.round <= self.rounds
+            record for number, record in enumerate(history)
+            if 0 < record.round <= self.rounds
             and spent(self.budget, history[: number + 1], self.num_clients) <= self.budget.amount
         ]  # fmt: skip
         best = objective.best_point(objective_curve(within, objective, on_clients=on_clients))
@@ -100,19 +100,19 @@ def successive_halving(
     left, ranking = list(candidates), list[Judged[Candidate]]()
     for share in SHARES:
         found = [
-            Judged(one, share, reached)
-            for one, reached in zip(left, run(left, share), strict=True)
+            Judged(candidate, share, reached)
+            for candidate, reached in zip(left, run(left, share), strict=True)
         ]  # fmt: skip
         last = share == SHARES[-1]
         fewest = 1 if last else MIN_ROUNDS
         known, unknown = list[Judged[Candidate]](), list[Judged[Candidate]]()
-        for one in found:
-            is_known = one.reached.value is not None and one.reached.rounds >= fewest
-            (known if is_known else unknown).append(one)
-        known.sort(key=lambda one: one.reached.value or 0.0, reverse=objective.higher_is_better)
+        for entry in found:
+            is_known = entry.reached.value is not None and entry.reached.rounds >= fewest
+            (known if is_known else unknown).append(entry)
+        known.sort(key=lambda entry: entry.reached.value or 0.0, reverse=objective.higher_is_better)
         kept = len(known) if last else max(math.ceil(len(known) / ETA), _num_close(known))
         ranking = known[kept:] + ranking
-        left = [one.candidate for one in known[:kept] + unknown]
+        left = [entry.candidate for entry in known[:kept] + unknown]
     return known + unknown + ranking
 
 
@@ -121,5 +121,7 @@ def _num_close(known: Sequence[Judged[Candidate]]) -> int:
     if not known or known[0].reached.value is None or known[0].reached.initial is None:
         return 0
     best, initial = known[0].reached.value, known[0].reached.initial
-    lacking = [abs(best - one.reached.value) for one in known if one.reached.value is not None]
+    lacking = [
+        abs(best - entry.reached.value) for entry in known if entry.reached.value is not None
+    ]
     return sum(lack <= CLOSE * abs(best - initial) for lack in lacking)

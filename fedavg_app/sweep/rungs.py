@@ -51,28 +51,28 @@ def run_rungs(
     """
 
     def run(left: Sequence[PlannedRun], share: Fraction) -> list[Reached]:
-        _delete_checkpoints(folder, [one for one in candidates if one not in left])
-        rung = {one.slug: _with_share(one, share) for one in left}
+        _delete_checkpoints(folder, [planned for planned in candidates if planned not in left])
+        rung = {planned.slug: _with_share(planned, share) for planned in left}
 
         def keep(job: RunProcess) -> tuple[bool, str]:
             run = _ended(folder, job.planned)
             return run is not None, describe(run.summary) if run else f"failed: {job.last_line()}"
 
-        missing = [one for one in rung.values() if _ended(folder, one) is None]
+        missing = [planned for planned in rung.values() if _ended(folder, planned) is None]
         run_all(f"{name}, {share} of the budget", missing, len(rung), folder, launch, keep, jobs)
-        return [_reached(folder, one, objective) for one in rung.values()]
+        return [_reached(folder, planned, objective) for planned in rung.values()]
 
     judged = successive_halving(candidates, run, objective)
     _delete_checkpoints(folder, candidates)
     return judged
 
 
-def _with_share(one: PlannedRun, share: Fraction) -> PlannedRun:
+def _with_share(planned: PlannedRun, share: Fraction) -> PlannedRun:
     """Return the run with this share of its limits."""
-    assert isinstance(one.config, RunConfig)
-    limits = limits_of(one.config.model_dump(by_alias=True)).share(share)
+    assert isinstance(planned.config, RunConfig)
+    limits = limits_of(planned.config.model_dump(by_alias=True)).share(share)
     update = {"budget": str(limits.budget), "num_server_rounds": limits.rounds}
-    return replace(one, config=one.config.model_copy(update=update))
+    return replace(planned, config=planned.config.model_copy(update=update))
 
 
 def _ended(folder: Path, planned: PlannedRun) -> FinishedRun | None:
@@ -96,6 +96,6 @@ def _reached(folder: Path, planned: PlannedRun, objective: Objective) -> Reached
 
 
 def _delete_checkpoints(folder: Path, runs: Sequence[PlannedRun]) -> None:
-    for one in runs:
-        if ended := finished_folder(folder / one.slug):
+    for planned in runs:
+        if ended := finished_folder(folder / planned.slug):
             delete_checkpoint(ended)

@@ -66,7 +66,7 @@ def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path,
     assert not Path(f"/proc/{process}").exists()
     logs = "".join(deployment.log(f"device-{number}") for number in range(NODES))
     assert f"The client's message has expired: process {process} is ended" in logs
-    # The round went on, and the device that it went on without takes part again.
+    # The round continued, and the device that was left out takes part again.
     assert len(records) == 4
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
 

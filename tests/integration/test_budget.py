@@ -1,4 +1,4 @@
-"""Runs with a budget end before the round that is beyond it, and go on with a larger one."""
+"""Runs end before the round that would exceed their budget, and resume with a larger budget."""
 
 import pytest
 

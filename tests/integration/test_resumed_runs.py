@@ -201,7 +201,7 @@ def test_killed_resumed_run_is_not_finished(tmp_path):
 
 
 class EditedTask(ModuleType):
-    """The module of a task whose defaults a user may edit while a run of it waits to go on."""
+    """The module of a task whose defaults a user may edit before a run of it is resumed."""
 
     def edit(self, **changes):
         self.TASK = replace(MNIST_LOGISTIC, **changes)

@@ -169,7 +169,7 @@ num-server-rounds = [3, 1500]
 
 
 def under_way(folder):
-    """Return whether a run has a checkpoint and goes on."""
+    """Return whether a run has a checkpoint and is still running."""
     checkpoints = folder.glob("*/*/checkpoint")
     return any(
         "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 5

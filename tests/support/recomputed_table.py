@@ -1,4 +1,4 @@
-"""The numbers of a comparison, counted anew from the files of runs, without `fedavg_app`."""
+"""The numbers of a comparison, recomputed from the files of runs without `fedavg_app`."""
 
 import csv
 import json

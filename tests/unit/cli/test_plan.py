@@ -66,7 +66,7 @@ def plan(tmp_path, monkeypatch, command_line):
 def test_best_third_resumes_from_checkpoints_and_the_best_is_chosen(plan, tmp_path):
     status, shown, _, started = plan("--num-server-rounds", "200")
     assert status == 0
-    # A ninth is 10 rounds of the 90 that the budget pays for; two of six go on, then one.
+    # A ninth is 10 rounds of the 90 that the budget pays for; two of six stay in, then one.
     assert started == [
         *((steps, "100 MB up", 22) for steps in range(1, 7)),
         (3, "300 MB up", 66), (4, "300 MB up", 66), (3, "900 MB up", 200),

@@ -347,7 +347,7 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert not network.outcome.rejected, "the run goes on"
+    assert not network.outcome.rejected, "the run continues"
 
 
 # The aggregation.

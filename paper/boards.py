@@ -106,7 +106,7 @@ def load_board(folder: Path, name: str) -> Board:
     """
     path = folder / f"{name}.toml"
     if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.toml"))) or "none"
         raise ConfigError("board", name, f"there is no such board in {folder}; known: {known}")
     try:
         board = Board.model_validate({**tomllib.loads(path.read_text("utf-8")), "name": name})
@@ -136,17 +136,17 @@ def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
     """
     shared = settings(board.config({}))
     found: dict[Identity, list[Stored]] = {}
-    for one in records:
-        own = dict(one.identity)
+    for entry in records:
+        own = dict(entry.identity)
         if (
-            one.record.fingerprint == board.data
+            entry.record.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
             and own[TARGET] != "auto"
             and (own[TARGET] == shared[TARGET] or own[TARGET] >= board.targets[-1])
         ):
             key = frozenset((name, own[name]) for name in METHOD)
-            found.setdefault(key, []).append(one)
+            found.setdefault(key, []).append(entry)
     rows = [_row(board, dict(key), _one_a_seed(board, runs)) for key, runs in found.items()]
 
     def order(row: Row) -> tuple[list[tuple[bool, float]], str]:
@@ -160,7 +160,7 @@ def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:
     # Else the time of the local work is not known (`paper.tables.computing_seconds`).
     timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
     scores = {
-        (target, kind): tuple(_score(board, one.record, target, kind) for one in runs)
+        (target, kind): tuple(_score(board, entry.record, target, kind) for entry in runs)
         if timed or kind != "minutes-to-target"
         else ()
         for target in board.targets
@@ -181,16 +181,16 @@ def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
     counts.
     """
     by_limit: dict[int, list[Stored]] = {}
-    for one in runs:
-        by_limit.setdefault(dict(one.identity)[LIMIT], []).append(one)
+    for entry in runs:
+        by_limit.setdefault(dict(entry.identity)[LIMIT], []).append(entry)
     highest = board.targets[-1]
     chosen: dict[int, Stored] = {}
     for limit, own in sorted(by_limit.items()):
-        arrived = [_score(board, one.record, highest, "rounds-to-target") for one in own]
+        arrived = [_score(board, entry.record, highest, "rounds-to-target") for entry in own]
         if limit < max(by_limit) and None in arrived:
             continue
-        for one in own:
-            seed, tests = (dict(one.identity)[key] for key in ("seed", TESTS))
+        for entry in own:
+            seed, tests = (dict(entry.identity)[key] for key in ("seed", TESTS))
             if seed not in chosen or tests <= dict(chosen[seed].identity)[TESTS]:
-                chosen[seed] = one
+                chosen[seed] = entry
     return [chosen[seed] for seed in sorted(chosen)]

@@ -1,5 +1,5 @@
 """A SuperLink and SuperNodes on real machines: certificates, access, warm clients, services.
 
 The package knows Flower's internals and nothing of the app: it starts what runs any app.
-Where the installed Flower lacks one of the parts in `flower_parts`, it says so in one line.
+If the installed Flower lacks a part listed in `flower_parts`, it says so in one line.
 """

@@ -50,7 +50,7 @@ def train_centrally(
         DivergedError: The loss is no longer finite.
     """
     if task.train is not None:
-        fix = "it trains by a loop of its own, which only clients run: use run, not central"
+        fix = "it has its own training loop, which only clients run: use run, not central"
         raise ConfigError("task", config.task, fix)
     torch.set_num_threads(config.num_threads)
     GlobalModel.initial(task, config)  # refuses arrays that cannot be saved

@@ -1,7 +1,7 @@
 """The ClientApp: Flower's messages on one side, a task's `NumPyClient` on the other.
 
 On the wire this is a plain Message-API app: records "arrays" and "config" in, "arrays" and
-"metrics" out, so any Message-API strategy can drive it. A strategy that changes what travels puts
+"metrics" out, so any Message-API strategy can drive it. A strategy that changes what is sent puts
 its own mod around these handlers.
 """
 
@@ -130,11 +130,11 @@ def _config(message: Message) -> "Config":
 
 @contextmanager
 def _memory(context: Context, config: "Config", client: "TaskClient") -> "Iterator[Memory | None]":
-    """Yield what the optimiser, or the task's own loop, keeps; keep it as it is afterwards.
+    """Yield the state of the optimiser or the task's own loop, and store it afterwards.
 
     The state changes last, and not at all if the work inside raises or nothing is to be kept. A
-    client that lost its state begins with zero, and so does a weight of which something is not
-    finite: NaN would stay in it whatever model the server sends.
+    client that lost its state begins with zero, and so does a weight whose state is not finite: NaN
+    would stay in it whatever model the server sends.
     """
     from tasks.training.local_training import LocalTraining
 

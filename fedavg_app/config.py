@@ -32,11 +32,11 @@ logger = logging.getLogger("fedavg_app.config")
 class Effect(Enum):
     """How a key affects the result of a run, as metadata of its field.
 
-    A key without it is part of what the run computes, and a resumed run must have the same value.
+    A key without an effect is part of what the run computes, and must not change on resume.
 
     Attributes:
-        FREE_ON_RESUME: It is part of the result, but a resumed run may have another value.
-        NONE: It says where and how the run is done; runs that differ in such keys only are equal.
+        FREE_ON_RESUME: The key is part of the result, but a resumed run may have another value.
+        NONE: The key says where and how to run; runs that differ only in such keys are equal.
     """
 
     FREE_ON_RESUME = "result; free on resume"
@@ -48,7 +48,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-# The keys that say how a client trains, for strategies whose clients do.
+# The keys of local training, for strategies whose clients train.
 LOCAL_SGD = (
     "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "optimizer-state",
     "gradient-clip", "rate-schedule",
@@ -58,14 +58,14 @@ SIMULATED_CLIENTS = 100
 
 
 def inline(value: Any) -> Any:
-    """Return a table as the text of its arguments, "a = 1, b = 'x'"; anything else as it is."""
+    """Return a table as the text of its arguments, "a = 1, b = 'x'"; other values unchanged."""
     return _toml(value)[1:-1] if isinstance(value, Mapping) else value
 
 
 def _toml(value: Any) -> str:
     """Return a value in TOML, on one line."""
     if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(str(key))} = {_toml(one)}" for key, one in value.items())
+        pairs = (f"{_toml_key(str(key))} = {_toml(entry)}" for key, entry in value.items())
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
@@ -86,7 +86,7 @@ def kebab(name: str) -> str:
 
 
 class TrainingConfig(BaseModel):
-    """The settings of any training; field ``batch_size`` is the key "batch-size", and so on."""
+    """The settings of any training; the field ``batch_size`` is the key "batch-size"."""
 
     model_config = ConfigDict(
         alias_generator=kebab, populate_by_name=True, extra="forbid", frozen=True
@@ -101,28 +101,30 @@ class TrainingConfig(BaseModel):
     batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
         "auto",
-        description="eta; auto takes the task's default for the strategy, or for the optimizer, "
-        "and else the optimizer's own",
+        description="eta; auto: the task's default for the strategy or the optimizer, otherwise "
+        "the optimizer's own",
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="m, of SGD; a client keeps its buffers between rounds"
+        0.0, description="m, of SGD; clients keep the momentum buffers between rounds"
     )
     weight_decay: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="lambda, of SGD; adds lambda w to each gradient"
     )
     optimizer: str = Field(
         "auto",
-        description="of the clients: sgd, another of torch.optim such as adamw, or "
-        "package.module:Class; auto takes the task's",
+        description="the clients' optimizer: sgd, another class of torch.optim such as adamw, or "
+        "package.module:Class; auto: the task's",
     )
     optimizer_args: ArgumentText = Field(
-        "", description="its arguments in TOML, for example 'weight_decay = 0.1'; not for sgd"
+        "",
+        description="the optimizer's arguments in TOML, for example 'weight_decay = 0.1'; not "
+        "for sgd",
     )
     gradient_clip: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        0.0, description="the norm that each step's gradient is clipped to; 0 means no limit"
+        0.0, description="maximum norm of each step's gradient; 0 means no limit"
     )
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
@@ -136,49 +138,49 @@ class TrainingConfig(BaseModel):
     evaluate_every: Positive = Field(1, description="rounds between two tests of the global model")
     objective: Annotated[str, Effect.FREE_ON_RESUME] = Field(
         "auto",
-        description="what target, patience and best model go by: a metric's name or loss, with "
-        "'min' or 'max' before it where the metric does not say; auto takes the task's",
+        description="what target, patience and best model use: a metric's name or loss, after "
+        "'min' or 'max' if the metric does not say which is better; auto: the task's",
     )
     target_accuracy: Annotated[Fraction | Literal["auto"], Effect.FREE_ON_RESUME] = Field(
         "auto",
-        description="stop at this test accuracy; 0 means never, auto takes the paper's target",
+        description="stop at this test accuracy; 0 means never; auto: the paper's target",
     )
     target: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | Literal["auto", "none"],
         Effect.FREE_ON_RESUME,
     ] = Field(
         "auto",
-        description="stop at this value of any objective; none means never, auto takes "
+        description="stop at this value of any objective; none means never; auto: "
         "target-accuracy or the task's target",
     )
     patience: Annotated[Count, Effect.FREE_ON_RESUME] = Field(
-        0, description="stop after so many rounds without a better objective; 0 means never"
+        0, description="stop after this many rounds without a better objective; 0 means never"
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
-        "auto", description="where models are trained: cpu, cuda, or auto, the GPU if there is one"
+        "auto", description="where to train: cpu, cuda, or auto, the GPU if there is one"
     )
     precision: Literal["float32", "bf16"] = Field(
         "float32",
         description="bf16 trains in mixed precision: layers compute in bfloat16, weights and "
-        "their updates stay as they are",
+        "their updates stay in float32",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        1, description="fixes partition, initial model, participation and every client's batches"
+        1, description="fixes the partition, initial model, participants and clients' batches"
     )
     run_dir: Annotated[str, Effect.NONE] = Field(
-        "runs", description="each run leaves its results in a new folder in here"
+        "runs", description="each run writes its results to a new folder in this folder"
     )
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
         if "auto" not in (self.target, self.target_accuracy):
-            raise ConfigError("target", self.target, "leave it out where target-accuracy is given")
+            raise ConfigError("target", self.target, "leave it out if target-accuracy is given")
         return self
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.data_dir and self.data_source != "auto":
-            fix = "leave it at 'auto' where data-dir is given"
+            fix = "leave it at 'auto' if data-dir is given"
             raise ConfigError("data-source", self.data_source, fix)
         return self
 
@@ -189,7 +191,7 @@ class TrainingConfig(BaseModel):
 
     @property
     def optimizer_arguments(self) -> dict[str, Any]:
-        """What "optimizer-args" says."""
+        """The parsed "optimizer-args"."""
         return parse_arguments("optimizer-args", self.optimizer_args)
 
     @property
@@ -209,13 +211,13 @@ class TrainingConfig(BaseModel):
 
 
 class RunConfig(TrainingConfig):
-    """The settings of one federated run."""
+    """The settings of a federated run."""
 
     strategy: str = Field(
         "fedavg", description="the method: a name, package.module:Class, or an entry point's name"
     )
     strategy_args: ArgumentText = Field(
-        "", description="the strategy's own arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
+        "", description="the strategy's arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
     )
     num_clients: Count = Field(
         0,
@@ -223,47 +225,47 @@ class RunConfig(TrainingConfig):
         f"and {SIMULATED_CLIENTS} without SuperNodes",
     )
     fraction_train: Fraction = Field(
-        0.1, description="C, the share of clients that trains in a round; 0 means one client"
+        0.1, description="C, the share of clients that train in a round; 0 means one client"
     )
     fraction_evaluate: Fraction = Field(
-        0.0, description="the share of clients that evaluates on its own test data; 0 means none"
+        0.0, description="share of clients that evaluate on their own test data; 0 means none"
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
     optimizer_state: Literal["new", "kept"] = Field(
         "new",
         description="kept: clients keep their optimizer's state between rounds; new: it is "
-        "reset in each round; sgd keeps its momentum",
+        "reset every round; sgd always keeps its momentum",
     )
     rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="how the learning rate goes on within a round: linear and cosine end at 0",
+        description="learning rate within a round: constant, or linear or cosine decay to 0",
     )
     partition: str = Field(
         "iid",
         description="how the data are split across the clients: a name or package.module:function",
     )
     partition_args: ArgumentText = Field(
-        "", description="the partition's own arguments in TOML, for example 'shards-per-client = 2'"
+        "", description="the partition's arguments in TOML, for example 'shards-per-client = 2'"
     )
     partition_by: str = Field(
         "",
-        description="what a partition by label goes by: bins:N of the targets, the name of an "
-        "array, or package.module:function of a split; empty takes owners or classes",
+        description="the labels of a partition by label: bins:N of the targets, the name of an "
+        "array, or package.module:function of a split; empty: owners or classes",
     )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
-        0.0, description="seconds after which a round proceeds without stragglers; 0 means wait"
+        0.0, description="seconds after which a round continues without stragglers; 0 means wait"
     )
     budget: Annotated[str, Effect.FREE_ON_RESUME] = Field(
         "",
-        description="end before the round that would spend more: '50 MB up', down or both, of all "
-        "clients, '1 MB up a client' (of all / K), or '2 h on 4g', time on these links",
+        description="end before the round that would exceed it: '50 MB up', 'down' or 'both', of "
+        "all clients, '1 MB up a client' (of all / K), or '2 h on 4g', time on these links",
     )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0, description="share of clients asked beyond C; a round ends when enough have answered"
     )
     min_replies: Positive = Field(
-        1, description="usable replies a round needs; with fewer the model stays as it is"
+        1, description="usable replies a round needs; with fewer the model does not change"
     )
     max_examples: Annotated[int, Field(ge=1, le=2**53)] = Field(
         10**9, description="a client that claims more examples is rejected"
@@ -276,15 +278,16 @@ class RunConfig(TrainingConfig):
     )
     node_timeout: Annotated[Seconds, Effect.NONE] = Field(
         3.0,
-        description="give up after so many seconds without a new node at first, or any node later",
+        description="give up after this many seconds without a new node at first, or any node "
+        "later",
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
-        0, description="rounds between two checkpoints; 0 means that they do not count"
+        0, description="rounds between checkpoints; 0 means no checkpoints by round"
     )
     checkpoint_seconds: Annotated[Seconds, Effect.NONE] = Field(
         0.0,
-        description="seconds between two checkpoints, each at a round's end; 0 means that time "
-        "does not count",
+        description="seconds between checkpoints, written at the end of a round; 0 means no "
+        "checkpoints by time",
     )
     resume: Annotated[str, Effect.NONE] = Field("", description="the folder of the run to resume")
     links: str = Field(
@@ -294,8 +297,8 @@ class RunConfig(TrainingConfig):
     )
     seconds_per_example: Seconds | Literal["auto"] = Field(
         "auto",
-        description="computing time of an example on one core, for the virtual clock; auto takes "
-        "the task's",
+        description="computing time of an example on one core, for the virtual clock; auto: the "
+        "task's",
     )
     client_mods: str = Field(
         "",
@@ -303,14 +306,14 @@ class RunConfig(TrainingConfig):
     )
     local_arrays: str = Field(
         "",
-        description="arrays that stay on each client (FedBN): patterns of names, as 'bn*,head.*'; "
-        "target and patience then go by the clients' own tests",
+        description="arrays that stay on each client (FedBN): name patterns such as 'bn*,head.*'; "
+        "target and patience then use the clients' own tests",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _links_of_budget(cls, values: Any) -> Any:
-        """Take the links that a budget of time names; its text is then that of the limit alone."""
+        """Move the links that a time budget names to "links"; the budget keeps the limit alone."""
         if not isinstance(values, Mapping) or not (text := values.get("budget")):
             return values
         budget, named = parse_budget(str(text))
@@ -318,7 +321,7 @@ class RunConfig(TrainingConfig):
         if named not in ("", links):
             raise ConfigError("budget", text, f"leave out 'on {named}', or give it as links")
         if not budget.direction and not links:
-            raise ConfigError("budget", text, "name the links that take the time, as in: 2 h on 4g")
+            raise ConfigError("budget", text, "name the links of the time, as in: 2 h on 4g")
         return {**values, "budget": str(budget), "links": links}
 
     @model_validator(mode="after")
@@ -326,19 +329,19 @@ class RunConfig(TrainingConfig):
         if not self.local_epochs and not self.local_steps:
             raise ConfigError("local-epochs", 0, "give at least 1, or set local-steps")
         if self.local_epochs > 1 and self.local_steps:
-            fix = "leave it at 1 where local-steps is given, which replaces it"
+            fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
         _ = self.strategy_arguments, self.partition_arguments, self.optimizer_arguments
         return self
 
     @property
     def strategy_arguments(self) -> dict[str, Any]:
-        """What "strategy-args" says."""
+        """The parsed "strategy-args"."""
         return parse_arguments("strategy-args", self.strategy_args)
 
     @property
     def partition_arguments(self) -> dict[str, Any]:
-        """What "partition-args" says."""
+        """The parsed "partition-args"."""
         return parse_arguments("partition-args", self.partition_args)
 
     @property
@@ -361,7 +364,7 @@ class RunConfig(TrainingConfig):
         return f"{work}, {super().local_work}"
 
     def local_examples(self, size: int) -> int:
-        """Return how many examples a client that has ``size`` trains on in a round."""
+        """Return how many examples a client with ``size`` examples trains on in a round."""
         if self.local_steps:
             return self.local_steps * min(self.batch_size or size, size)
         return self.local_epochs * size
@@ -369,7 +372,7 @@ class RunConfig(TrainingConfig):
 
 def warn_of_ignored(config: RunConfig, work: str) -> None:
     """Log the keys of local training that were set for a strategy whose clients do other work."""
-    values, defaults = (one.model_dump(by_alias=True) for one in (config, RunConfig()))
+    values, defaults = (settings.model_dump(by_alias=True) for settings in (config, RunConfig()))
     ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
     if ignored:
         text = "%s: no effect, since a client computes %s; leave it out"
@@ -377,7 +380,7 @@ def warn_of_ignored(config: RunConfig, work: str) -> None:
 
 
 class CentralConfig(TrainingConfig):
-    """The settings of one training by SGD on the pooled data."""
+    """The settings of training by SGD on the pooled data."""
 
     num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
         2000, description="maximum number of SGD steps, each counted as a round"
@@ -392,7 +395,7 @@ Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def with_clients(config: Config, number: int = SIMULATED_CLIENTS) -> Config:
-    """Return the config with that number of clients where it is a run's and names none."""
+    """Return the config with that number of clients if it is a `RunConfig` that names none."""
     if not isinstance(config, RunConfig) or config.num_clients:
         return config
     return config.model_copy(update={"num_clients": number})
@@ -413,7 +416,7 @@ def parse_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    """Return the checked config for kebab-case keys (missing ones take their defaults).
+    """Return the checked config for kebab-case keys (missing keys take their defaults).
 
     Raises:
         ConfigError: An unknown key, a value out of its range, or two keys that do not go together.
@@ -425,7 +428,7 @@ def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 
 def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
-    """Return the config that any kind of training has saved, as it is checked today."""
+    """Return the saved config of any kind of training, checked by today's rules."""
     return with_clients(parse(RunConfig if "strategy" in values else CentralConfig, values))
 
 
@@ -450,7 +453,7 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
     """Parse "a = 1, b = 'x'" (the inside of a TOML inline table); "-" in names becomes "_".
 
     Raises:
-        ConfigError: Not TOML, or one argument is there in two spellings.
+        ConfigError: Not TOML, or an argument is given twice, with hyphens and underscores.
     """
     try:
         table = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
@@ -459,5 +462,5 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
         raise ConfigError(key, text, f"{example} ({error})") from None
     arguments = {name.replace("-", "_"): value for name, value in table.items()}
     if len(arguments) < len(table):
-        raise ConfigError(key, text, "it has one argument twice, with hyphens and underscores")
+        raise ConfigError(key, text, "an argument is given twice, with hyphens and underscores")
     return arguments

@@ -27,10 +27,10 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 class RunError(RuntimeError):
-    """The run cannot go on; the message says why and what to do.
+    """The run cannot continue; the message says why and what to do.
 
     Attributes:
-        status: What the run's ``summary.json`` gives as its status.
+        status: The status in the run's ``summary.json``.
     """
 
     status = "failed"

@@ -1,6 +1,6 @@
 """Makes `strategies` and `tasks` those beside this package, whatever the working directory has.
 
-These are common folder names. Python takes the first one on its path; in processes that Ray starts,
+These are common folder names. Python takes the first on its path; in processes that Ray starts,
 with ``python -m`` and in a notebook, that is the working directory's.
 """
 
@@ -24,7 +24,7 @@ class OwnPackages(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where the package is; None for all other modules."""
+        """Return the location of the package; None for all other modules."""
         del path  # None for a package that is in no other
         folder = own_folder()
         if fullname not in OWN or folder is None:

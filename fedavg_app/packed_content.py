@@ -1,6 +1,6 @@
 """A message's content in as few objects as possible, for grids over the network.
 
-Flower sends every record, array and chunk of an array as an object of its own, each with a signed
+Flower sends every record, array and chunk of an array as a separate object, each with a signed
 request, of which a SuperLink serves some 50 a second. Here the whole content is the only entry of
 one record; the client's outermost step, and the server's grid, put the records back before anything
 else sees them. A content that is too large for one object is an array of bytes, which Flower cuts
@@ -49,7 +49,7 @@ def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
 
 
 def unpack(message: Message) -> bool:
-    """Put back a message's records where they are packed; return whether they were.
+    """Unpack a message's records if they are packed; return whether they were.
 
     Raises:
         ValueError: They cannot be read.

@@ -39,7 +39,7 @@ def load_component(key: str, name: str, load: Callable[[str], Component]) -> Com
             imported; then the line names that error with its file and line.
     """
     if name.startswith("__main__:"):
-        fix = "clients run in processes of their own, which cannot import the script that runs"
+        fix = "clients run in separate processes, which cannot import the running script"
         raise ConfigError(key, name, f"{fix}; put it into a module")
     try:
         return load(name)

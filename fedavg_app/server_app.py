@@ -67,7 +67,7 @@ def run(
     Raises:
         ConfigError: The run's folder or a callback cannot be made, or a strategy written for Flower
             failed.
-        RunError: The run could not go on.
+        RunError: The run could not continue.
     """
     config, strategy, data = prepared.config, prepared.strategy, prepared.data
     told = client_config(

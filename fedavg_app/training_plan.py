@@ -22,11 +22,11 @@ logger = logging.getLogger("fedavg_app.training_plan")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training's schedule, with the task's defaults where the config says "auto".
+    """A training's schedule, with the task's defaults for "auto".
 
     The fields are those of `RunConfig`; None stands for no target, and 0 for no patience.
-    ``on_clients`` says that target, patience and best model go by the clients' own tests. A
-    training ends before the round that would take it beyond its budget, if it has one.
+    ``on_clients`` says that target, patience and best model use the clients' own tests. A training
+    ends before the round that would exceed its budget, if it has one.
     """
 
     num_rounds: int
@@ -102,12 +102,12 @@ def make_plan(
 
     Args:
         config: Its settings.
-        task: Gives what is "auto" in them.
-        data: The target of the plan is one that these data can reach.
-        resolved: What was "auto" as the run to resume began (`TrainingPlan.resolved`).
+        task: Gives the values of "auto".
+        data: The target of the plan is within reach of these data.
+        resolved: The values of "auto" as the run to resume began (`TrainingPlan.resolved`).
 
     Raises:
-        ConfigError: The task has no such objective, or the target is not one of it.
+        ConfigError: The task has no such objective, or the target does not fit it.
         TaskError: The task's own objective cannot be used.
     """
     begun = {name: one for name, one in (resolved or {}).items() if getattr(config, name) == "auto"}

@@ -112,7 +112,7 @@ def enter(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
 ) -> None:  # fmt: skip
-    """Enter a strategy on a board: run the seeds that are missing, and say where it stands."""
+    """Enter a strategy on a board: run the missing seeds, and print its rank."""
     from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.sweep.run_process import launcher
     from paper.boards import load_board

@@ -40,9 +40,9 @@ def write_page(boards: Path, results: Path) -> Path:
 
 
 def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
-    """Return what the templates show of a board.
+    """Return the templates' data of a board.
 
-    The highest target, by which rows are ordered, comes first; minutes only where a row has them.
+    The highest target, by which rows are ordered, comes first; minutes only if a row has them.
     """
     kinds = [kind for kind in MEASURES if any(row.scores[board.targets[0], kind] for row in rows)]
     return {
@@ -63,7 +63,7 @@ def what(board: Board, kind: Measure) -> str:
 
 
 def place(board: Board, rows: list[Row], row: Row) -> str:
-    """Return a row's place; a dash where not all its seeds reach the highest target."""
+    """Return a row's rank; a dash if not all its seeds reach the highest target."""
     arrived = row.mean(board.targets[-1], MEASURES[0]) is not None
     return str(rows.index(row) + 1) if arrived else NOT_RUN
 
@@ -109,7 +109,7 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
 
 
 def _each(records: list[Record], part: Callable[[Record], str]) -> str:
-    """Return what the records say, each text once and a dash where one says nothing."""
+    """Return the records' texts, each once, with a dash for a record without a text."""
     return "; ".join(dict.fromkeys(part(record) or NOT_RUN for record in records))
 
 

@@ -42,7 +42,7 @@ class Board(BaseModel):
         targets: Test accuracies, rising.
         link: What the minutes are on.
         run: The keys that all entries share.
-        defaults: Keys of a new entry, where it says nothing else.
+        defaults: Default keys of a new entry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,9 +82,9 @@ class Row:
 
     Attributes:
         settings: Its keys and those that the board's entries share.
-        runs: Its runs, one a seed.
-        scores: By target and measure what each of the runs took; None where it did not arrive. No
-            values at all where the measure is not known of the method.
+        runs: Its runs, one per seed.
+        scores: By target and measure what each of the runs took; None if it did not reach the
+            target. No values at all if the method does not have the measure.
     """
 
     settings: dict[str, Any]
@@ -106,7 +106,7 @@ def load_board(folder: Path, name: str) -> Board:
     """
     path = folder / f"{name}.toml"
     if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.toml"))) or "none"
         raise ConfigError("board", name, f"there is no such board in {folder}; known: {known}")
     try:
         board = Board.model_validate({**tomllib.loads(path.read_text("utf-8")), "name": name})
@@ -125,28 +125,28 @@ def load_board(folder: Path, name: str) -> Board:
 
 
 def load_boards(folder: Path) -> list[Board]:
-    """Return all boards in a folder, by name; none where it does not exist."""
+    """Return all boards in a folder, by name; none if it does not exist."""
     return [load_board(folder, path.stem) for path in sorted(folder.glob("*.toml"))]
 
 
 def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
-    """Return the board's rows: the one that sends least up to the highest target comes first.
+    """Return the board's rows: the row that sends least up to the highest target comes first.
 
-    Those that do not arrive there with all seeds follow, by the lower targets.
+    Rows that do not reach it with all seeds follow, by the lower targets.
     """
     shared = settings(board.config({}))
     found: dict[Identity, list[Stored]] = {}
-    for one in records:
-        own = dict(one.identity)
+    for entry in records:
+        own = dict(entry.identity)
         if (
-            one.record.fingerprint == board.data
+            entry.record.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
             and own[TARGET] != "auto"
             and (own[TARGET] == shared[TARGET] or own[TARGET] >= board.targets[-1])
         ):
             key = frozenset((name, own[name]) for name in METHOD)
-            found.setdefault(key, []).append(one)
+            found.setdefault(key, []).append(entry)
     rows = [_row(board, dict(key), _one_a_seed(board, runs)) for key, runs in found.items()]
 
     def order(row: Row) -> tuple[list[tuple[bool, float]], str]:
@@ -160,7 +160,7 @@ def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:
     # Else the time of the local work is not known (`paper.tables.computing_seconds`).
     timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
     scores = {
-        (target, kind): tuple(_score(board, one.record, target, kind) for one in runs)
+        (target, kind): tuple(_score(board, entry.record, target, kind) for entry in runs)
         if timed or kind != "minutes-to-target"
         else ()
         for target in board.targets
@@ -174,23 +174,23 @@ def _score(board: Board, record: Record, target: float, kind: Measure) -> float 
 
 
 def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
-    """Return the runs of a method that can be put together, one a seed.
+    """Return the runs of a method that can be combined, one per seed.
 
-    Of those with fewer rounds to go than others only all or none count: all where their limit
-    did not matter, for each of them arrived at the highest target. Of one seed's the one that was
-    tested most often counts.
+    Runs with fewer rounds than others count only if all of them reached the highest target, so that
+    their limit did not matter. If a seed has several runs, the one that was tested most often
+    counts.
     """
     by_limit: dict[int, list[Stored]] = {}
-    for one in runs:
-        by_limit.setdefault(dict(one.identity)[LIMIT], []).append(one)
+    for entry in runs:
+        by_limit.setdefault(dict(entry.identity)[LIMIT], []).append(entry)
     highest = board.targets[-1]
     chosen: dict[int, Stored] = {}
     for limit, own in sorted(by_limit.items()):
-        arrived = [_score(board, one.record, highest, "rounds-to-target") for one in own]
+        arrived = [_score(board, entry.record, highest, "rounds-to-target") for entry in own]
         if limit < max(by_limit) and None in arrived:
             continue
-        for one in own:
-            seed, tests = (dict(one.identity)[key] for key in ("seed", TESTS))
+        for entry in own:
+            seed, tests = (dict(entry.identity)[key] for key in ("seed", TESTS))
             if seed not in chosen or tests <= dict(chosen[seed].identity)[TESTS]:
-                chosen[seed] = one
+                chosen[seed] = entry
     return [chosen[seed] for seed in sorted(chosen)]

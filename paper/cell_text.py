@@ -86,7 +86,7 @@ def spread(result: Result, kind: Measure) -> str:
 
 
 def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None) -> dict[str, str]:
-    """Return one run as text, for the list of runs; ``done`` is None where it was not run."""
+    """Return a run as text, for the list of runs; ``done`` is None if it was not run."""
     value = done.value if done else None
     shown = number(value, experiment.measure) if value is not None else "not reached"
     if done and done.record.status == "diverged":

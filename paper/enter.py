@@ -1,4 +1,4 @@
-"""Enters a strategy on a board: runs the seeds that are missing, and says where it stands."""
+"""Enters a strategy on a board: runs the missing seeds, and prints its rank."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def entry_keys(board: Board, strategy: str, arguments: str, words: Sequence[str]
         words: Other keys, each as "key=value".
 
     Raises:
-        ConfigError: One of them is something else.
+        ConfigError: A seed is something else.
     """
     own: Keys = {}
     for word in words:

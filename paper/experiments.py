@@ -85,10 +85,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Cell:
-    """What belongs to one place of the table: all the runs of its grid.
+    """A cell of the table: all the runs of its grid.
 
     Attributes:
-        hours: What one of them takes, estimated; 0 where that is not known.
+        hours: The estimated hours of a run; 0 if unknown.
     """
 
     row: Row
@@ -176,7 +176,7 @@ class Experiment(_Part):
         return shared | row.run | _added_up([shared, row.run])
 
     def _varying(self) -> set[str]:
-        """Return the keys that not all cells have with one and the same value."""
+        """Return the keys whose values differ among cells."""
         cells = [self._keys(row, column) for row in self.rows for column in self.columns]
         return {
             key
@@ -225,7 +225,7 @@ def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
 
 
 def _added_up(keys: Sequence[Keys]) -> Keys:
-    """Return what the keys whose values are arguments amount to."""
+    """Return the merged values of keys whose values are arguments."""
     added: Keys = {}
     for name in ("strategy-args", "partition-args"):
         parts = [part[name] for part in keys if name in part]

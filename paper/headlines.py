@@ -19,7 +19,7 @@ Table = Sequence[Sequence[Result]]
 
 
 def headlines(path: Path, tables: Mapping[str, tuple[Measure, Table]]) -> list[dict[str, Any]]:
-    """Return a file's claims next to ours, as text; none where there is no such file.
+    """Return a file's claims next to ours, as text; none if there is no such file.
 
     A claim names a cell: experiment, row and column. "speedup" says that it is of the speed-up, not
     of the value; "paper" is the paper's value where it is of another model or of more iterations

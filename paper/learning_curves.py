@@ -147,7 +147,7 @@ def _draw_panel(
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
             name = result.cell.row.name
-            # Tested once only: a line through one point cannot be seen.
+            # Tested only once: a line through one point is invisible.
             marker = "o" if len(curve) == 2 else ""
             axes.plot(
                 places[start:], accuracies[start:],
@@ -174,5 +174,5 @@ def _places(record: Record, against: Against, kind: Measure, column: Column) -> 
 
 
 def _local_steps(config: TrainingConfig) -> int:
-    """Return a run's local steps a round, 0 where it counts epochs."""
+    """Return a run's local steps a round, 0 if it counts epochs."""
     return config.local_steps if isinstance(config, RunConfig) else 0

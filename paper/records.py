@@ -20,12 +20,12 @@ from tasks.data.atomic_file import replacing
 
 # The folder of all of them in that of the results.
 RECORDS = "records"
-# The key of runs whose clients keep arrays of their own.
+# The key of runs whose clients keep their own arrays.
 LOCAL = "local-arrays"
 
 
 class History(BaseModel):
-    """A row for every test of the global model; an empty column is one where nothing happened.
+    """A row for every test of the global model; an empty column means that nothing happened.
 
     Attributes:
         round: The round; 0 is the initial model.
@@ -55,7 +55,7 @@ class Record(BaseModel):
 
     Attributes:
         status: "diverged" where the run ended because training diverged.
-        command: What runs it again; data-dir is to be added.
+        command: The command that repeats the run; add data-dir.
         config: Its settings by kebab-case key, without where it ran.
         date: When it ended, as YYYY-MM-DD.
         data: Where its data were from.
@@ -136,7 +136,7 @@ def read_run(folder: Path) -> Record:
 
 
 def _commit() -> str:
-    """Return the commit of the project as it is now; empty where it is no git repository."""
+    """Return the project's current commit; empty if it is not a git repository."""
     root = Path(__file__).parents[1]
     words = ["git", f"--git-dir={root / '.git'}", "describe", "--always", "--dirty", "--abbrev=40"]
     try:
@@ -210,7 +210,7 @@ def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
 
 
 def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored | None:
-    """Return the record of this config's run; None where there is none.
+    """Return the record of this config's run; None if there is none.
 
     A run that stopped at its target is the run of all configs that only give it more rounds.
     """

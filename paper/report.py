@@ -1,4 +1,4 @@
-"""The page that shows what all experiments gave, next to the papers: one file, nothing outside."""
+"""The page of all experiments' results next to the papers': a single, self-contained file."""
 
 import base64
 import json
@@ -55,9 +55,14 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
     (results / "plots").mkdir(parents=True, exist_ok=True)
     found = read_all(results / RECORDS)
     # Those next to a paper's numbers first.
-    loaded = sorted(map(load, files), key=lambda one: not any(row.paper for row in one.rows))
-    sections = [_section(one, found, results) for one in loaded]
-    tables = {one["experiment"].name: (one["experiment"].measure, one["table"]) for one in sections}
+    loaded = sorted(
+        map(load, files), key=lambda experiment: not any(row.paper for row in experiment.rows)
+    )
+    sections = [_section(experiment, found, results) for experiment in loaded]
+    tables = {
+        section["experiment"].name: (section["experiment"].measure, section["table"])
+        for section in sections
+    }
     environment = Environment(
         loader=PackageLoader("paper"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -68,12 +73,12 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
         headlines=headlines(results / HEADLINES, tables),
         sections=sections,
         boards=[
-            show_board(one, standings(one, found))
-            for one in load_boards(experiments.parent / "boards")
+            show_board(board, standings(board, found))
+            for board in load_boards(experiments.parent / "boards")
         ],
         figures=list(_figures(results)),
         # A run may belong to several experiments.
-        time=duration(sum(ChainMap(*(one["hours"] for one in sections)).values())),
+        time=duration(sum(ChainMap(*(section["hours"] for section in sections)).values())),
         **_origins([record for section in sections for record in section["records"]]),
     )
     output = results / "report.html"
@@ -83,11 +88,11 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
 
 
 def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> dict[str, Any]:
-    """Return what the template shows of one experiment."""
+    """Return the template's data of an experiment."""
     table = fill(experiment, by_run(found, experiment.data))
     flat = [result for row in table for result in row]
     runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
-    done = {one.run.config: one for result in flat for one in result.done}
+    done = {entry.run.config: entry for result in flat for entry in result.done}
     pictures = []
     if done:
         for against in axes_of(experiment):
@@ -109,16 +114,16 @@ def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> 
         ],
         "done": len(done),
         "time": _time_text(
-            [one.hours for one in done.values()],
+            [entry.hours for entry in done.values()],
             [result.cell.hours for config, (result, _) in runs.items() if config not in done],
         ),
-        "hours": {one.path: one.hours for one in done.values()},
-        "records": [one.record for one in done.values()],
+        "hours": {entry.path: entry.hours for entry in done.values()},
+        "records": [entry.record for entry in done.values()],
     }
 
 
 def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
-    """Return how long the runs took, and what the missing ones would take where it is known."""
+    """Return how long the runs took, and how long the missing runs would take, if known."""
     parts = []
     if spent:
         parts.append(f"The runs took {duration(sum(spent))} in all.")

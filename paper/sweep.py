@@ -7,12 +7,12 @@ from fedavg_app.sweep.run_process import Launch, PlannedRun, RunProcess
 from paper.experiments import Cell, Experiment, Run, in_order
 from paper.records import RECORDS, Record, by_run, find, read_all, read_run, write
 
-# The folder of runs that were interrupted, and go on the next time, in that of the results.
+# The folder, in that of the results, of interrupted runs, which resume next time.
 UNFINISHED = "unfinished"
 
 
 def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int, name: str = "") -> None:
-    """Run what has no record yet; each run that ends leaves one.
+    """Run what has no record yet; each finished run leaves a record.
 
     Args:
         experiment: The table.

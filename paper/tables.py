@@ -48,7 +48,8 @@ class Result:
         best: Of these, those with the best of its grid: they differ in the seed only.
         value: Their mean, of those that reached the target; None unless most of them did, for it
             would be that of the luckiest seeds.
-        speedup: The column's first value by this one; None where there is none, or none asked for.
+        speedup: The column's first value divided by this value; None if there is none, or none
+            asked for.
         speedup_above: Where the column's first did not arrive: what it had spent by its end, by
             this value.
         paper: What the paper has; None where nothing.
@@ -99,7 +100,7 @@ def _result(
         if (found := find(records, run.config))
     )
     best = best_of_grid(done, experiment.measure, cell.column)
-    values = [one.value for one in best if one.value is not None]
+    values = [result.value for result in best if result.value is not None]
     value = float(np.mean(values)) if 2 * len(values) > len(best) else None
     paper, others = (
         entries[place] if entries and entries[place] != "" else None
@@ -201,14 +202,14 @@ def best_of_grid(done: Sequence[Done], kind: Measure, column: Column) -> tuple[D
     the better accuracy in the rounds that count in this column.
     """
     settings: dict[frozenset[tuple[str, Any]], list[Done]] = {}
-    for one in done:
-        chosen = {key: value for key, value in one.run.chosen.items() if key != "seed"}
-        settings.setdefault(frozenset(chosen.items()), []).append(one)
+    for entry in done:
+        chosen = {key: value for key, value in entry.run.chosen.items() if key != "seed"}
+        settings.setdefault(frozenset(chosen.items()), []).append(entry)
     sign = -1.0 if kind == "best-accuracy" else 1.0
 
     def rank(runs: list[Done]) -> tuple[float, float, float]:
-        values = [one.value for one in runs if one.value is not None]
-        accuracies = [measure(one.record, "best-accuracy", column) or 0.0 for one in runs]
+        values = [entry.value for entry in runs if entry.value is not None]
+        accuracies = [measure(entry.record, "best-accuracy", column) or 0.0 for entry in runs]
         mean = sign * float(np.mean(values)) if values else math.inf
         return 1 - len(values) / len(runs), mean, -max(accuracies)
 
@@ -221,7 +222,7 @@ def _spent(result: Result | None, kind: Measure) -> float | None:
     if result is None or result.value is not None or kind == "best-accuracy":
         return None
     ends = []
-    for record in (one.record for one in result.best if one.record.status == "finished"):
+    for record in (entry.record for entry in result.best if entry.record.status == "finished"):
         last = len(record_curve(record, result.cell.column.within)) - 1
         ends.append(cost(record, kind, result.cell.column)[last])
     return min(ends, default=None)

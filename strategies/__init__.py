@@ -1,6 +1,6 @@
 """Strategies: one module per method, found by name.
 
-A name is built in, one that an installed package registers under the entry-point group
+A name is built in, registered by an installed package in the entry-point group
 `fedavg_app.strategies`, or "package.module:Class" for any importable
 `flwr.serverapp.strategy.Strategy`.
 """
@@ -44,7 +44,7 @@ STRATEGIES = Registry[Strategy](
 )
 names = STRATEGIES.names
 __all__ = ["STRATEGIES", "build", "client_mod", "compression_mod", "load", "names"]
-# Flower's strategies sample for themselves; they must take all nodes of the cohort they are shown.
+# Flower's strategies sample themselves; they must use all nodes of the cohort that they see.
 WHOLE_COHORT = {
     "fraction_train": 1.0,
     "fraction_evaluate": 1.0,
@@ -52,7 +52,7 @@ WHOLE_COHORT = {
     "min_evaluate_nodes": 1,
     "min_available_nodes": 1,
 }
-# What else a config does not give to ours: names of records, and functions.
+# Other arguments that a config does not set: names of records, and functions.
 OF_ANY_APP = WHOLE_COHORT | {
     "weighted_by_key": "num-examples",
     "arrayrecord_key": "arrays",
@@ -66,8 +66,8 @@ def load(name: str) -> type[Strategy]:
     """Return the class of that name; see `Registry.load`.
 
     Raises:
-        ValueError, ImportError, AttributeError: As there. For the name of a strategy of Flower's,
-            such as "fedprox", the line says how to give it.
+        ValueError, ImportError, AttributeError: As there. For the name of a Flower strategy, such
+            as "fedprox", the line says how to name it.
     """
     flowers = {one.lower(): one for one in flwr.serverapp.strategy.__all__}
     unknown = name not in STRATEGIES.built_in and ":" not in name
@@ -82,12 +82,12 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
 
     A strategy that is not a `FederatedStrategy` is run by a `FlowerAdapter`. A wrapper, such as
     Flower's for differential privacy, takes the name of another strategy as its argument
-    ``strategy``; the arguments that the wrapper does not take go to that one.
+    ``strategy``; arguments that the wrapper does not take are passed to that strategy.
 
     Args:
         name: See `load`.
-        arguments: What the class is called with.
-        settings: What the strategy may know of the run.
+        arguments: Arguments of the class.
+        settings: The settings of the run.
 
     Raises:
         ValueError, ImportError, AttributeError: As for `load`, or the class does not take the
@@ -96,8 +96,8 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
     cls, settings = load(name), settings or RunSettings()
     made = _instance(cls, with_accountant(cls, arguments, settings.num_clients))
     for part in wrapped(made):
-        # A subclass may have fixed its own: one that wants more nodes than a cohort has would wait
-        # for ever.
+        # A subclass may have fixed its own values: if it wants more nodes than a cohort has, it
+        # would wait for ever.
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     if isinstance(made, FederatedStrategy):
@@ -109,7 +109,7 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
 
 
 def client_mod(name: str, arguments: Mapping[str, Any]) -> Mod | None:
-    """Return the client's end of the strategy of that name; None for one written for Flower.
+    """Return the client mod of the strategy of that name; None for strategies written for Flower.
 
     Raises:
         ValueError, ImportError, AttributeError: As for `build`.

@@ -1,4 +1,4 @@
-"""Weighted means, and what is checked of arrays: pure functions on NumPy arrays."""
+"""Weighted means, and checks of arrays: pure functions on NumPy arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ class WeightedMean:
         self._weight += weight
 
     def result(self) -> NDArray[Any]:
-        """Return the mean of what was added, after which nothing can be added."""
+        """Return the mean of what was added; nothing can be added afterwards."""
         assert self._total is not None
         self._total /= self._weight
         return self._total
@@ -54,8 +54,8 @@ class WeightedMean:
 class BufferMean:
     """The clients' weighted mean of buffers, such as batch normalisation's statistics.
 
-    A buffer that every client returns as it was sent stays as it was, bit for bit: the mean in
-    float64 would change an int64 above 2^53.
+    A buffer that no client changed stays the same, bit for bit: the mean in float64 would change an
+    int64 above 2^53.
 
     Args:
         sent: The buffers that clients were sent.
@@ -84,7 +84,7 @@ class BufferMean:
 
 
 def finite_or_sent(values: Array, sent: Array) -> bool:
-    """Return whether all values are finite, except for those sent, such as a mask's."""
+    """Return whether all values are finite, except values that were sent, such as a mask's."""
     finite = np.isfinite(values)
     return bool(finite.all()) or np.array_equal(values[~finite], sent[~finite], equal_nan=True)
 

@@ -1,15 +1,15 @@
-"""`FederatedStrategy`: what a method is, in five functions.
+"""`FederatedStrategy`: a method, in four functions and its attributes.
 
-1. `broadcast`: what goes to a client.
-2. `client`: the client's end, around its training.
-3. `read`: what counts of a client's reply.
+1. `broadcast`: what is sent to a client.
+2. `client`: what the client does around its training.
+3. `read`: what is averaged from a client's reply.
 4. `step`: the next global model, from the clients' mean.
-5. What is kept between rounds: the strategy's attributes, which only `step` changes.
+5. The strategy's attributes: what is kept between rounds; only `step` changes them.
 
-What else a strategy may say and do has a default.
+All other functions have a default.
 
-A strategy never touches a message or a record, a buffer, or a reply that must not be used: its
-`Runner` does. In any Flower app it stands where Flower's `FedAvg` stands.
+A strategy never handles messages, records, buffers, or replies that must not be used: its `Runner`
+does. In any Flower app it can replace Flower's `FedAvg`.
 """
 
 import sys
@@ -47,7 +47,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 # What a strategy may not define: functions of an earlier contract, and those that its runner's
-# messages would go past.
+# messages would bypass.
 NOT_OURS = (
     "validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits",
     "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
@@ -58,15 +58,15 @@ NOT_OURS = (
 class FederatedStrategy(Strategy):
     """A method of federated learning, and a `flwr.serverapp.strategy.Strategy`.
 
-    The arguments are those of Flower's `FedAvg`. In this project's app the run's config takes their
-    place: it is shown the round's cohort, and takes all of it.
+    The arguments are those of Flower's `FedAvg`. In this project's app the run's config replaces
+    them: the strategy sees only the round's cohort, and uses all of it.
 
     Args:
-        weights: How clients count: "samples", by n_k, or "uniform".
+        weights: The clients' weights: "samples" (n_k) or "uniform".
 
     Attributes:
         train_type: The type of training messages: "train", or "train.gradient" for a gradient.
-        local_work: Human-readable description of the local work, where that is not SGD with the
+        local_work: Human-readable description of the local work, unless that is SGD with the
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
@@ -90,10 +90,10 @@ class FederatedStrategy(Strategy):
     evaluate_metrics_aggr_fn: MetricsFunction | None = None
 
     def __post_init__(self) -> None:
-        """Make what is kept between rounds; called again where a second training begins."""
+        """Initialise what is kept between rounds; called again before a second training."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a strategy of another contract, which would train without its own step."""
+        """Refuse a strategy of an earlier contract, which would train without its own step."""
         super().__init_subclass__(**options)
         if found := [name for name in NOT_OURS if name in vars(cls)]:
             raise TypeError(
@@ -102,22 +102,22 @@ class FederatedStrategy(Strategy):
             )
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
-        """Return what goes to a client, by default the model."""
+        """Return what is sent to a client, by default the model."""
         return Broadcast()
 
     def client(
         self, received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory | None]:
-        """Train on the client; return what it sends, and the memory that it keeps.
+        """Train on the client; return the update to send, and the memory to keep.
 
-        The client makes its own strategy with the same arguments; it knows nothing else of the
-        server's. Without a memory, all that the client keeps stays as it was.
+        The client builds its own strategy object with the same arguments; it knows nothing else of
+        the server's. If the memory is None, the client's state stays unchanged.
 
         Args:
             received: What the server sent.
             memory: What the client kept.
             train: ``train(model, vectors)`` runs the ClientApp's handler and returns an `Update`
-                with the model that it left.
+                with the trained model.
         """
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class FederatedStrategy(Strategy):
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return what is averaged over the clients: vectors, or decoded updates.
 
-        Nothing is changed; every part of the reply that is asked for is checked.
+        Must change nothing. Every part of the reply is checked on access.
 
         Raises:
             ReplyError: The reply must not be used.
@@ -133,10 +133,10 @@ class FederatedStrategy(Strategy):
 
     @abstractmethod
     def step(self, now: Round, aggregate: Aggregate) -> Vector | None:
-        """Return the next model's vector; None leaves the model as it is.
+        """Return the next model's vector; None leaves the model unchanged.
 
         Raises:
-            ReplyError: No model can be made of the replies; all are rejected for that reason.
+            ReplyError: The replies give no model; all are rejected for that reason.
         """
 
     # What a strategy may say and do beside its five functions.
@@ -150,11 +150,11 @@ class FederatedStrategy(Strategy):
         return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
 
     def bits_down(self, now: Round, node: int) -> float:
-        """Return what a client is sent by the papers' formulas, in bits: 32 an entry."""
+        """Return the bits sent to a client by the papers' formulas: 32 an entry."""
         return 32.0 * now.model.size
 
     def bits_up(self, now: Round, node: int) -> float:
-        """Return what a client sends by the papers' formulas, in bits: 32 an entry."""
+        """Return the bits that a client sends by the papers' formulas: 32 an entry."""
         return 32.0 * now.model.size
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
@@ -174,17 +174,17 @@ class FederatedStrategy(Strategy):
 
     @cached_property
     def runner(self) -> StrategyRunner:
-        """Runs the rounds where this project's app does not."""
+        """Runs the rounds in other apps."""
         return StrategyRunner(self, OTHER_APP)
 
     @property
     def takes_late(self) -> bool:
-        """Whether replies that come after their round count in a later one."""
+        """Whether late replies count in a later round."""
         return False
 
     @property
     def updates_evaluation(self) -> bool:
-        """Whether clients that evaluate are sent what `broadcast` says, too; else the model."""
+        """Whether clients that evaluate are sent what `broadcast` returns; else the model."""
         return False
 
     @property
@@ -225,8 +225,8 @@ class FederatedStrategy(Strategy):
         """Return the messages of a round, for a share of the nodes drawn at random.
 
         Raises:
-            ValueError: A strategy around this one calls it, and clients send no models. Wrappers
-                clip and add noise to models; where they find none they say nothing.
+            ValueError: A wrapper around this strategy calls it, and clients send no models.
+                Wrappers clip and add noise to models, and do not complain if there are none.
         """
         caller = sys._getframe(1).f_locals.get("self")
         wrapped = isinstance(caller, Strategy) and caller is not self

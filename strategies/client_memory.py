@@ -1,7 +1,7 @@
-"""What a client's end of a strategy keeps from round to round: one value in `Context.state`.
+"""What a strategy keeps on the client from round to round: one value in `Context.state`.
 
-It may be lost at any time, and the server may never see the reply that it was written with. So what
-the client keeps of a reply is pending until the server names that reply's round as settled.
+It may be lost at any time, and the server may never see the reply that was sent with it. So the
+changes of a reply are pending until the server names that reply's round as settled.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,16 +22,17 @@ MEMORY, VECTORS, MODEL = "strategy-memory", "strategy-vectors", "strategy-model"
 
 @dataclass(frozen=True)
 class ClientMemory:
-    """What a client knows of its earlier rounds; the defaults are those of a new client.
+    """A client's state from its earlier rounds; the defaults are those of a new client.
 
     Attributes:
-        last_round: The round that it last answered with an update, 0 for none.
-        vectors: By name, such as a residual, as they are if that answer did not count.
-        pending: What that answer changes in them once the server has settled it.
-        model: Its copy of the global model; None for none, and where it is always sent all of it.
+        last_round: The last round answered with an update, 0 for none.
+        vectors: By name, such as a residual; their values if that answer did not count.
+        pending: What that answer changes in the vectors once the server has settled it.
+        model: The client's copy of the global model; None without a copy, or if the whole model is
+            always sent.
         version: That model's version.
-        codec: The text of what it compresses with, where the server has sent it.
-        link: The link by which its pending answer was compressed.
+        codec: The codec's text, if the server has sent it.
+        link: The link for which the pending answer was compressed.
     """
 
     last_round: int = 0
@@ -44,7 +45,7 @@ class ClientMemory:
 
     @classmethod
     def read(cls, state: RecordDict) -> "ClientMemory":
-        """Return what the records of a client's state hold."""
+        """Return the memory in the records of a client's state."""
         entries = find_record(state, MEMORY, ConfigRecord)
         if entries is None:
             return cls()
@@ -64,7 +65,7 @@ class ClientMemory:
         )
 
     def write(self, state: RecordDict) -> None:
-        """Put this into the records of a client's state, in the place of what was there."""
+        """Write this memory to the records of a client's state, replacing the old memory."""
         version = self.version or Version(-1, 0)
         record = ConfigRecord(
             {"round": self.last_round, "number": version.number, "fingerprint": version.fingerprint}
@@ -81,7 +82,7 @@ class ClientMemory:
             state[MODEL] = self.model
 
     def check_round(self, received: Received) -> None:
-        """Check that a training message is of a later round than the one answered last.
+        """Check that a training message is of a later round than the last one answered.
 
         Raises:
             ValueError: It is not.
@@ -91,15 +92,16 @@ class ClientMemory:
             raise ValueError(f"a message of round {received.number}, after one of round {last}")
 
     def settled(self, settled_round: int, take: Callable[[Vectors, bytes], Vectors]) -> Vectors:
-        """Return the vectors now that the server says which reply of the client it settled last.
+        """Return the vectors, given which of the client's replies the server settled last.
 
-        The one sent last counts if its round is named; otherwise it was lost, late or rejected, and
-        the vectors are as before it. Where the server has settled a later one than this memory
-        knows of, the memory is an old copy: what it holds may have been counted, so it is dropped.
+        The last reply counts if its round is named; otherwise it was lost, late or rejected, and
+        the vectors are as before it. If the server has settled a later reply than this memory knows
+        of, the memory is an old copy: its content may have been counted, so it is dropped.
 
         Args:
             settled_round: The last round of the client that the server settled, 0 for none.
-            take: Returns the vectors after the pending answer, from those before and its bytes.
+            take: Returns the vectors after the pending answer, from the vectors before it and its
+                bytes.
         """
         if settled_round > self.last_round or not self.vectors:
             return {}

@@ -1,6 +1,6 @@
-"""The client's end of messages: a strategy's end on the client, around a ClientApp's handlers.
+"""Messages on the client: a strategy's client function, around a ClientApp's handlers.
 
-What came is read, the handler is called, and its reply is written.
+The message is read, the handler is called, and its reply is written.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,25 +24,25 @@ from strategies.messages import (
 from strategies.model import Model, Vector
 from strategies.reply_validation import ARRAYS, NUM_EXAMPLES
 
-# Trains from a model and returns what that left; further vectors go to the handler by name.
+# Trains a model and returns the result; more vectors are passed to the handler by name.
 Train = Callable[..., Update]
 # What a strategy does on the client: (received, memory, train) -> (update, the memory to keep).
-# Without a memory the client's whole state stays as it was, that of the handler included.
+# If the memory is None the client's whole state stays unchanged, the handler's included.
 ClientEnd = Callable[[Received, ClientMemory, Train], tuple[Update, ClientMemory | None]]
 
 
 class NoUpdateError(Exception):
-    """The handler's reply has no arrays, or is an error; it goes to the server as it is."""
+    """The handler's reply has no arrays, or is an error; it is sent to the server unchanged."""
 
 
 def around_handler(
     end: ClientEnd, message: Message, context: Context, call_next: ClientAppCallable
 ) -> Message:
-    """Handle a message by a strategy's end on the client. The client's state is changed last.
+    """Handle a message by a strategy's client function. The client's state is changed last.
 
     Raises:
         ValueError: The message cannot be read, training returned arrays of other names or shapes
-            than the model's, or what the strategy's end raises.
+            than the model's, or the strategy's client function raised.
     """
     name, settings = _settings(message.content)
     received, memory = _received(message, context, settings), ClientMemory.read(context.state)
@@ -52,7 +52,7 @@ def around_handler(
     def train(model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
         nonlocal reply
         key = str(received.settings.get(ARRAYS_KEY, ARRAYS))
-        # Records of its own: other clients in this process share the model.
+        # A separate record: other clients in this process share the model.
         content = RecordDict({key: array_record(model.record), name: received.settings})
         for own, vector in (vectors or {}).items():
             content[own] = to_record(model.layout.unflatten(vector))

@@ -1,8 +1,8 @@
-"""What both ends of a compressed strategy compress with, and a text that says it.
+"""How server and clients of a compressed strategy compress, and the text that describes it.
 
-In this project's app each end makes its own from the run's config. In any other the server's first
-message names it, and a client builds only what has a name here. Messages name the text's digest:
-the bytes of one end would decode to something else at another, often without an error.
+In this project's app each process builds its codec from the run's config. In any other app the
+server's first message names it, and a client builds only built-in parts. Messages name the text's
+digest: with another codec the bytes would decode to something else, often without an error.
 """
 
 import json
@@ -32,11 +32,11 @@ class Codec:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
         feedback: What clients do about what compression leaves out.
-        warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
-        training: Tells one training from another whose messages the same clients may get; 0 where
-            they cannot.
-        links: What compresses the updates of clients whose link has one of these names, in place of
-            ``uplink``.
+        warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
+        training: Distinguishes this training from others whose messages the same clients may get; 0
+            if there are none.
+        links: By the name of a link, the compressor that replaces ``uplink`` for clients with this
+            link.
 
     Raises:
         ValueError: Error feedback would diverge with these compressors, or the uplink has no share
@@ -81,10 +81,10 @@ class Codec:
 
     @classmethod
     def parse(cls, text: str) -> "Codec | None":
-        """Return the codec of a server's text; None of an empty one.
+        """Return the codec of a server's text; None for an empty text.
 
         Raises:
-            ValueError: It is no such text, or names what is not built in.
+            ValueError: The text is invalid, or names parts that are not built in.
         """
         if not text:
             return None
@@ -95,8 +95,8 @@ class Codec:
             )
             numbers = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
             links = {
-                name: COMPRESSORS.build_part(name, _read_part(name, one))
-                for name, one in table.get("links", {}).items()
+                name: COMPRESSORS.build_part(name, _read_part(name, given))
+                for name, given in table.get("links", {}).items()
             }
             return replace(cls.build(uplink, downlink, feedback, *numbers), links=links)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -106,7 +106,7 @@ class Codec:
             ) from error
 
     def of_training(self, text: str) -> "Codec":
-        """Return this codec in the training of a server's text; itself without one."""
+        """Return this codec with the training of a server's text; unchanged if that is empty."""
         return replace(self, training=json.loads(text).get("training", 0)) if text else self
 
     def on_link(self, name: str) -> "Codec":
@@ -116,15 +116,17 @@ class Codec:
     @cached_property
     def of_replies(self) -> Mapping[int, "Codec"]:
         """The codecs of clients by their digest."""
-        return {one.digest: one for one in self._by_link.values()}
+        return {codec.digest: codec for codec in self._by_link.values()}
 
     @cached_property
     def _by_link(self) -> Mapping[str, "Codec"]:
-        """The codecs of clients by their link, "" for one without a compressor of its own."""
+        """The codecs of clients by their link, "" for links without their own compressor."""
         if not self.links:
             return {"": self}
         uplinks = {"": self.uplink, **self.links}
-        return {name: replace(self, uplink=one, links={}) for name, one in uplinks.items()}
+        return {
+            name: replace(self, uplink=compressor, links={}) for name, compressor in uplinks.items()
+        }
 
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.
@@ -148,7 +150,7 @@ class Codec:
             "warmup-rounds": self.warmup_rounds,
         }
         if self.links:
-            described = {name: _described(COMPRESSORS, one) for name, one in self.links.items()}
+            described = {name: _described(COMPRESSORS, part) for name, part in self.links.items()}
             table["links"] = described
         if self.training:
             table["training"] = self.training
@@ -161,20 +163,23 @@ class Codec:
 
 
 def _described(registry: Registry[Any], part: object) -> Mapping[str, Any]:
-    """Return the name of a part and its arguments; null for an infinite one."""
+    """Return the name of a part and its arguments; null for an infinite argument."""
     path = f"{type(part).__module__}:{type(part).__qualname__}"
-    name = next((name for name, one in registry.built_in.items() if one == path), path)
+    name = next((name for name, known in registry.built_in.items() if known == path), path)
     # Only dataclasses have arguments that are the same in every process.
-    own = [one.name for one in fields(part) if one.init] if is_dataclass(part) else []
-    arguments = {one: getattr(part, one) for one in own}
-    return {"name": name, **{key: None if one == inf else one for key, one in arguments.items()}}
+    own = [field.name for field in fields(part) if field.init] if is_dataclass(part) else []
+    arguments = {argument: getattr(part, argument) for argument in own}
+    return {
+        "name": name,
+        **{key: None if value == inf else value for key, value in arguments.items()},
+    }
 
 
 def _read_part(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a part of a server's text as `Registry.build_part` takes it; ValueError as `parse`."""
-    part = {name: one for name, one in table.items() if one is not None}
+    part = {name: value for name, value in table.items() if value is not None}
     # Others are "package.module:Class".
-    if outside := [one for one in _texts(part) if ":" in one]:
+    if outside := [text for text in _texts(part) if ":" in text]:
         raise ValueError(f"{key}: {outside[0]!r} is not built in")
     return part
 
@@ -182,7 +187,7 @@ def _read_part(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
 def _texts(value: object) -> Iterator[str]:
     """Yield the texts in a value of JSON."""
     if isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for entry in value.values():
+            yield from _texts(entry)
     elif isinstance(value, str):
         yield value

@@ -1,4 +1,4 @@
-"""Compressed strategies put together from compressors, error feedback and a server optimiser."""
+"""Strategies composed of compressors, error feedback and a server optimiser."""
 
 from typing import Annotated
 
@@ -12,18 +12,18 @@ from strategies.registry import Part
 
 @dataclass(kw_only=True, eq=False)
 class Compressed(CompressedStrategy):
-    """Compressed: any compressor up and any down, with any error feedback and server optimiser.
+    """Compressed: any compressors up and down, with any error feedback and server optimiser.
 
     Each is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments as a
     table, ``{name = "sparse", sparsity = 0.01}``. The other compressed strategies are such
-    compositions, but for signsgd, whose server counts votes.
+    compositions, except signsgd, whose server counts votes.
 
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update) or, for uplinks with a sparsity, "momentum".
-        warmup_rounds: How many rounds the share of sent entries takes to fall to the uplink's.
+        warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
 
     The others are those of `CompressedStrategy`.
     """
@@ -34,5 +34,5 @@ class Compressed(CompressedStrategy):
     warmup_rounds: Annotated[int, Field(ge=0)] = 0
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         return Codec.build(self.uplink, self.downlink, self.feedback, self.warmup_rounds)

@@ -1,4 +1,4 @@
-"""The client's end of every compressed strategy (docs/protocol.md)."""
+"""The client side of every compressed strategy (docs/protocol.md)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,15 +22,15 @@ from strategies.random_streams import UPLINK
 HEAD, UPDATES, CODEC = "head", "updates", "codec"
 
 # The model built last, and its version. It is the same for every client that reaches it, so clients
-# that share a process build it once, and the next one from there.
+# that share a process build it once, and the next model from it.
 _last_built: dict[Version, Model] = {}
 
 
 def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Handle a message of any compressed strategy: the mod of a ClientApp of another app.
+    """Handle a message of any compressed strategy: the mod for ClientApps of other apps.
 
-    The server's first message names what compresses the updates, and the client keeps it. Messages
-    of a strategy that does not compress pass through.
+    The server's first message names the codec, and the client keeps it. Messages of a strategy that
+    does not compress pass through.
 
         app = ClientApp(mods=[compression_mod])
     """
@@ -50,14 +50,15 @@ def answer(
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
 
-    A client that evaluates sends an empty one, and keeps the model that it was brought up to. One
-    whose server names the codec keeps its text, and begins anew with another one: that of another
-    training. Where it has not the codec or the model of a message, it asks for both. Training that
-    diverges is reported, and the client's state stays as it was: an update that is sent and
-    rejected would be added to the next one again.
+    A client that evaluates sends an empty update, and keeps the resulting model. If the server
+    names the codec, the client keeps its text, and starts from scratch if it changes: then another
+    training has begun. A client that lacks the codec or the model of a message asks for both.
+    Training that diverges is reported, and the client's state stays unchanged: an update that is
+    sent and rejected would be added to the next update again.
 
     Args:
-        codec_of: Returns the codec of a text; of an empty one where none was sent, None if it must.
+        codec_of: Returns the codec of a text, which is empty if none was sent; None if the text is
+            required.
         received: What the server sent.
         memory: What the client kept.
         train: Runs the handler.
@@ -94,7 +95,7 @@ def answer(
         kept = replace(memory, model=copy, version=head.version)
         return Update(payload=reply(ReplyStatus.UPDATE)), kept
     assert trained.model is not None
-    # Kept in float32, also where the model is float64.
+    # Kept in float32, even if the model is float64.
     change = (trained.model.vector - model.vector).astype(np.float32, copy=False)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
@@ -113,7 +114,7 @@ def answer(
         data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
     except OutOfRangeError:
         return Update(payload=reply(ReplyStatus.DIVERGED)), None
-    vectors = {name: one.astype(np.float32, copy=False) for name, one in vectors.items()}
+    vectors = {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
     kept = ClientMemory(received.number, vectors, data, copy, head.version, text, received.link)
     return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
 
@@ -146,7 +147,7 @@ def _synced(
 def _build(
     codec: Codec, have: Version, start: Model, version: Version, updates: bytes
 ) -> Model | None:
-    """Return the model that the updates turn ``start`` into; None where it is another version."""
+    """Return ``start`` plus the updates; None if the result is another version."""
     if have == version:
         return start
     layout, vector, number = start.layout, start.vector, have.number

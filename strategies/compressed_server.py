@@ -1,7 +1,7 @@
-"""The server's end of every compressed strategy (docs/protocol.md).
+"""The server side of every compressed strategy (docs/protocol.md).
 
-Clients send compressed updates. The server turns each round's into one update of the global model,
-which clients are sent compressed (`strategies.downlink`).
+Clients send compressed updates. The server turns those of a round into one update of the global
+model, and sends it compressed (`strategies.downlink`).
 """
 
 import secrets
@@ -46,30 +46,30 @@ from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_wei
 
 @dataclass(kw_only=True, eq=False)
 class CompressedStrategy(FederatedStrategy):
-    """A strategy whose clients send compressed updates and are sent compressed updates.
+    """A strategy whose server and clients exchange compressed updates.
 
-    Subclasses are compositions: their arguments are fields, of which `make_codec` makes the codec,
-    and they may override `combine`.
+    Subclasses are combinations of compressors: their arguments are fields, from which `make_codec`
+    builds the codec, and they may override `combine`.
 
     Args:
-        weights: How clients count in the mean: "uniform", the STC paper's, or "samples", n_k.
+        weights: The clients' weights in the mean: "uniform", as in the STC paper, or "samples"
+            (n_k).
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
-        links: Other arguments of the updates of clients by their link, as ``{"4G": {"sparsity-up":
-            0.001}}``. In a simulation a link is a class of "links", on a device what its node's
-            config says.
-        missed: How clients get the updates that they missed: "each" as all others got it, or one
-            compressed update of their "sum", whose error the server keeps together with each
-            client's model.
-        max_staleness: Replies that are up to so many rounds late count, as under
-            `strategies.fedbuff.FedBuff`; 0 drops all that are late.
+        links: Other arguments for clients with a certain link, as ``{"4G": {"sparsity-up":
+            0.001}}``. In a simulation a link is a class of "links", on a device its node's config
+            names it.
+        missed: How clients get the updates that they missed: "each" of them, or a single compressed
+            update of their "sum", whose error the server keeps together with each client's model.
+        max_staleness: Replies that are up to this many rounds late count, as under
+            `strategies.fedbuff.FedBuff`; 0 drops late replies.
         staleness: a; a reply that is s rounds late counts with (1 + s)^-a.
 
     The others are those of Flower's `FedAvg`.
 
     Attributes:
-        codec: What both ends compress with. Unless its error feedback is `NoFeedback`, the server
-            adds what it did not send to its next update.
+        codec: How server and clients compress. Unless its error feedback is `NoFeedback`, the
+            server adds what it did not send to its next update.
     """
 
     weights: Weights = "uniform"
@@ -88,37 +88,37 @@ class CompressedStrategy(FederatedStrategy):
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
-        """Return what the updates amount to: their mean, as float32."""
+        """Return the combined update: the mean, as float32."""
         return mean.astype(np.float32)
 
     @property
     def takes_late(self) -> bool:
-        """Whether replies that come after their round count in a later one."""
+        """Whether late replies count in a later round."""
         return self.max_staleness > 0
 
     @property
     def updates_evaluation(self) -> bool:
-        """Whether clients evaluate the model that they keep; else they are sent the full one."""
+        """Whether clients evaluate the model that they keep; else they are sent the full model."""
         return self.missed == "each"
 
     @property
     def residual(self) -> Float32Vector | None:
-        """What the server has not sent yet, float32 (n,), where all clients get the same."""
+        """What the server has not sent yet, float32 (n,), if all clients get the same updates."""
         return self._downlink.residual
 
     @abstractmethod
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
 
     def begin(self, now: Round) -> None:
-        """Tell this training from others whose messages the same clients may get."""
+        """Distinguish this training from others whose messages the same clients may get."""
         if self._downlink.layout is None and now.settings.other_app:
             self.codec = replace(self.codec, training=secrets.randbits(31))
         self._downlink.begin(now, self.max_staleness)
         self._replies.clear()
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
-        """Return what the client's model lacks."""
+        """Return the updates that the client's model lacks."""
         settled, (version, updates) = (
             self._downlink.settled.get(node, 0), self._downlink.sent_to(now, node)
         )  # fmt: skip
@@ -142,7 +142,7 @@ class CompressedStrategy(FederatedStrategy):
         Raises:
             ResyncError: The client lost its state.
             DivergedReplyError: Its training diverged.
-            ReplyError: The payload is not one of this round, codec and layout.
+            ReplyError: The payload is not of this round, codec and layout.
         """
         payload, late = self._payload(now, reply)
         layout, codec = now.model.layout, self.codec.of_replies[payload.codec]
@@ -167,8 +167,8 @@ class CompressedStrategy(FederatedStrategy):
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return the next model.
 
-        Only now are the updates acknowledged: those of a round with too few replies are not used,
-        and their clients take them back.
+        The updates are acknowledged only now: in a round with too few replies they are not used,
+        and their clients keep them in their residuals.
 
         Raises:
             ReplyError: The update is not finite, or beyond what clients may send.
@@ -185,10 +185,10 @@ class CompressedStrategy(FederatedStrategy):
         return vector
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
-        """Send a client that asks for the model all of it next time.
+        """Send the full model next time to a client that asks for it.
 
-        One whose update is too long is told that a later one was settled, so that it drops what
-        made this one so: in its memory that would make all later ones too long as well.
+        A client whose update is too long is told that a later update was settled, so that it drops
+        its residual: what made this update too long would make all later updates too long as well.
         """
         if isinstance(error, ResyncError):
             self._downlink.forget(node)
@@ -200,7 +200,7 @@ class CompressedStrategy(FederatedStrategy):
 
         Raises:
             ResyncError: The client lost its state, and has evaluated nothing.
-            ReplyError: The payload is not one of this round and codec.
+            ReplyError: The payload is not of this round and codec.
         """
         self._payload(now, reply)
         if not isinstance(self.codec.downlink, Float32):
@@ -215,7 +215,7 @@ class CompressedStrategy(FederatedStrategy):
         return min(updates + 32.0 * now.model.buffer_size, full)
 
     def bits_up(self, now: Round, node: int) -> float:
-        """Return the formula of the client's compressor for one update."""
+        """Return the bits of an update by the formula of the client's compressor."""
         codec, number = self.codec, now.number
         if reply := self._replies.get(node):
             codec, number = self.codec.of_replies[reply.codec], reply.server_round
@@ -240,10 +240,11 @@ class CompressedStrategy(FederatedStrategy):
         return OwnUpdates(self.codec.downlink)
 
     def _uplink_of(self, link: str, codec: Codec) -> Compressor:
-        """Return what compresses the updates of clients with a link.
+        """Return the compressor for clients with a link.
 
         Raises:
-            ValueError: The strategy does not take its arguments, or they are not of these updates.
+            ValueError: The strategy does not take the arguments, or they do not affect the clients'
+                updates.
         """
         names = [one.name for one in fields(self) if one.init and one.name != "links"]
         own = {name: getattr(self, name) for name in names}
@@ -254,7 +255,7 @@ class CompressedStrategy(FederatedStrategy):
             raise ValueError(f"links.{link}: {error}") from error
         if str(other) == str(codec) or str(replace(other, uplink=codec.uplink)) != str(codec):
             what = ", ".join(self.links[link]) or "nothing"
-            fix = "give arguments that change what clients send, and no more"
+            fix = "give only arguments that change what clients send"
             raise ValueError(f"links.{link} has {what}: {fix}")
         return other.uplink
 
@@ -262,7 +263,7 @@ class CompressedStrategy(FederatedStrategy):
         """Return a reply's payload and how many rounds late it is.
 
         Raises:
-            ReplyError: As for `read`, but for what follows the payload's head.
+            ReplyError: As for `read`, except for what follows the payload's head.
         """
         try:
             payload = Payload.decode(reply.payload)

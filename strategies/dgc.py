@@ -22,14 +22,14 @@ from strategies.registry import Decay, Scope, Share
 class DGC(CompressedStrategy):
     """DGC: top-k with momentum in the error feedback, clipping, and a warm-up of the sparsity.
 
-    The clients' own momentum, of their SGD, should be 0. The server's updates are sent as they are.
+    The momentum of the clients' SGD should be 0. The server sends the full model.
 
     Args:
         sparsity_up: p of the clients' updates: the share of entries they send after the warm-up.
-        momentum: Of the updates over the rounds in which a client takes part.
+        momentum: Momentum of the updates over the rounds in which a client takes part.
         clip_norm: Updates with a larger L2 norm are scaled down to it.
         warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
-        scope: What entries are chosen from: every "tensor", or the whole "model".
+        scope: Where entries are selected from: each "tensor", or the whole "model".
 
     The others are those of `CompressedStrategy`.
     """
@@ -41,7 +41,7 @@ class DGC(CompressedStrategy):
     scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         uplink = Sparse(self.sparsity_up, self.scope)
         feedback = MomentumCorrection(self.momentum, self.clip_norm)
         return Codec(uplink, Float32(), feedback, self.warmup_rounds)

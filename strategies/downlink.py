@@ -1,7 +1,7 @@
-"""What a compressed strategy's server sends clients of the model: two ways (docs/protocol.md).
+"""How a compressed strategy's server sends the model to clients: two ways (docs/protocol.md).
 
-`SharedUpdates` makes one update a round, which all clients get. `OwnUpdates` makes one for each
-client that takes part, of all that its model lacks.
+`SharedUpdates` makes one update per round, which all clients get. `OwnUpdates` makes an update for
+each client that takes part, with all that its model lacks.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from strategies.rounds import Round
 
 
 class Downlink(ABC):
-    """The server's part of keeping clients' models in step.
+    """Keeps clients' models in step, on the server.
 
     Args:
         compressor: Compresses what clients are sent.
@@ -29,10 +29,10 @@ class Downlink(ABC):
     Attributes:
         layout: The model's; None before the first round.
         residual: What no client has been sent yet, float32 (n,). None before the first round,
-            without error feedback, and where clients have updates of their own.
-        settled: By node, the round of its last accepted update, or one after that of an update
-            that was refused for good. Kept for nodes that lost their model, too: they may still
-            hold the update that this settles.
+            without error feedback, and if clients get individual updates.
+        settled: By node, the round of its last accepted update, or the round after an update that
+            was refused for good. Kept for nodes that lost their model, too: they may still hold the
+            update that this settles.
     """
 
     def __init__(self, compressor: Compressor) -> None:
@@ -43,11 +43,11 @@ class Downlink(ABC):
 
     @abstractmethod
     def begin(self, now: Round, max_staleness: int) -> None:
-        """Called before the messages of a round, whose replies may be so many rounds late."""
+        """Called before the messages of a round, whose replies may be this many rounds late."""
 
     @abstractmethod
     def sent_to(self, now: Round, node: int) -> tuple[Version, bytes | None]:
-        """Return the version that a client gets to, and the updates to it; None for the model."""
+        """Return the version that a client will have, and the updates to it; None for the model."""
 
     @abstractmethod
     def needs_model(self, node: int) -> bool:
@@ -55,7 +55,7 @@ class Downlink(ABC):
 
     @abstractmethod
     def step(self, now: Round, update: Float32Vector, answered: Mapping[int, int]) -> Vector:
-        """Return the next model; confirm, by node, the rounds whose replies it is made of.
+        """Return the next model; confirm, by node, the rounds of the replies used in it.
 
         Raises:
             OutOfRangeError: The update is not finite, or beyond what clients may send.
@@ -63,7 +63,7 @@ class Downlink(ABC):
 
     @abstractmethod
     def confirm_evaluation(self, node: int) -> None:
-        """Note that a client has the model that it was sent to evaluate."""
+        """Record that a client has the model that it was sent to evaluate."""
 
     @abstractmethod
     def forget(self, node: int) -> None:
@@ -79,7 +79,7 @@ class Downlink(ABC):
 
 
 class SharedUpdates(Downlink):
-    """One update a round, by exactly which the model changes; clients get those that they missed.
+    """One update per round, by which exactly the model changes; clients get those that they missed.
 
     Args:
         compressor: As in `Downlink`.
@@ -92,7 +92,7 @@ class SharedUpdates(Downlink):
         self.versions = ClientVersions()
 
     def begin(self, now: Round, max_staleness: int) -> None:
-        """Begin with a model that no client has: the initial one, or one that others have made."""
+        """Begin with a model that no client has: the initial model, or one made elsewhere."""
         vector = now.model.vector
         if self.layout != now.model.layout or not self.versions.is_current(vector):
             self.layout = now.model.layout
@@ -106,11 +106,11 @@ class SharedUpdates(Downlink):
         return self.versions.current, updates
 
     def needs_model(self, node: int) -> bool:
-        """Return whether the updates since the client's version are not kept any more."""
+        """Return whether the updates since the client's version are no longer kept."""
         return self.versions.following(node) is None
 
     def step(self, now: Round, update: Float32Vector, answered: Mapping[int, int]) -> Vector:
-        """Return the model changed by exactly what clients will be sent."""
+        """Return the model plus exactly what clients will be sent."""
         layout = now.model.layout
         if self.residual is not None:
             update = add(update, self.residual)
@@ -124,7 +124,7 @@ class SharedUpdates(Downlink):
         return vector
 
     def confirm_evaluation(self, node: int) -> None:
-        """Note that the client has the current version."""
+        """Record that the client has the current version."""
         self.versions.confirm_model(node)
 
     def forget(self, node: int) -> None:
@@ -136,15 +136,15 @@ class SharedUpdates(Downlink):
         self.versions.confirmed.clear()
 
     def num_updates(self, node: int) -> int | None:
-        """Return how many updates the client missed; None where it has no model."""
+        """Return how many updates the client missed; None if it has no model."""
         return self.versions.num_missed(node)
 
 
 class OwnUpdates(Downlink):
-    """One update for each client, of the difference between the model and the client's.
+    """An update for each client: the difference between the model and the client's.
 
-    What the compressor leaves out stays in that difference, which the next update is of. The model
-    is changed by the whole mean; clients train from models of their own, which lag behind it (as in
+    What the compressor leaves out stays in that difference, and so in the next update. The model is
+    changed by the whole mean; clients train from their own models, which lag behind it (as in
     MCM: C. Philippenko, A. Dieuleveut: Preserved central model for faster bidirectional
     compression in distributed settings. NeurIPS 2021, arXiv 2102.12528). The server keeps each
     client's model. A client whose last reply did not count is sent the full model: the server
@@ -160,7 +160,7 @@ class OwnUpdates(Downlink):
         self._num_sent = 0
 
     def begin(self, now: Round, max_staleness: int) -> None:
-        """Begin with clients that have no model, where its layout is another."""
+        """Begin with clients that have no model if its layout has changed."""
         if self.layout != now.model.layout:
             self.layout = now.model.layout
             self.forget_all()
@@ -176,7 +176,7 @@ class OwnUpdates(Downlink):
             lacks = (vector - own).astype(np.float32, copy=False)
             try:
                 data, sent = compress(lacks, self.compressor, now.model.layout, rng)
-            except OutOfRangeError:  # others have changed the model
+            except OutOfRangeError:  # the model was changed elsewhere
                 own = None
             else:
                 self._offered[node] = now.model.layout.rounded(own + sent.to_dense())
@@ -191,7 +191,7 @@ class OwnUpdates(Downlink):
         return node in self._whole
 
     def step(self, now: Round, update: Float32Vector, answered: Mapping[int, int]) -> Vector:
-        """Return the model changed by the whole update."""
+        """Return the model plus the whole update."""
         for node in answered:
             self._models[node] = self._offered.pop(node)
         return now.model.layout.rounded(now.model.vector + update)

@@ -1,7 +1,7 @@
 """EDEN, and DRIVE, which is EDEN with one bit: quantisation after a random rotation.
 
 S. Vargaftik et al.: EDEN: Communication-Efficient and Robust Distributed Mean Estimation for
-Federated Learning. ICML 2022, arXiv 2108.08842. The server's updates are sent as they are.
+Federated Learning. ICML 2022, arXiv 2108.08842. The server sends the full model.
 """
 
 from pydantic.dataclasses import dataclass
@@ -28,5 +28,5 @@ class EDEN(CompressedStrategy):
     bits: Bits = 1
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         return Codec(Rotated(self.bits), Float32(), NoFeedback())

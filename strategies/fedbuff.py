@@ -16,19 +16,18 @@ from strategies.staleness import Exponent, rounds_late, staleness_weight
 
 @dataclass(kw_only=True, eq=False)
 class FedBuff(FedAvg):
-    """FedBuff: a round ends with the first replies, and late ones count in later rounds.
+    """FedBuff: a round ends with the first replies, and late replies count in later rounds.
 
-    The paper's buffer of K updates is the config's C clients, and those that train at a time are
-    (1 + over-selection) times as many. A reply to round t that arrives in round u counts with
-    s = (1 + u - t)^-a: the next model is w + sum_k (n_k / n) s_k (w_k - w_t). Without
-    over-selection no reply is late, and this is FedAvg. In another app none is, either: Flower's
-    `start` drops late replies.
+    The paper's buffer of K updates is the config's C clients; (1 + over-selection) times as many
+    train at a time. A reply to round t that arrives in round u counts with s = (1 + u - t)^-a: the
+    next model is w + sum_k (n_k / n) s_k (w_k - w_t). Without over-selection no reply is late, and
+    this is FedAvg. Nor is any late in another app: Flower's `start` drops late replies.
 
     Args:
-        staleness: a; 0.5 is the paper's.
-        max_staleness: Replies that are later than so many rounds are rejected. The server keeps the
-            models of so many rounds.
-        weights: "uniform", the paper's, or "samples", by n_k.
+        staleness: a; the paper's is 0.5.
+        max_staleness: Replies that are more rounds late are rejected. The server keeps the models
+            of this many rounds.
+        weights: "uniform", as in the paper, or "samples" (n_k).
 
     The others are those of `strategies.fedavg.FedAvg`.
     """
@@ -39,7 +38,7 @@ class FedBuff(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._models: dict[int, Vector] = {}  # by round, what clients began with
+        self._models: dict[int, Vector] = {}  # by round, the model that clients began with
 
     @property
     def takes_late(self) -> bool:
@@ -47,7 +46,7 @@ class FedBuff(FedAvg):
         return True
 
     def begin(self, now: Round) -> None:
-        """Keep the round's model until its last reply can have come."""
+        """Keep the round's model until its last reply can have arrived."""
         self._models.setdefault(now.number, now.model.vector)
         for number in [one for one in self._models if one < now.number - self.max_staleness]:
             del self._models[number]
@@ -56,7 +55,7 @@ class FedBuff(FedAvg):
         """Return s_k (w_k - w_t), float64.
 
         Raises:
-            ReplyError: It is too late, or says no round.
+            ReplyError: It is too late, or names no round.
         """
         change = reply.vector.astype(float) - self._models[self._answered(now, reply)]
         late = now.number - self._answered(now, reply)
@@ -74,7 +73,7 @@ class FedBuff(FedAvg):
         return now.model.vector + change
 
     def _answered(self, now: Round, reply: Reply) -> int:
-        """Return t; Flower's `start` names no round, and drops what is late."""
+        """Return t; Flower's `start` names no round, and drops late replies."""
         number = now.number if reply.server_round is None else reply.server_round
         rounds_late(number, now.number, self.max_staleness)
         return number

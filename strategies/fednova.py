@@ -21,9 +21,9 @@ class FedNova(FederatedStrategy):
     """FedNova: the model moves by sum_k p_k tau_k times the mean of the clients' steps.
 
     w <- w + tau sum_k p_k (w_k - w) / tau_k with tau = sum_k p_k tau_k: a client with more steps
-    tau_k, since it has more examples, pulls the model no further than its share p_k. Where all
-    clients take equally many steps it is FedAvg. The clients are FedAvg's, without momentum; tau_k
-    follows from "local-steps", or "local-epochs" and "batch-size", in what they are told.
+    tau_k, since it has more examples, pulls the model no further than its share p_k. If all clients
+    take equally many steps it is FedAvg. The clients are FedAvg's, without momentum; tau_k follows
+    from "local-steps", or "local-epochs" and "batch-size", in their settings.
 
     Args:
         weights: "samples": p_k is n_k / n; "uniform": all are equal.

@@ -61,8 +61,8 @@ class FlowerAdapter(Runner):
     """Runs a strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
     Flower's strategies drop a round in which a reply's records or metrics differ from the others':
-    they see those that all have (`strategies.flower_metrics`). They see trained arrays only: a
-    server optimiser's step would make a variance negative, and noise would spoil a counter. The
+    they see only the metrics that all have (`strategies.flower_metrics`), and only trained arrays:
+    a server optimiser's step would make a variance negative, and noise would spoil a counter. The
     next model has the mean of the buffers, weighted by n_k.
 
     Args:
@@ -80,7 +80,7 @@ class FlowerAdapter(Runner):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return the inner strategy's messages; it takes all nodes of the grid.
+        """Return the inner strategy's messages, for all nodes of the grid.
 
         Raises:
             ValueError: As for `Runner.read_model`.
@@ -119,7 +119,7 @@ class FlowerAdapter(Runner):
             logger.info("%s", COVERED)
 
     def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
-        """Keep the replies that the inner strategy can use, and give it all of them at once."""
+        """Collect the replies that the inner strategy can use, and pass them all at once."""
         model = self.now.model
         kept: list[Message] = []
 
@@ -185,8 +185,8 @@ class FlowerAdapter(Runner):
         """Return the vector and the metrics that the inner strategy makes of the replies.
 
         Raises:
-            ReplyError: The model would not be finite: finite replies can overflow in what a
-                strategy computes of them.
+            ReplyError: The model would not be finite: a strategy's computation with finite replies
+                can overflow.
             StrategyError: The inner strategy failed.
         """
         complete = keep_shared(replies, reports, self.inner)
@@ -212,7 +212,7 @@ class FlowerAdapter(Runner):
 
     @contextmanager
     def _calling_inner(self, server_round: int) -> Iterator[None]:
-        """Log what the inner strategy logs as debug messages; name it in the error it raises."""
+        """Log the inner strategy's messages as debug messages; name it in the error it raises."""
         with as_debug_messages():
             try:
                 yield

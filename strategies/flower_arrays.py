@@ -1,8 +1,8 @@
 """Fast conversion between NumPy arrays and Flower's `Array`, `ArrayRecord` and `RecordDict`.
 
 An `Array` made from a NumPy array holds a .npy file, whose header NumPy writes and parses as Python
-text, in many times what a small array's values take. The messages of a run repeat the same few
-headers, so they are cached here. The bytes are those that ``Array(array)`` makes.
+text, which takes many times as long as a small array's values. The messages of a run repeat the
+same few headers, so they are cached here. The bytes are those of ``Array(array)``.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The metrics of replies to a strategy of Flower's: those that it asks for, and the others.
+"""The metrics of replies to a Flower strategy: those that it asks for, and the others.
 
 Such a strategy gets the metrics that all replies have; the means of the others
-(`strategies.metrics`) are added to what it makes of them.
+(`strategies.metrics`) are added to its result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,30 +14,30 @@ from strategies.flower_arrays import find_record
 from strategies.metrics import mean_metrics
 from strategies.reply_validation import ARRAYS, METRICS, NUM_EXAMPLES, ClientReport, ReplyError
 
-# An example's mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
+# Any real mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6
 
 
 def metric_keys(strategy: Strategy) -> list[tuple[str, str]]:
-    """Return pairs of an attribute of a strategy, or one that it wraps, and the metric it names.
+    """Return (attribute, metric that it names) of a strategy and the strategies that it wraps.
 
-    Such a strategy keeps the name in an attribute that ends in "_key": all of Flower's have
-    ``weighted_by_key``, and QFedAvg has ``train_loss_key``.
+    The name is in an attribute that ends in "_key": all of Flower's have ``weighted_by_key``, and
+    QFedAvg has ``train_loss_key``.
     """
     return [
         (attribute, name)
-        for one in wrapped(strategy)
-        for attribute, name in vars(one).items()
+        for inner in wrapped(strategy)
+        for attribute, name in vars(inner).items()
         if attribute.endswith("_key") and isinstance(name, str)
     ]
 
 
 def wrapped(strategy: Strategy) -> Iterator[Strategy]:
-    """Yield the strategy, the one that it wraps, and so on."""
-    one: object = strategy
-    while isinstance(one, Strategy):
-        yield one
-        one = getattr(one, "strategy", None)
+    """Yield the strategy, the strategy that it wraps, and so on."""
+    inner: object = strategy
+    while isinstance(inner, Strategy):
+        yield inner
+        inner = getattr(inner, "strategy", None)
 
 
 def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> None:
@@ -47,8 +47,8 @@ def check_keys(report: ClientReport, strategy: Strategy, *, trained: bool) -> No
     ``train_..._key`` name.
 
     Raises:
-        ReplyError: One is missing, the weight is not above 0, or the loss, of which QFedAvg takes a
-            power, is negative or above `MAX_LOSS`.
+        ReplyError: A metric is missing, the weight is not above 0, or the loss, of which QFedAvg
+            takes a power, is negative or above `MAX_LOSS`.
     """
     for attribute, key in metric_keys(strategy):
         values = {**report.metrics, NUM_EXAMPLES: report.num_examples}
@@ -66,8 +66,8 @@ def keep_shared(
 ) -> Callable[[MetricRecord | None], MetricRecord]:
     """Reduce the replies, in place, to their arrays and the metrics that all of them have.
 
-    A metric gets the strategy's name where that has underscores and the client's hyphens, as in
-    "train_loss" and "train-loss".
+    A metric is renamed for the strategy if only hyphens and underscores differ, as in "train_loss"
+    and "train-loss".
 
     Returns:
         A function that adds the means of the other metrics, with the strategy's weights, to those
@@ -82,7 +82,7 @@ def keep_shared(
                 metrics[key] = metrics.pop(hyphens)
                 spelling[key] = hyphens
         given.append(replace(report, metrics=metrics))
-    shared = [key for key in given[0].metrics if all(key in one.metrics for one in given)]
+    shared = [key for key in given[0].metrics if all(key in report.metrics for report in given)]
     for reply, report in zip(replies, given, strict=True):
         own = {key: report.metrics[key] for key in shared}
         content = RecordDict({METRICS: MetricRecord({NUM_EXAMPLES: report.num_examples, **own})})
@@ -94,9 +94,13 @@ def keep_shared(
     def complete(metrics: MetricRecord | None) -> MetricRecord:
         key = dict(metric_keys(strategy)).get("weighted_by_key", NUM_EXAMPLES)
         # `check_keys` has found the weight in every reply.
-        weights = [{**one.metrics, NUM_EXAMPLES: one.num_examples}[key] for one in given]
-        weighted = [replace(one, num_examples=w) for one, w in zip(given, weights, strict=True)]
-        others = {name: one for name, one in mean_metrics(weighted).items() if name not in shared}
+        weights = [{**report.metrics, NUM_EXAMPLES: report.num_examples}[key] for report in given]
+        weighted = [
+            replace(report, num_examples=w) for report, w in zip(given, weights, strict=True)
+        ]
+        others = {
+            name: value for name, value in mean_metrics(weighted).items() if name not in shared
+        }
         found = {**others, **(metrics or {})}
         return MetricRecord({spelling.get(name, name): value for name, value in found.items()})
 

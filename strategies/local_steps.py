@@ -1,11 +1,11 @@
-"""How many steps of SGD a client's local work has."""
+"""The number of SGD steps in a client's local work."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
-    """Return the steps of a client that has so many examples.
+    """Return the steps of a client with this many examples.
 
     Args:
         config: The message's "local-steps", or "local-epochs" and "batch-size" (0 for one batch).

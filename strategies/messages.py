@@ -1,9 +1,8 @@
-"""What travels between the two ends of a strategy, as values.
+"""What server and clients exchange, as values.
 
-What the server sends a client is a `Broadcast` at one end and `Received` at the other; what a
-client returns is an `Update` at one end and a `Reply` at the other. `server_messages` and
-`client_messages` turn them into Flower's records and back, and nothing else does; docs/protocol.md
-has the records.
+The server sends a `Broadcast`, which the client gets as `Received`; the client returns an `Update`,
+which the server gets as a `Reply`. Only `server_messages` and `client_messages` turn them into
+Flower's records and back; docs/protocol.md has the records.
 """
 
 from collections.abc import Mapping
@@ -17,15 +16,15 @@ from strategies.model import Arrays, Model, Vector
 from strategies.random_streams import random_stream
 from strategies.reply_validation import CONFIG, ReplyError
 
-# The record of arrays that are sent as they are where the others are compressed, and the setting
-# that lists their names.
+# The record of arrays that are sent uncompressed beside compressed arrays, and the setting that
+# lists their names.
 BUFFERS = "buffers"
 # The record of a reply's payload, and its entry.
 UPDATE, PAYLOAD = "update", "payload"
 SERVER_ROUND = "server-round"
 # The setting that names a client's link, or the entry of its node's config.
 LINK = "link"
-# The setting that names the record of arrays, where that is not "arrays".
+# The setting that names the record of arrays, if that is not "arrays".
 ARRAYS_KEY = "arrays-key"
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
@@ -34,10 +33,10 @@ Entry = int | bytes | str
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends one client, beside the settings that all clients get.
+    """What the server sends a client, besides the settings that all clients get.
 
     Attributes:
-        entries: Further entries of the message's settings, for the strategy's end on the client.
+        entries: Additional entries of the message's settings, for the strategy's client function.
         full: Whether the model is sent, or only its buffers.
         vectors: Further vectors of the model's layout, by the name of their record.
     """
@@ -53,15 +52,15 @@ class Received:
 
     Attributes:
         number: The number of the round, from 1.
-        trains: Whether the client is to train; else to evaluate.
+        trains: Whether the client should train; else evaluate.
         settings: The settings of the local work, and the server's `Broadcast.entries`.
-        model: The model; None where only its buffers were sent.
+        model: The model; None if only its buffers were sent.
         buffers: The buffers, by name, if they were sent without the model.
         buffer_names: The names of the model's buffers.
         vectors: `Broadcast.vectors`.
         seed: The run's seed.
-        client: The client's partition; the id of its node where it has none.
-        link: The name of its link; empty where neither the server nor its node's config has one.
+        client: The client's partition; the id of its node if it has none.
+        link: The name of its link; empty if neither the server nor its node's config names it.
     """
 
     number: int
@@ -83,18 +82,18 @@ class Received:
         return data
 
     def random_stream(self, purpose: str) -> np.random.Generator:
-        """Return the generator of what this client draws for a purpose in this round."""
+        """Return the generator for what this client draws for a purpose in this round."""
         return random_stream(self.seed, purpose, self.client, self.number)
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a client returns, as a strategy's end on the client makes it.
+    """What a strategy's client function returns.
 
     Attributes:
-        model: The model that is sent, at first the one that training left; None if it is not.
-        buffers: The buffers, which are sent in any case.
-        num_examples: n_k, where the client's work reported it.
+        model: The model to send, at first the trained model; None to send none.
+        buffers: The buffers, which are always sent.
+        num_examples: n_k, if the client's work reported it.
         payload: Bytes that are sent in place of the model, or beside it.
         vectors: Further vectors of the model's layout, by the name of their record.
     """
@@ -107,7 +106,7 @@ class Update:
 
 
 def named_or_only(content: RecordDict, name: str, kind: type[Record]) -> tuple[str, Record]:
-    """Return (name, record) of a reply's record of that name, else of the only one of its kind.
+    """Return (name, record) of a reply's record of that name, else of the only record of its kind.
 
     Raises:
         ReplyError: There is none, or there are several of other names.

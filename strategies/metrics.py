@@ -1,8 +1,8 @@
-"""The metrics of a round, from those that its clients report.
+"""The metrics of a round, from its clients' metrics.
 
-A metric is the round's where most of its valid replies name it: one client can neither take it away
-nor bring in one of its own. Its mean is over the clients whose value is usable
-(`strategies.reply_validation.is_usable`); `partial_metrics` says how many those are.
+A metric counts if most valid replies of the round name it: a single client can neither remove a
+metric nor add its own. Its mean is over the clients whose value is usable
+(`strategies.reply_validation.is_usable`); `partial_metrics` says how many there are.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ from strategies.reply_validation import ClientReport
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
     """Return the round's metrics: means weighted by n_k over the clients with a usable value.
 
-    Metrics that are lists are averaged entry by entry, where all clients have one of that length.
-    One that no client has a usable value of is left out. No sum overflows: each term is a usable
-    value times a weight of at most 1.
+    Metrics that are lists are averaged entry by entry, if all clients' lists have the same length.
+    A metric without any usable value is left out. No sum overflows: each term is a usable value
+    times a weight of at most 1.
     """
     means = MetricRecord()
     for name in _names(reports):
@@ -38,7 +38,7 @@ def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
 
 
 def partial_metrics(reports: Sequence[ClientReport]) -> dict[str, str]:
-    """Return "3 of 4 clients" for each metric that not all clients have a usable value of."""
+    """Return "3 of 4 clients" for each metric that lacks usable values of some clients."""
     usable = {name: sum(name in report.metrics for report in reports) for name in _names(reports)}
     return {
         name: f"{number} of {len(reports)} clients"
@@ -49,5 +49,5 @@ def partial_metrics(reports: Sequence[ClientReport]) -> dict[str, str]:
 
 def _names(reports: Sequence[ClientReport]) -> list[str]:
     """Return the names of the round's metrics, in the order in which the reports have them."""
-    named = Counter(name for one in reports for name in (*one.metrics, *one.unusable))
+    named = Counter(name for report in reports for name in (*report.metrics, *report.unusable))
     return [name for name, number in named.items() if 2 * number > len(reports)]

@@ -1,7 +1,7 @@
-"""A model as strategies see it: the trained arrays as one vector, and buffers beside it.
+"""The model that strategies see: the trained arrays as one vector, and buffers beside it.
 
-It is made where messages are read, and turned into records where they are written. In between there
-is arithmetic on vectors only.
+It is made when messages are read, and turned into records when they are written. In between there
+is only arithmetic on vectors.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ from strategies.flower_arrays import from_record, to_record
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
-# Of float32, or of float64 where the model has arrays of float64.
+# float32, or float64 if the model has arrays of float64.
 Vector = NDArray[Any]
 
 # Arrays of batch normalisation in PyTorch, which no gradient changes.
@@ -25,12 +25,12 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class Model:
-    """The arrays of a model that travel. Its vector, or its record, is made when it is asked for.
+    """The arrays of a model that are sent. Its vector, or its record, is made on access.
 
     Args:
         layout: Names, shapes and dtypes of the trained arrays.
         vector: Their values, (n,), in ``layout.dtype``.
-        buffers: The arrays that are sent as they are, by name.
+        buffers: The arrays that are sent uncompressed, by name.
         order: The names of all arrays, in the model's order.
     """
 
@@ -46,7 +46,7 @@ class Model:
 
         Args:
             record: All arrays.
-            buffers: The names of those that are buffers.
+            buffers: The names of the buffers.
 
         Raises:
             ValueError: A trained array is not of real floating-point numbers, or there is none; or
@@ -85,7 +85,7 @@ class Model:
 
 
 def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:
-    """Return the names of arrays that are no weights by their dtype, or PyTorch's name for them."""
+    """Return the names of arrays that are not weights, by their dtype or PyTorch's naming."""
     return tuple(
         name
         for name, array in record.items()

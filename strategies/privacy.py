@@ -1,9 +1,10 @@
-"""How much privacy a run has spent, by the accountant of Flower's wrappers with fixed clipping.
+"""The privacy that a run has spent, by the accountant of Flower's wrappers with fixed clipping.
 
-A round's mean over m clients has noise of standard deviation z C / m. Where one client's update
-counts as zero (zero-out: P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling
-or Shuffling. ICML 2021, arXiv 2103.00039) the mean moves by at most C / m; where it is another one
-(replace-one) by up to 2 C / m, as with half the noise. docs/privacy-and-robustness.md says more.
+A round's mean over m clients has noise of standard deviation z C / m. If one client's update counts
+as zero (zero-out: P. Kairouz et al.: Practical and Private (Deep) Learning Without Sampling or
+Shuffling. ICML 2021, arXiv 2103.00039) the mean moves by at most C / m; if it is replaced by
+another (replace-one), by up to 2 C / m, as with half the noise. docs/privacy-and-robustness.md says
+more.
 """
 
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ class Accountant(RdpAccountant):
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what makes it again: its modules cannot be pickled."""
+        """Return how to rebuild it: its modules cannot be pickled."""
         states = self.state_dict(), self.replace_one.state_dict()
         return Accountant, (self.config,), states
 
@@ -75,7 +76,7 @@ def with_accountant(
     """Return the arguments with an accountant in place of "target_delta" and "max_epsilon".
 
     All clients are one population, and a round's release is accounted without amplification by
-    sampling, as Flower does it. Other arguments, and other strategies, are left as they are.
+    sampling, as in Flower. Other arguments, and other strategies, are left unchanged.
 
     Raises:
         ValueError: They cannot be used, or the package dp-accounting is missing.

@@ -1,7 +1,7 @@
 """QSGD: stochastic uniform quantisation of the clients' updates.
 
 D. Alistarh et al.: QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding.
-NeurIPS 2017, arXiv 1610.02132. The server's updates are sent as they are.
+NeurIPS 2017, arXiv 1610.02132. The server sends the full model.
 """
 
 from pydantic.dataclasses import dataclass
@@ -33,5 +33,5 @@ class QSGD(CompressedStrategy):
     norm: Norm = "l2"
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         return Codec(Quantized(self.bits, self.bucket, self.norm), Float32(), NoFeedback())

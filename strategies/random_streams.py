@@ -1,4 +1,4 @@
-"""Random streams of compression, one for each seed, purpose, client and round."""
+"""Random streams of compression, one per seed, purpose, client and round."""
 
 import zlib
 
@@ -8,7 +8,7 @@ UPLINK, DOWNLINK = "uplink", "downlink"
 
 
 def random_stream(seed: int, purpose: str, client: int, server_round: int) -> np.random.Generator:
-    """Return the generator of what is drawn for a purpose, by a client or for all, in a round.
+    """Return the generator for a purpose in a round, of a client or of all clients.
 
     Args:
         seed: The run's.

@@ -32,9 +32,9 @@ class Registry(Generic[Kind]):
 
     Attributes:
         kind: Their base class.
-        what: What one is called, for errors.
+        what: What errors call such a class.
         built_in: "module:Class" by name.
-        group: The entry points under which installed packages add names; empty for none.
+        group: The group of entry points by which installed packages add names; empty for none.
     """
 
     kind: type[Kind]
@@ -43,14 +43,15 @@ class Registry(Generic[Kind]):
     group: str = ""
 
     def names(self) -> list[str]:
-        """Return the names, sorted; a package's cannot replace a built-in one."""
+        """Return the names, sorted; a package cannot replace a built-in name."""
         return sorted({*self.built_in, *self._installed()})
 
     def load(self, name: str) -> type[Kind]:
         """Return the class of that name.
 
         Args:
-            name: One of `names`, or "package.module:Class" for any other that can be imported.
+            name: One of `names`, or "package.module:Class" for any other class that can be
+                imported.
 
         Raises:
             ValueError: An unknown name, or not a class of this kind.
@@ -107,8 +108,8 @@ def read_part(key: str, given: Part) -> tuple[str, dict[str, Any]]:
 def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class's constructor.
 
-    `inspect.signature` of a class whose base is a dataclass of pydantic's are those of the base,
-    whatever constructor the class itself has.
+    `inspect.signature` of a subclass of a pydantic dataclass has the parameters of the base,
+    whatever constructor the subclass has.
     """
     owner = _owner(cls)
     if "__signature__" not in vars(owner):
@@ -119,7 +120,7 @@ def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def _owner(cls: type) -> type:
     """Return the class itself, or the base whose constructor it has."""
-    return next(one for one in cls.__mro__ if "__init__" in vars(one))
+    return next(base for base in cls.__mro__ if "__init__" in vars(base))
 
 
 def make(
@@ -129,20 +130,20 @@ def make(
 
     Args:
         cls: The class.
-        arguments: By name; a whole number becomes a float where the hint says so. A hint that
-            pydantic does not know is not checked.
-        fixed: Those of its arguments that a config must not give, if it takes them.
+        arguments: By name; a whole number becomes a float if the hint says so. A hint that pydantic
+            does not know is not checked.
+        fixed: Those of its arguments that a config must not set.
 
     Raises:
-        ValueError: One is unknown, missing, of another type or out of its bounds, or the class
-            refuses one. The line names arguments with hyphens, as configs do.
+        ValueError: An argument is unknown, missing, of another type, out of its bounds, or refused
+            by the class. The line names arguments with hyphens, as configs do.
     """
     fixed, parameters = fixed or {}, parameters_of(cls)
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     names = [
         name
-        for name, one in parameters.items()
-        if one.kind is not one.VAR_KEYWORD and name not in fixed
+        for name, parameter in parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD and name not in fixed
     ]
     unknown = [name for name in arguments if name in fixed or not (name in names or takes_any)]
     if unknown:
@@ -152,7 +153,7 @@ def make(
         owner = _owner(cls)
         source = owner if "__dataclass_fields__" in vars(owner) else vars(owner)["__init__"]
         hints = get_type_hints(source, include_extras=True)
-    except Exception:  # a hint of another package's that names what is imported for types only
+    except Exception:  # a hint in another package that names what is imported for types only
         hints = {}
     given = dict(arguments)
     for name in given.keys() & hints:
@@ -169,14 +170,14 @@ def make(
     fixed = {name: value for name, value in fixed.items() if name in parameters}
     try:
         return cls(**fixed, **given)
-    except ValidationError as error:  # a dataclass of pydantic refuses its arguments together
+    except ValidationError as error:  # a pydantic dataclass refuses its arguments together
         raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
 
 
 def _validated(adapter: TypeAdapter[Any], value: object) -> Any:
-    """Return the value in the hint's type; as JSON has them, lists may stand for tuples."""
+    """Return the value in the hint's type; lists may stand for tuples, as in JSON."""
     try:
         return adapter.validate_python(value, strict=True)
     except ValidationError:

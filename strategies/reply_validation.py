@@ -1,4 +1,4 @@
-"""Validation of client replies: what the server checks before it uses any number of a reply.
+"""Validation of client replies: the server's checks before it uses any number of a reply.
 
 A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
 model, never by what a header claims.
@@ -16,16 +16,16 @@ METRICS = "metrics"
 CONFIG = "config"
 NUM_EXAMPLES = "num-examples"
 ACCURACY = "accuracy"
-# What clients add to every gradient of local SGD, by array; only some strategies' mods give it.
+# What clients add to every gradient of local SGD, by array; only some strategies set it.
 GRADIENT_OFFSET = "gradient-offset"
 MAX_REASON = 200
 MAX_TRACEBACK = 4000
 MAX_FILE, MAX_LINE_NUMBER = 80, 9
-# No loss or count of a round comes near; beyond it one client's number would be all of the mean.
+# No real loss or count is near this; a larger value of one client would dominate the mean.
 MAX_METRIC = 1e12
-# Files that are not a user's: installed packages, Python's own, and what carries messages here.
+# Files that are not the user's: installed packages, Python's own, and what carries messages here.
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3|/fedavg_app/|^<")
-# What our clients raise, as RayGrid, a SuperNode and Flower's simulation pass it on.
+# Our clients' errors, as RayGrid, a SuperNode and Flower's simulation pass them on.
 PLACED = re.compile(
     r"(?:ClientFailedError(?:: |'>:<')|Exception ClientAppException occurred\. Message: )"
     r"(.+) \(([^()]+), line (\d+)\)(?:'>)?$"
@@ -35,7 +35,7 @@ PLACED = re.compile(
 class ReplyError(ValueError):
     """A reply that must not be used; the message is the reason.
 
-    It is one short line whatever the client put into it: it goes to logs and to the history.
+    It is one short line whatever the client put into it, for logs and the history.
     """
 
     def __init__(self, reason: str) -> None:
@@ -56,10 +56,11 @@ class NormError(ReplyError):
 
 @dataclass(frozen=True)
 class ReplyBounds:
-    """Upper bounds on the numbers of one reply.
+    """Upper bounds on the numbers of a reply.
 
     Attributes:
-        max_examples: The most examples that a client may state; its weight in a mean is no larger.
+        max_examples: The most examples that a client may report, and so its largest weight in a
+            mean.
         max_update_norm: The largest L2 norm of a client's update, over all arrays together.
         exact: Whether n_k counts examples, at least 1, and arrays have the model's dtypes; else n_k
             is any weight above 0, and trained arrays have any dtype of floating-point numbers, as
@@ -73,14 +74,14 @@ class ReplyBounds:
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What a valid reply states about its client's work.
+    """What a valid reply reports of its client's work.
 
     Attributes:
         node_id: The node that sent it.
         num_examples: n_k, the number of local examples.
         metrics: Its other usable scalar metrics by name, for example "train-loss".
-        unusable: The names of the scalar metrics that are not (`is_usable`).
-        lists: The metrics that are lists, of a reply whose bounds are not exact.
+        unusable: The names of the scalar metrics that are not usable (`is_usable`).
+        lists: The metrics that are lists, if the bounds are not exact.
     """
 
     node_id: int
@@ -101,8 +102,8 @@ def report_of(
     Args:
         node_id: The node.
         entries: Its metrics.
-        bounds: What they must keep to.
-        weighted_by: The name of the one that is n_k.
+        bounds: Their bounds.
+        weighted_by: The name of the metric that is n_k.
 
     Raises:
         ReplyError: n_k is missing, not a number, below 1 or above ``bounds.max_examples``.
@@ -137,7 +138,7 @@ def is_usable(name: str, value: float) -> bool:
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
-    """Check the L2 norm of an update; NormError where it is above ``bounds.max_update_norm``."""
+    """Check the L2 norm of an update; NormError if it is above ``bounds.max_update_norm``."""
     if not norm <= bounds.max_update_norm:  # NaN too
         raise NormError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"
@@ -147,7 +148,7 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
 def error_reason(error: Error) -> str:
     """Return the last line of an error's reason, and where its traceback ends if it has one.
 
-    The line of our own clients has the place in it, whatever Flower and Ray put around the line.
+    Our own clients' line has the place in it, whatever Flower and Ray put around the line.
     """
     # Clients choose the text, and the pattern's time grows with the square of its length.
     text = (error.reason or "")[-MAX_TRACEBACK:]

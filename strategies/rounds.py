@@ -1,4 +1,4 @@
-"""The values of a round: its settings, what a strategy sees of it, and what it amounts to."""
+"""The values of a round: its settings, what a strategy sees of it, and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from strategies.aggregation import Term
 from strategies.model import Model
 from strategies.reply_validation import ClientReport, ReplyBounds, ReplyError, ResyncError
 
-# What a strategy reads from one reply: each is averaged over the clients.
+# What a strategy reads from a reply: each is averaged over the clients.
 Terms = tuple[Term, ...]
 
 
@@ -22,15 +22,15 @@ class RunSettings:
 
     Attributes:
         num_clients: K; 0 for the number of nodes.
-        seed: The run's seed, for random numbers of the server's end.
+        seed: The run's seed, for random numbers on the server.
         min_replies: The valid replies that a round needs.
         bounds: Bounds on the numbers of a reply.
-        buffers: The names of the model's arrays that are sent as they are: those that gradients do
+        buffers: The names of the model's arrays that are sent uncompressed: those that gradients do
             not train, such as batch normalisation's running statistics and counters, and those that
-            stay on the clients. The next model has the clients' mean of them, whatever the
-            strategy. None for `usual_buffers`.
-        other_app: Whether another app than this project's runs the rounds: then nodes are drawn,
-            and messages with the model name what compresses the updates.
+            stay on the clients. The next model has the clients' mean of them under every strategy.
+            None for `usual_buffers`.
+        other_app: Whether an app other than this project's runs the rounds: then nodes are drawn,
+            and messages with the model name the codec.
     """
 
     num_clients: int = 0
@@ -51,7 +51,7 @@ class Round:
     Attributes:
         number: From 1.
         model: The global model that clients are sent.
-        config: What all clients are told.
+        config: The settings sent to all clients.
         settings: Of the run.
     """
 
@@ -63,7 +63,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What the valid replies of a round amount to.
+    """The aggregate of a round's valid replies.
 
     Attributes:
         nodes: The nodes that sent them.
@@ -82,17 +82,17 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What the replies of one round, or of one evaluation, amount to.
+    """The outcome of a round or an evaluation.
 
     Attributes:
-        model: The next global model; None where the round leaves it as it is.
+        model: The next global model; None if the round leaves it unchanged.
         metrics: The clients' metrics, aggregated; None without a usable reply.
-        partial: For metrics that not all clients have a usable value of: "3 of 4 clients".
+        partial: For metrics that lack usable values of some clients: "3 of 4 clients".
         rejected: The reason, by node id, for every reply that was rejected.
-        formula_bits_up: What the valid training replies cost by the papers' formulas, in bits.
+        formula_bits_up: The bits of the valid training replies by the papers' formulas.
         privacy: The "epsilon" and "epsilon-replace-one" at a "delta" that the run has spent so far;
             empty if not counted.
-        reports: What each client whose reply is used states.
+        reports: The reports of clients whose replies are used.
     """
 
     model: ArrayRecord | None = None
@@ -105,5 +105,5 @@ class RoundOutcome:
 
     @property
     def num_resyncing(self) -> int:
-        """How many clients lost their state, which is no sign of a failing run."""
+        """How many clients lost their state, which does not mean that the run is failing."""
         return sum(isinstance(error, ResyncError) for error in self.rejected.values())

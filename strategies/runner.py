@@ -1,7 +1,7 @@
-"""The runner of a strategy's rounds, the same in this project's app and in any other.
+"""Runs a strategy's rounds, in this project's app and in any other.
 
-It turns the replies of a round into a `RoundOutcome`: those that must not be used are rejected, and
-the others are taken in the order in which they come.
+It turns the replies of a round into a `RoundOutcome`: invalid replies are rejected, and the others
+are used in the order in which they arrive.
 """
 
 import logging
@@ -34,10 +34,10 @@ SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a mode
 
 # Called with the node of a rejected reply, before the next one is taken.
 OnRejected = Callable[[int], None]
-# Reads a reply that has no error, and raises a `ReplyError` where it must not be used.
+# Reads a reply that has no error, and raises a `ReplyError` if it must not be used.
 Use = Callable[[Message], ClientReport]
-# Makes of the reports of those that were used the next model's vector, None where the round leaves
-# the model as it is, and the metrics. It raises a `ReplyError` where no model can be made.
+# Makes the next model's vector (None leaves the model unchanged) and the metrics from the reports
+# of the used replies. It raises a `ReplyError` if no model can be made.
 Finish = Callable[[list[ClientReport]], tuple[Vector | None, MetricRecord | None]]
 FinishEvaluation = Callable[[list[ClientReport]], MetricRecord | None]
 
@@ -64,9 +64,9 @@ class Screening:
         on_rejected: OnRejected | None,
         at_least: int = 1,
     ) -> None:
-        """Give the replies to ``use`` as they come, but for errors and a node's second one.
+        """Pass the replies to ``use`` as they arrive, except errors and a node's second reply.
 
-        Where fewer than ``at_least`` are valid, all are rejected.
+        If fewer than ``at_least`` are valid, all are rejected.
         """
         seen: set[int] = set()
         for reply in replies:
@@ -93,7 +93,7 @@ class Screening:
         self.reports = []
 
     def log(self, server_round: int, purpose: str) -> dict[str, str]:
-        """Log what was rejected; return `partial_metrics` of the others, which are logged, too."""
+        """Log the rejected replies; return and log the `partial_metrics` of the others."""
         for node, reason in self.rejected.items():
             logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
         partial = partial_metrics(self.reports)
@@ -115,20 +115,20 @@ class Screening:
 
 
 class StrategyError(RuntimeError):
-    """A strategy cannot go on; the cause, if there is one, is what it raised."""
+    """A strategy cannot continue; the cause, if there is one, is its exception."""
 
 
 class Runner(ABC):
-    """Runs the rounds of one strategy. It is pickled with the strategy.
+    """Runs the rounds of a strategy. It is pickled with the strategy.
 
     Attributes:
         settings: Of the run.
         train_type, local_work, plain_sgd: As in `strategies.base.FederatedStrategy`.
         takes_late: As in `strategies.base.FederatedStrategy`.
-        in_flight: The messages, by id, whose replies may still come, where late ones count; the
+        in_flight: The messages, by id, whose replies may still arrive, if late replies count; the
             app keeps them here so that checkpoints have them.
-        links: The links whose clients have a compressor of their own.
-        clips_on_clients: Whether client mods clip the update of all that a client sends.
+        links: The links with their own compressors.
+        clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """
 
@@ -152,11 +152,11 @@ class Runner(ABC):
         return self._now
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what lasts longer than a round."""
+        """Return the state that outlasts a round."""
         return {**vars(self), "_now": None}
 
     def read_model(self, arrays: ArrayRecord) -> Model:
-        """Return the model that clients are sent.
+        """Return the model that is sent to clients.
 
         Raises:
             ValueError: A trained array is not of real floating-point numbers, or there is none.
@@ -179,10 +179,10 @@ class Runner(ABC):
     def finish_round(
         self, server_round: int, replies: Iterable[Message], on_rejected: OnRejected | None = None
     ) -> RoundOutcome:
-        """Read the replies as they come, and return what they amount to.
+        """Read the replies as they arrive, and return the round's outcome.
 
-        The model stays as it is where fewer than ``min-replies`` replies were valid, or the next
-        one would not be finite; then these are rejected, too.
+        The model does not change if fewer than ``min-replies`` replies were valid, or if the next
+        model would not be finite; then these replies are rejected, too.
 
         Args:
             server_round: The round's number, from 1.
@@ -226,18 +226,18 @@ class Runner(ABC):
         )
 
     def round_bits(self, nodes: Sequence[int]) -> float:
-        """Return what the round's messages cost by the papers' formulas, in bits."""
+        """Return the bits of the round's messages by the papers' formulas."""
         return len(nodes) * 32.0 * self.now.model.size
 
     def reply_bits(self, node: int) -> float:
-        """Return what a node's training reply costs by the papers' formulas, in bits."""
+        """Return the bits of a node's training reply by the papers' formulas."""
         return 32.0 * self.now.model.size
 
     def privacy_spent(self) -> dict[str, float]:
-        """Return what `RoundOutcome.privacy` says; by default nothing is counted."""
+        """Return `RoundOutcome.privacy`; by default nothing is counted."""
         return {}
 
-    def forget_clients(self) -> None:  # noqa: B027 - strategies of Flower's keep nothing of clients
+    def forget_clients(self) -> None:  # noqa: B027 - Flower's strategies keep nothing of clients
         """Called when all clients have lost their memories; by default it does nothing."""
 
     @abstractmethod
@@ -246,11 +246,11 @@ class Runner(ABC):
 
     @abstractmethod
     def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
-        """Return what takes each reply, which adds its buffers, and what ends the round."""
+        """Return functions that use a reply, buffers included, and that end the round."""
 
     @abstractmethod
     def _begin_evaluation(self, server_round: int) -> tuple[Use, FinishEvaluation]:
-        """Return what takes each reply, and what ends the evaluation."""
+        """Return functions that use a reply, and that end the evaluation."""
 
     def _next_model(
         self, reports: list[ClientReport], finish: Finish, buffers: BufferMean
@@ -272,7 +272,7 @@ def nodes_of(messages: Iterable[Message]) -> list[int]:
 
 
 def check_finite(name: str, array: Array, sent: Array) -> None:
-    """Check that an array of the next model has only finite values, or values that were sent.
+    """Check that an array of the next model has only finite values or values that were sent.
 
     Raises:
         ReplyError: It has others.

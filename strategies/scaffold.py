@@ -24,7 +24,7 @@ from strategies.rounds import Aggregate, Round, Terms
 from strategies.server_messages import Reply
 
 # The server's control variate in a message, and the change of the client's in a reply; the setting
-# that names the last round accepted of the client.
+# that names the client's last accepted round.
 VARIATE, ACCEPTED = "control-variate", "accepted-round"
 
 
@@ -55,7 +55,7 @@ class SCAFFOLD(FederatedStrategy):
     def __post_init__(self) -> None:
         self.variate: NDArray[np.float64] | None = None
         self._sent: Mapping[str, Vector] = {}
-        self._accepted: dict[int, int] = {}  # by node, the last round accepted of it
+        self._accepted: dict[int, int] = {}  # by node, its last accepted round
 
     def begin(self, now: Round) -> None:
         """Begin with the variate zero."""
@@ -64,7 +64,7 @@ class SCAFFOLD(FederatedStrategy):
             self._sent = {VARIATE: now.model.layout.rounded(self.variate)}
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
-        """Return the model with c, and the round accepted of the node last."""
+        """Return the model with c, and the node's last accepted round."""
         return Broadcast({ACCEPTED: self._accepted.get(node, 0)}, vectors=self._sent)
 
     def client(
@@ -132,5 +132,5 @@ class SCAFFOLD(FederatedStrategy):
 
 
 def step_length(config: Mapping[str, Any], num_examples: float) -> float:
-    """Return K eta of a client that has so many examples."""
+    """Return K eta of a client with this many examples."""
     return local_steps(config, num_examples) * float(config["learning-rate"])

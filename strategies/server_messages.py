@@ -1,4 +1,4 @@
-"""The server's end of messages: contents are written, and every part of a reply is checked."""
+"""Messages on the server: contents are written, and every part of a reply is checked."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
@@ -29,12 +29,12 @@ NOT_FINITE = "array {!r} has NaN or infinite values"
 
 
 class Reply:
-    """A client's reply as the server reads it: every part is checked when it is asked for.
+    """A client's reply as the server reads it: every part is checked on access.
 
     Args:
         message: The reply, which has no error.
         model: The global model of the round.
-        bounds: What its numbers must keep to.
+        bounds: Bounds on its numbers.
         weighted_by: The name of the metric that is n_k.
     """
 
@@ -46,10 +46,10 @@ class Reply:
 
     @cached_property
     def server_round(self) -> int | None:
-        """The round whose message this answers; None where messages do not name theirs.
+        """The round whose message this answers; None if messages do not name it.
 
         Raises:
-            ReplyError: The reply names what is no round.
+            ReplyError: The reply does not name a round.
         """
         group = self.message.metadata.group_id
         if group and not (group.isdecimal() and len(group) < MAX_DIGITS):
@@ -63,7 +63,7 @@ class Reply:
 
     @property
     def payload(self) -> bytes:
-        """The payload; ReplyError where there is none."""
+        """The payload; ReplyError if there is none."""
         record = find_record(self.message.content, UPDATE, ConfigRecord)
         if record is None:
             fix = "does the ClientApp have the strategy's mod, such as compression_mod?"
@@ -79,7 +79,7 @@ class Reply:
 
         Raises:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
-            DivergedReplyError: One has NaN or infinite values that were not sent.
+            DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
         vector = self._read_vector(self._arrays)
         if not np.isfinite(vector).all():
@@ -89,7 +89,7 @@ class Reply:
         return vector
 
     def vector_of(self, name: str) -> Vector:
-        """Return a further vector of the model's layout; ReplyError as for `vector`."""
+        """Return an additional vector of the model's layout; ReplyError as for `vector`."""
         record = find_record(self.message.content, name, ArrayRecord)
         if record is None:
             raise ReplyError(f"no ArrayRecord {name!r}")
@@ -154,9 +154,9 @@ def write_contents(
 
     Args:
         model: The global model.
-        settings: What all clients are told.
+        settings: The settings sent to all clients.
         keys: The names of the record of arrays and of that of settings.
-        broadcasts: What else the clients are sent.
+        broadcasts: What is sent to the clients besides.
     """
     arrays, config = keys
     buffers = array_record({name: model.record[name] for name in model.buffers})
@@ -183,7 +183,7 @@ def write_contents(
 def _read(
     name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], exact: bool = True
 ) -> NDArray[np.generic]:
-    """Return an array of a reply, which has this dtype and shape.
+    """Return an array of a reply, checked for this dtype and shape.
 
     Unless ``exact``, it may have any dtype of real floating-point numbers.
     """

@@ -1,8 +1,8 @@
-"""Server optimisers: what the server makes of the clients' mean update.
+"""Server optimisers: turn the clients' mean update into the model's change.
 
 S. Reddi et al.: Adaptive Federated Optimization. ICLR 2021, arXiv 2003.00295, Algorithm 2; FedAvgM:
-T. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335. The mean update Delta takes the place of the negative
-gradient. With the learning rate 1 and no momentum, `SGD` leaves it as it is.
+T. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335. The mean update Delta replaces the negative gradient.
+With the learning rate 1 and no momentum, `SGD` leaves it unchanged.
 """
 
 import math
@@ -24,7 +24,7 @@ NONE = "none"
 class ServerOptimizer(ABC):
     """Turns the round's mean update into the change of the global model.
 
-    It keeps what it needs between rounds, and is pickled with the strategy.
+    It keeps its state between rounds, and is pickled with the strategy.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ class SGD(ServerOptimizer):
     `torch.optim.SGD`; DiLoCo (arXiv 2311.08105) has it on the server, AdamW on the clients.
 
     Args:
-        learning_rate: Of the server; 1 with no momentum is plain averaging.
+        learning_rate: The server's; 1 with no momentum is plain averaging.
         momentum: From 0 to below 1.
         nesterov: Whether the momentum is Nesterov's.
     """
@@ -105,7 +105,7 @@ class Adam(ServerOptimizer):
 class Yogi(Adam):
     """FedYogi: v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2).
 
-    The rest is `Adam`, but for the learning rate, which is not corrected.
+    The rest is `Adam`, except that the learning rate is not corrected.
     """
 
     learning_rate: Positive = 0.01

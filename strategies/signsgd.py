@@ -29,9 +29,9 @@ from strategies.server_optimizer import NONE
 class SignSGD(CompressedStrategy):
     """SignSGD: clients send the signs of their update; the majority moves each weight one step.
 
-    There is no error feedback. Tied votes, and weights that no client moves, leave the weight as it
-    is. The clients' learning rate hardly matters with one local step: only the sign of the step is
-    sent, which is 0 where the step is lost in the weight's rounding.
+    There is no error feedback. Tied votes, and weights that no client moves, leave the weight
+    unchanged. The clients' learning rate hardly matters with one local step: only the sign of the
+    step is sent, which is 0 where the step is lost in the weight's rounding.
 
     Args:
         step_size: delta, how far a weight moves in a round (the authors' experiments: 0.0002).
@@ -45,11 +45,11 @@ class SignSGD(CompressedStrategy):
     staleness: float = field(default=0.5, init=False)
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         return Codec(Sign(), Sign(self.step_size), NoFeedback())
 
     def read(self, now: Round, reply: Reply) -> tuple[Term]:
-        """Return the client's votes: signs, whatever the step size that it sent."""
+        """Return the client's votes: signs, whatever step size it sent."""
         (update,) = super().read(now, reply)
         assert isinstance(update, Update)
         return (DenseUpdate(np.sign(update.to_dense())),)

@@ -1,4 +1,4 @@
-"""Late replies that count: how late one is, and how much it counts.
+"""Late replies that count: how late a reply is, and how much it counts.
 
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: Federated Learning with
 Buffered Asynchronous Aggregation. AISTATS 2022, arXiv 2106.06639.

@@ -22,8 +22,8 @@ class STC(CompressedStrategy):
     Args:
         sparsity_up: p of the clients' updates: the share of entries they send.
         sparsity_down: p of the server's.
-        scope: What has a magnitude of its own: every "tensor", as in the authors' code, or the
-            whole "model", as in Algorithm 1.
+        scope: What has its own magnitude: each "tensor", as in the authors' code, or the whole
+            "model", as in Algorithm 1.
 
     The others are those of `CompressedStrategy`.
     """
@@ -33,6 +33,6 @@ class STC(CompressedStrategy):
     scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         up, down = (Ternary(p, self.scope) for p in (self.sparsity_up, self.sparsity_down))
         return Codec(up, down)

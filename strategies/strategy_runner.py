@@ -1,4 +1,4 @@
-"""The runner of a `FederatedStrategy`: it calls the strategy's functions, and does all the rest."""
+"""Runs a `FederatedStrategy`: calls its functions, and does everything else."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ from strategies.server_messages import Reply, read_report, write_contents
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
 
-# Settings of the strategies' own, which no other may have the name of.
+# The strategies' own settings, whose names are reserved.
 RESERVED = {ARRAYS_KEY, BUFFERS, LINK, "codec", "head", "updates"}
 
 logger = logging.getLogger("fedavg_app.strategies")
@@ -80,15 +80,15 @@ class StrategyRunner(Runner):
         return self._messages(now, config, nodes, MessageType.EVALUATE)
 
     def round_bits(self, nodes: Sequence[int]) -> float:
-        """Return what the round's messages cost by the papers' formulas, in bits."""
+        """Return the bits of the round's messages by the papers' formulas."""
         return sum(self.strategy.bits_down(self.now, node) for node in nodes)
 
     def reply_bits(self, node: int) -> float:
-        """Return what a node's training reply costs by the papers' formulas, in bits."""
+        """Return the bits of a node's training reply by the papers' formulas."""
         return self.strategy.bits_up(self.now, node)
 
     def forget_clients(self) -> None:
-        """Let the strategy know that all clients have lost their memories."""
+        """Tell the strategy that all clients have lost their memories."""
         self.strategy.forget_clients()
 
     def summary(self) -> None:
@@ -97,7 +97,7 @@ class StrategyRunner(Runner):
         logger.info("%s", doc.split("\n")[0])
 
     def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
-        """Average what the strategy reads of the replies, and let it step."""
+        """Average what the strategy reads from the replies, and let it step."""
         now, strategy = self.now, self.strategy
         means: list[WeightedMean] = []
         metrics: list[RecordDict] = []
@@ -157,7 +157,7 @@ class StrategyRunner(Runner):
         return use, finish
 
     def _drawn(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
-        """Return the nodes that take part: in this project's app all that the grid shows."""
+        """Return the nodes that take part: in this project's app all nodes of the grid."""
         if not self.settings.other_app:
             return list(grid.get_node_ids())
         sampling = self.strategy.sampling

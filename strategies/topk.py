@@ -15,15 +15,15 @@ from strategies.registry import Scope, Share
 
 @dataclass(kw_only=True, eq=False)
 class TopK(CompressedStrategy):
-    """Top-k: clients send their largest entries as they are, with error feedback.
+    """Top-k: clients send their largest entries unchanged, with error feedback.
 
     With the default sparsity_down = 1 the server sends all entries, and clients download the full
-    model. A smaller one makes the server's updates sparse too.
+    model. A smaller value makes the server's updates sparse, too.
 
     Args:
         sparsity_up: p of the clients' updates: the share of entries they send.
         sparsity_down: p of the server's.
-        scope: What entries are chosen from: every "tensor", or the whole "model".
+        scope: Where entries are selected from: each "tensor", or the whole "model".
 
     The others are those of `CompressedStrategy`.
     """
@@ -33,6 +33,6 @@ class TopK(CompressedStrategy):
     scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
-        """Return what both ends compress with."""
+        """Return how server and clients compress."""
         down = Float32() if self.sparsity_down == 1 else Sparse(self.sparsity_down, self.scope)
         return Codec(Sparse(self.sparsity_up, self.scope), down)

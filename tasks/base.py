@@ -40,8 +40,9 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
 
     That is the layout that convolutions compute in, on a CPU and on a GPU; `Examples` has its
     batches in the same. On a CPU batch normalisation gets its inputs in the contiguous layout: for
-    channels-last ones torch adds up a channel's values in one float32 sum, and the mean over 4,000
-    images is off in the third digit. On a GPU cuDNN is told to sum in the same order each time.
+    channels-last inputs torch adds up a channel's values in a single float32 sum, and the mean over
+    4,000 images is off in the third digit. On a GPU cuDNN is told to sum in the same order each
+    time.
     """
     if device.type == "cpu":
         for module in model.modules():
@@ -50,7 +51,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     else:
         torch.backends.cudnn.deterministic = True
     aliases = aliases_of(model.state_dict(keep_vars=True))
-    tie(model, aliases)  # moving would part weights that are one by their memory alone
+    tie(model, aliases)  # moving would separate weights that are tied by their memory alone
     model = model.to(device)
     # 3-d convolutions have no channels-last layout.
     if not any(array.dim() == 5 for array in model.state_dict().values()):
@@ -86,35 +87,37 @@ class Task:
         augment: Replaces ``prepare`` for training examples, each time they are used. It draws from
             torch's global random state, which is seeded for every client and round. None for no
             augmentation.
-        train: Trains a client's model in place of steps of the loss's gradient: of (model,
-            examples, settings, memory), the model with the weights of the round, to be changed in
-            place, the client's examples in an order drawn for the round, what the config says of
-            local work, and arrays by name that the client keeps from round to round. Returns
-            metrics by name, "train-loss" for the one of that name.
+        train: Replaces the default training loop. Called with (model, examples, settings, memory):
+            the model with the weights of the round, to be changed in place; the client's examples
+            in an order drawn for the round; the config's local work; and arrays by name that the
+            client keeps from round to round. Returns metrics by name; "train-loss" is the training
+            loss.
         target: The value of the objective to which rounds are counted, in the papers a test
-            accuracy; None where there is none.
-        embedded_target: The same where the data are the embedded part, with which the paper's may
-            be out of reach.
-        loss: Mean loss of (outputs, targets), of what the model returns, over the predictions:
-            integer targets that are not negative (PyTorch's losses ignore -100), or else examples.
-        predict: Turns the outputs into what metrics get, such as `torch.sigmoid`; None leaves them.
-        metrics: What else a test computes, by name: functions of (outputs, targets) that return a
-            sum and a count, whose quotient is the metric, or metrics of torchmetrics. The default
-            is the accuracy of the largest logit of the last dimension; with torch's own
-            cross-entropy, which has the classes in dimension 1, of that one.
-        objective: What best model, target and comparisons go by: a metric's name or "loss", with
-            its direction, as in "min mae", where it is not known; "" for the first metric, or the
-            loss where there is none.
+            accuracy; None for no target.
+        embedded_target: The target for the embedded part of the data, which may not reach the
+            paper's.
+        loss: Mean loss of (outputs, targets) over the predictions: integer targets that are not
+            negative (PyTorch's losses ignore -100), otherwise examples.
+        predict: Turns the outputs into what metrics get, such as `torch.sigmoid`; None for the
+            outputs.
+        metrics: What a test computes besides the loss, by name: functions of (outputs, targets)
+            that return a sum and a count, whose quotient is the metric, or metrics of torchmetrics.
+            The default is the accuracy of the largest logit of the last dimension, or of dimension
+            1 with torch's own cross-entropy, which has the classes there.
+        objective: What best model, target and comparisons use: a metric's name or "loss", with its
+            direction if that is not known, as in "min mae"; "" for the first metric, or the loss if
+            there is none.
         optimizer: What ``optimizer = "auto"`` means: "sgd", another of `torch.optim` or a path.
-        optimizer_args: Its arguments but the learning rate; none for SGD.
-        in_parts: Whether the gradient of a batch is the sum of those of its parts, each with its
-            share of the predictions, so that a large batch may be cut: no example's output or loss
-            depends on the others. None finds it out of layers and losses of torch; what is not
-            known sees the whole batch.
+        optimizer_args: The optimizer's arguments except the learning rate; none for SGD.
+        in_parts: Whether the gradient of a batch is the sum of its parts' gradients, each weighted
+            by its share of the predictions, so that a large batch may be split: no example's output
+            or loss depends on the others. None infers it for layers and losses of torch; unknown
+            code gets the whole batch.
         partitions: The names of the partitions that make sense for the data.
-        learning_rates: Default learning rates for strategies that need another one, by name.
-        seconds_per_example: What a step takes for each example of its batch, on one core of the
-            machine of results/engine.md (`python -m benchmarks.step`); the virtual clock counts it.
+        learning_rates: Default learning rates for strategies or optimizers that need another rate,
+            by name.
+        seconds_per_example: The time of a step per example of its batch, on one core of the machine
+            of results/engine.md (`python -m benchmarks.step`), for the virtual clock.
     """
 
     name: str
@@ -138,10 +141,10 @@ class Task:
     seconds_per_example: float = 0.0
 
     def test_metrics(self) -> dict[str, Metric]:
-        """Return the metrics as a test computes them, by name.
+        """Return the metrics that a test computes, by name.
 
         Raises:
-            TypeError: One is neither a function nor a metric of torchmetrics.
+            TypeError: A metric is neither a function nor a metric of torchmetrics.
             ValueError: The objective is not of the form "min name".
         """
         found = make_metrics(self.metrics)
@@ -153,7 +156,7 @@ class Task:
         return found
 
     def predictions(self, outputs: Any) -> Any:
-        """Return what metrics get of the outputs."""
+        """Return the outputs as metrics get them."""
         return outputs if self.predict is None else self.predict(outputs)
 
     def default_objective(self) -> Objective:
@@ -186,7 +189,7 @@ class Task:
             TaskError: ``model`` is a network, or returns something else.
         """
         if isinstance(self.model, nn.Module):
-            raise TaskError("model", "is a network: give a function that returns a new one")
+            raise TaskError("model", "is a network: give a function that returns a new network")
         with seeded(derive_seed(seed, "model"), torch.device("cpu")):
             model = self.model()
         if not isinstance(model, nn.Module):

@@ -49,7 +49,7 @@ def lora_task(
         base: The pretrained model: a folder or a name on the hub, for ``from_pretrained``; or a
             function that returns a new model of transformers, whose draws the run's seed fixes.
         lora: What PEFT adds to it: a config, or the arguments of a `LoraConfig` by name. Its
-            initialisation must leave the base as it is, so not PiSSA's or OLoRA's.
+            initialisation must not change the base, so not PiSSA's or OLoRA's.
         dataset: Returns the data, whose splits are as of `tasks.language.token_split`.
         learning_rate: Of AdamW.
         freeze_a: Whether A keeps its initial values, which the run's seed draws: FFA-LoRA.
@@ -98,7 +98,7 @@ def adapted(
 
 
 def with_libraries() -> None:
-    """Import transformers and PEFT; TaskError where one is missing."""
+    """Import transformers and PEFT; TaskError if either is missing."""
     try:
         import peft
         import transformers
@@ -118,7 +118,7 @@ def save_adapter(
     Args:
         run_folder: The folder of a run whose task is of `lora_task`, and can be imported.
         out: The folder to write, with PEFT's ``adapter_config.json`` and the adapters.
-        file: Which model of the run; "best.safetensors" is the one of the best round.
+        file: Which model of the run; "best.safetensors" is that of the best round.
 
     Raises:
         OSError: A file of the folder cannot be read.

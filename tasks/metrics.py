@@ -21,7 +21,7 @@ from tasks.objective import ACCURACY
 
 logger = logging.getLogger("fedavg_app.metrics")
 
-# What one batch adds to a metric, by name.
+# What a batch adds to a metric, by name.
 State = dict[str, NDArray[np.generic]]
 # (outputs, targets) -> the sum and the count, whose quotient is the metric.
 SumAndCount = Callable[[Any, Any], tuple[float | Tensor, float | Tensor]]
@@ -53,10 +53,10 @@ def accuracy(logits: Tensor, targets: Tensor, classes: int = -1) -> tuple[Tensor
 
 
 class Metric(ABC):
-    """A metric as a test computes it.
+    """A metric of a test.
 
     Attributes:
-        higher_is_better: Its direction; None where it is not known.
+        higher_is_better: Its direction; None if unknown.
     """
 
     higher_is_better: bool | None = None
@@ -71,7 +71,7 @@ class Metric(ABC):
 
     @abstractmethod
     def value(self, states: Sequence[State]) -> float:
-        """Return the metric of all batches that these states, at least one, are of."""
+        """Return the metric over all batches of these states, of which there is at least one."""
 
     @abstractmethod
     def parts(self) -> dict[str, bool]:
@@ -151,7 +151,7 @@ class TorchMetric(Metric):
         }
 
     def value(self, states: Sequence[State]) -> float:
-        """Return the metric; ValueError where it is not one number."""
+        """Return the metric; ValueError if it is not a single number."""
         metric = self._metric.to("cpu")
         metric.reset()
         for name, state in metric.metric_state.items():
@@ -175,9 +175,9 @@ class TorchMetric(Metric):
 
 
 def value_or_nan(name: str, metric: Metric, states: Sequence[State]) -> float:
-    """Return a metric's value; NaN where these states have none.
+    """Return a metric's value; NaN if these states have none.
 
-    An R2 of one example has none, nor has what a client made up.
+    An R2 of one example has none, nor have made-up states.
     """
     try:
         return metric.value(states)
@@ -194,7 +194,7 @@ def make_metric(name: str, given: Any) -> Metric:
     """
     if isinstance(given, Metric):
         return given
-    library = sys.modules.get("torchmetrics")  # imported by who gives one of its metrics
+    library = sys.modules.get("torchmetrics")  # imported by whoever uses its metrics
     if library is not None and isinstance(given, library.Metric):
         return TorchMetric(given)
     if isinstance(given, type) or not callable(given):

@@ -1,8 +1,8 @@
 """The classes of a model's arrays: trained, fixed, buffer, or another name of one of these.
 
-Every entry of a state dict is exactly one of them. It is decided here, from the task's model, and
-both ends follow it: trained arrays and buffers travel between server and clients; fixed arrays do
-not, since both ends have them from the task; an alias is whatever its first name is.
+Every entry of a state dict is exactly one of them. It is decided here, from the task's model, for
+server and clients: trained arrays and buffers are sent; fixed arrays are not, since both have them
+from the task; an alias has the class of its first name.
 """
 
 import hashlib
@@ -108,7 +108,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def tie(model: nn.Module, aliases: Mapping[str, str]) -> None:
-    """Make each array of the model that has two names one tensor under both.
+    """Make each array of the model that has two names a single tensor under both.
 
     Weights whose `data` were made the same memory have a gradient each, of which the sum is meant.
 
@@ -152,9 +152,9 @@ def aliases_of(state: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _memory(tensor: Tensor) -> int | tuple[Any, ...]:
-    """Return what two tensors have in common if they are one array."""
+    """Return what two tensors share if they are the same array."""
     storage = tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
-    if not storage:  # it has no values, or they are not in one place
+    if not storage:  # it has no values, or they are not contiguous
         return id(tensor)
     view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
     return tensor.device, storage, *view
@@ -193,7 +193,7 @@ def read_arrays(model: nn.Module, names: tuple[str, ...]) -> dict[str, NDArray[n
 
 
 def fixed_fingerprint(model: nn.Module, arrays: ModelArrays) -> str:
-    """Return a fingerprint of the fixed arrays' names and values; empty where there are none."""
+    """Return a fingerprint of the fixed arrays' names and values; empty if there are none."""
     if not arrays.fixed:
         return ""
     digest = hashlib.sha256()

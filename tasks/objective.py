@@ -38,7 +38,7 @@ class Objective:
         return f"{'max' if self.higher_is_better else 'min'} {self.name}"
 
     def is_reached(self, value: float | None, target: float | None) -> bool:
-        """Return whether a value is at least as good as a target; not where one is missing."""
+        """Return whether a value is at least as good as a target; False if either is missing."""
         if value is None or target is None:
             return False
         return value >= target if self.higher_is_better else value <= target
@@ -50,7 +50,7 @@ class Objective:
         return value > best if self.higher_is_better else value < best
 
     def best_point(self, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-        """Return the (round, value) of the best value, the first of equal ones."""
+        """Return the (round, value) of the best value; the first wins ties."""
         best: tuple[int, float] | None = None
         for point in curve:
             if self.is_better(point[1], best and best[1]):

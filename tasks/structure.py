@@ -23,5 +23,5 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def first_leaf(value: Any) -> Any:
-    """Return the first array of a value; StopIteration where it has none."""
+    """Return the first array of a value; StopIteration if it has none."""
     return next(leaves(value))

@@ -3,7 +3,7 @@
 Flower checks a request's signature and stores what it carries, whoever it says it is from and
 whatever its size. The gate takes one reply to each message that a device was given, of a size
 that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line, or
-413 where the body is too large to be read; a SuperNode drops the reply and goes on. The run gets an
+413 if the body is too large to be read; a SuperNode drops the reply and continues. The run gets an
 error with the reason in place of a reply whose announcement is refused. A reply of which an object
 is refused is deleted, and the run hears that it is not there.
 """
@@ -87,7 +87,7 @@ class Gate:
                 reason = f"{name} of {length} bytes, at most {most} are read"
                 await self._refuse(413, reason, name, None, scope, send, node_id)
             return
-        # A device that is slow holds slots of its own; strangers share theirs, so these are held
+        # A device that is slow holds its own slots; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
         first = slots if is_known else self._large_of_strangers if large else nullcontext()
         async with first:
@@ -155,10 +155,10 @@ class Gate:
             self._ledger.check_confirmed(request)
 
     def _note(self, request: Any, answer: bytes) -> bytes | None:
-        """Take in what the SuperLink has served; it has checked the signature then.
+        """Record what the SuperLink has served; it has checked the signature then.
 
         Returns:
-            What the device is to be answered instead, if anything.
+            The answer to the device instead, if any.
         """
         node_id = request.node.node_id
         if isinstance(request, PullMessagesRequest):

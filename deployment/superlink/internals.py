@@ -87,7 +87,7 @@ def error_reply(message: Any, reason: str) -> tuple[Any, bytes]:
 
     Args:
         message: The message as it was given to its node, a protobuf.
-        reason: Goes to the run's history.
+        reason: The reason, for the run's history.
     """
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode

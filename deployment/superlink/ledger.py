@@ -1,4 +1,4 @@
-"""What each device may send: one reply to each message that it was given, and no larger than fits.
+"""What each device may send: one reply to each of its messages, within a size limit.
 
 All of it follows from what the SuperLink itself has answered: the messages it gave to a device, the
 sizes of the objects that the device fetched, the uploads it opened.
@@ -90,7 +90,7 @@ class Ledger:
         self._largest: dict[int, tuple[int, int]] = {}  # by run: bytes and objects
 
     def note_given(self, node_id: int, response: PullMessagesResponse) -> None:
-        """Take in the messages that a device was given."""
+        """Record the messages that a device was given."""
         pairs = zip(response.messages_list, response.message_object_trees, strict=True)
         for message, tree in pairs:
             given = self._given.setdefault(node_id, OrderedDict())
@@ -99,7 +99,7 @@ class Ledger:
             _keep(given, MESSAGES)
 
     def note_fetched(self, request: PullObjectRequest, size: int) -> None:
-        """Take in the size of an object that a device fetched."""
+        """Record the size of an object that a device fetched."""
         self._sizes[request.object_id] = size
         _keep(self._sizes, SIZES)
 
@@ -136,9 +136,9 @@ class Ledger:
     def note_announced(
         self, request: PushMessagesRequest, response: PushMessagesResponse
     ) -> PushMessagesResponse:
-        """Take in a reply whose objects the SuperLink awaits; return what to answer the device.
+        """Record a reply whose objects the SuperLink awaits; return the answer to the device.
 
-        A reply is announced again where the answer was lost. It goes on in the new session, unless
+        A reply is announced again if the answer was lost. It continues in the new session, unless
         the run has asked for the reply meanwhile: then the SuperLink knows its message no more and
         names no objects, but still awaits them in the session before.
         """
@@ -180,7 +180,7 @@ class Ledger:
             raise RefusedError("the reply has more bytes than this run's messages allow")
 
     def note_stored(self, request: PushObjectRequest) -> None:
-        """Take in an object that the SuperLink has stored, whose id is the hash of its content."""
+        """Record an object that the SuperLink has stored, whose id is the hash of its content."""
         upload = self._uploads.get(request.session_id)
         if upload is None or request.object_id in upload.sizes:
             return
@@ -252,7 +252,7 @@ def _references(content: bytes) -> tuple[list[str], Counter[str]]:
     An array lists its chunks by their number, a record its parts by name.
 
     Raises:
-        RefusedError: It is malformed, or names others than it has, or not all of them.
+        RefusedError: It is malformed, names objects that it does not have, or not all that it has.
     """
     try:
         kind, children, _ = get_object_head_values_from_object_content(content)

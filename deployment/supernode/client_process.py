@@ -1,4 +1,4 @@
-"""The process of one message: Flower's ClientApp, and what its executor is told of it."""
+"""The process of a message: Flower's ClientApp, and its report to the executor."""
 
 import json
 import multiprocessing
@@ -46,8 +46,8 @@ def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
 def reset_after_fork() -> None:
     """Make a forked process like a new Python, except for what is imported.
 
-    The random generators that were seeded in the fork server get seeds of their own (Python reseeds
-    its own at a fork): all messages would draw the same numbers otherwise. What a client starts by
+    The random generators that were seeded in the fork server get new seeds (Python reseeds its own
+    at a fork): otherwise all messages would draw the same numbers. What a client starts by
     `multiprocessing` is started in the default way again. This package's modules are forgotten,
     since Python would take them in place of a run's own of these names.
     """

@@ -31,8 +31,8 @@ class ForkingExecutor:
     """Starts each client by a fork of a process that has the libraries imported.
 
     It has the methods of Flower's `Executor`, which the SuperExec calls from one thread:
-    `reconcile` before every look for a task. One client runs at a time: the next one would
-    otherwise be given the state that the one before has not handed in yet. Tasks of other types
+    `reconcile` before every look for a task. One client runs at a time: otherwise the next client
+    would be given the state before the previous client has handed in its own. Tasks of other types
     than ClientApps are not taken.
     """
 
@@ -69,7 +69,7 @@ class ForkingExecutor:
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Wait for the client, end it if its message has expired, forget one that has ended.
+        """Wait for the client, end it if its message has expired, forget it once it has ended.
 
         Without a client it waits before the next look for a task.
         """

@@ -156,7 +156,7 @@ def run_clientapp(
     on_message: Callable[[Any], None],
     on_reply: Callable[[], None],
 ) -> None:
-    """Handle one message, as Flower's `flwr-clientapp` does; it ends by `SystemExit`.
+    """Handle a message, as Flower's `flwr-clientapp` does; ends by `SystemExit`.
 
     Args:
         address: The SuperNode's.
@@ -201,7 +201,7 @@ def hand_in(client: Any, context: Any, error: str | None) -> bool:
     Args:
         client: Calls the SuperNode.
         context: The client's.
-        error: What the client raised; None where it succeeded.
+        error: The client's exception; None if it succeeded.
     """
     from flwr.common.constant import SubStatus
     from flwr.common.serde import context_to_proto
@@ -222,7 +222,7 @@ def hand_in(client: Any, context: Any, error: str | None) -> bool:
 
 
 def _wait_for_messages() -> None:
-    """Have this process ask again for its message where there is none yet.
+    """Make this process ask again for its message if there is none yet.
 
     A SuperNode makes the task before it stores the message. Flower's clients, which take seconds to
     start, never come in between; if one does, it fails, and the SuperNode waits for it for ever.

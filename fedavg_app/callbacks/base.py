@@ -25,13 +25,13 @@ class TrainingRun:
         task: The learning problem.
         plan: The schedule.
         data: The data set.
-        completed: The rounds that are completed already, if the training is resumed.
-        folder: Where its results go.
+        completed: The rounds already completed, if the training is resumed.
+        folder: The folder of its results.
         local_work: Human-readable description of the local work.
         model: The global model after the completed rounds.
         best_model: The best model of these.
-        own_data: For each client that has data of its own, their fingerprint and the number of
-            training examples.
+        own_data: For each client with its own data, their fingerprint and the number of training
+            examples.
     """
 
     config: TrainingConfig
@@ -57,10 +57,10 @@ class Callback:
     """Hooks called after each round and at the end of training; by default they do nothing."""
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
-        """Called after each round, with its metrics and the model; round 0 is the initial one."""
+        """Called after each round, with its metrics and model; round 0 is the initial model."""
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Take in the result; it has an error where the training failed or was interrupted."""
+        """Called at the end; the result has an error if the training failed or was interrupted."""
 
 
 # Makes a callback for a training; a ConfigError ends the training before round 0.

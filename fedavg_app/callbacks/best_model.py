@@ -19,7 +19,7 @@ class BestModel:
         self._best = best[1] if best else None
 
     def add(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
-        """Take in a round's model."""
+        """Keep the round's model if it is the best."""
         score = self._plan.score(metrics)
         if score is not None and self._plan.objective.is_better(score, self._best):
             self._best, self.model = score, model

@@ -29,7 +29,7 @@ class Checkpoints(Callback):
         self._history = list(run.completed)
 
     def on_round_end(self, metrics: RoundMetrics, model: ArrayRecord) -> None:
-        """Save a checkpoint where one is due.
+        """Save a checkpoint if it is due.
 
         Raises:
             RunError: It cannot be written, or the strategy cannot be pickled.
@@ -46,10 +46,10 @@ class Checkpoints(Callback):
             save_checkpoint(self._run.folder, self._config, reached)
 
     def _is_due(self, server_round: int) -> bool:
-        """Return whether a checkpoint is due; from then on time counts anew.
+        """Return whether a checkpoint is due, and if so restart the clock.
 
-        Where checkpoints are wanted, one is due when the budget is about to be spent: the round
-        that is not counted changes the strategy, and a larger budget goes on from before it.
+        With checkpoints on, one is due when the budget is about to be spent: the uncounted round
+        changes the strategy, and a run with a larger budget resumes from before it.
         """
         now, every = time.monotonic(), self._config.checkpoint_every
         seconds = self._config.checkpoint_seconds

@@ -51,9 +51,9 @@ def draw_comparison(
 ) -> None:
     """Write a figure of the lines.
 
-    Every run is drawn to its own end, which is marked where it did not finish: after its last test
-    at the last value, dotted. For several runs these lines are thin, and a thick one is their mean,
-    in a band from the smallest to the largest value, at the rounds in which all were tested.
+    Every run is drawn to its own end, which is marked if it did not finish: after its last test at
+    the last value, dotted. For several runs these lines are thin, and a thick one is their mean, in
+    a band from the smallest to the largest value, at the rounds in which all were tested.
 
     Args:
         lines: What is drawn; a method has the same colour and dashes in all figures of a sweep.

@@ -1,4 +1,4 @@
-"""What is printed of a training: one live line on a terminal, plain lines elsewhere."""
+"""Prints the progress: a live line on a terminal, plain lines elsewhere."""
 
 import math
 import sys
@@ -17,9 +17,9 @@ from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
 from tasks.objective import LOSS, Objective, show_metric
 
-# Without a terminal, one line at most this often, and for the first and the last round.
+# Without a terminal, a line at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
-# A terminal with so many columns has room for all figures of a round.
+# A terminal with this many columns has room for all numbers of a round.
 WIDE_COLUMNS = 120
 
 
@@ -96,7 +96,7 @@ class Console(Callback):
         self._console.print(f"results: {self._run.folder}")
 
     def _target(self) -> str:
-        """Return the target as text, with the objective's name where it is not the accuracy."""
+        """Return the target as text, with the objective's name unless it is the accuracy."""
         plan = self._run.plan
         if plan.target is None:
             return "none"
@@ -140,7 +140,7 @@ class Console(Callback):
             of_checkout = Path(sys.argv[0]).name == "simulation.py"
             program = "python simulation.py" if of_checkout else "fedavg"
             self._console.print(
-                f"go on from its last checkpoint with: {program} resume {self._run.folder}"
+                f"resume from its last checkpoint with: {program} resume {self._run.folder}"
             )
         elif rounds:
             self._console.print("it cannot be resumed: it has no checkpoint")

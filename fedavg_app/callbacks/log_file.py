@@ -27,7 +27,7 @@ class LogFile(logging.FileHandler):
     error: OSError | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, unless one could not be written."""
+        """Write a line, unless an earlier write failed."""
         if self.error is None:
             super().emit(record)
 
@@ -51,11 +51,11 @@ class LogFile(logging.FileHandler):
 def log_file(folder: Path) -> Iterator[None]:
     """Write what is logged meanwhile to `LOG_FILE`, with this project's debug messages.
 
-    The error that ends the training is written with its traceback. Where the file could not be
+    The error that ends the training is written with its traceback. If the file could not be
     written, and no error says why the training ended, a line says so.
 
     Args:
-        folder: The training's folder; a resumed training goes on with the file that is there.
+        folder: The training's folder; a resumed training appends to the existing file.
     """
     handler = LogFile(folder / LOG_FILE, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

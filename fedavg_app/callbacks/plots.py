@@ -1,4 +1,4 @@
-"""The curves of one training as PNG, which `simulation.py` draws as the training ends."""
+"""The curves of a training as PNG, drawn by `simulation.py` at the end."""
 
 import math
 import os
@@ -52,13 +52,13 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Write the losses, each metric by rounds, and the objective by what was sent.
+        """Plot the losses and each metric against rounds, and the objective against bits sent.
 
         These are ``loss.png``, ``accuracy.png`` (or ``f1.png``) and, where bits were sent,
         ``accuracy-bits.png``.
 
         Raises:
-            RunError: One of them cannot be written.
+            RunError: A file cannot be written.
         """
         history, folder, plan = result.history, self._run.folder, self._run.plan
         if not history:
@@ -183,7 +183,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
         return
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=dpi)
-    # Of Pillow's methods the one that keeps colours of few pixels, thin lines, as they are.
+    # The method of Pillow that keeps the colours of thin lines.
     picture = (
         Image.open(drawn)
         .convert("RGB")

@@ -81,7 +81,7 @@ class RunDirectory(Callback):
         """Write the models, if there are any, the summary, and a federated training's bytes.
 
         Raises:
-            RunError: One of them cannot be written.
+            RunError: A file cannot be written.
         """
         seconds = self._seconds_before + time.monotonic() - self._started
         with reporting_write_errors(self._run.folder):

@@ -1,8 +1,8 @@
 """Trackers: a training's rounds in TensorBoard, Weights & Biases or MLflow.
 
-Where they go is each library's own business: `tensorboard --logdir runs` shows the run's folder;
-`wandb login`, or WANDB_MODE=offline for files in the training's folder, which `wandb sync` sends
-later; MLFLOW_TRACKING_URI names a server.
+Each library decides where they go: `tensorboard --logdir runs` shows the run's folder; `wandb
+login`, or WANDB_MODE=offline for files in the training's folder, which `wandb sync` sends later;
+MLFLOW_TRACKING_URI names a server.
 """
 
 import os
@@ -102,14 +102,14 @@ class WandB(Tracker):
         self._wandb.log(scalars, step=number)
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Log the summary, and end the log as failed where the training did."""
+        """Log the summary, and end the log, as failed if the training failed."""
         seconds = sum(metrics.seconds for metrics in result.history)
         self._wandb.summary.update(summarize(self._run, result, seconds))
         self._wandb.finish(exit_code=0 if result.error is None else 1)
 
 
 class MLflow(Tracker):
-    """A callback that logs every round to MLflow; a resumed training has a run of its own.
+    """A callback that logs every round to MLflow; a resumed training is a new run there.
 
     Args:
         run: The training.
@@ -140,10 +140,10 @@ class MLflow(Tracker):
             self._client.log_metric(self._id, name, value, step=number)
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """End the run, as failed where the training did."""
+        """End the run, as failed if the training failed."""
         self._client.set_terminated(self._id, "FINISHED" if result.error is None else "FAILED")
 
 
 def _without_password(text: str) -> str:
-    """Return the text in one line, without the user and password of addresses."""
+    """Return the text on one line, without user and password in addresses."""
     return re.sub(r"//[^/@\s]*@", "//***@", " ".join(text.split()))

@@ -98,4 +98,4 @@ class TrainingCallbacks:
         except USER_ERRORS:
             raise
         except Exception:
-            logger.exception("callback %s failed; the run goes on", method.__qualname__)
+            logger.exception("callback %s failed; the run continues", method.__qualname__)

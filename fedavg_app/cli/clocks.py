@@ -24,10 +24,10 @@ def clocks_of(runs: Sequence[FinishedRun], link: Link | None) -> dict[str, Clock
 
 
 def link_of(name: LinkName | None, **options: float | None) -> Link | None:
-    """Return the link that the options describe; None where they name none.
+    """Return the link that the options describe; None if they name none.
 
     Raises:
-        ConfigError: The options do not go together, or one has a value that cannot be used.
+        ConfigError: The options conflict, or a value cannot be used.
     """
     given = {key: value for key, value in options.items() if value is not None}
     if name is None and not given:

@@ -1,4 +1,4 @@
-"""The command `compare`: several runs in one table and one figure."""
+"""The command `compare`: several runs in a table and a figure."""
 
 from itertools import compress
 from pathlib import Path
@@ -29,7 +29,7 @@ def compare(
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="the name of a run, once per run; runs of the same name are one line"),
+        typer.Option(help="a run's name, once per run; runs of the same name are one line"),
     ] = None,
     group_by: Annotated[
         list[str] | None,
@@ -46,14 +46,14 @@ def compare(
         Spread,
         typer.Option(
             help="beside each mean: the sample standard deviation, or least and largest value; or "
-            "every run in a row of its own",
+            "a row for every run",
             rich_help_panel=OUTPUT,
         ),
     ] = "std",
     unfinished: Annotated[
         bool,
         typer.Option(
-            "--unfinished", help="also runs that were interrupted, failed, or still go on"
+            "--unfinished", help="also runs that were interrupted, failed, or are still running"
         ),
     ] = False,
     csv: Annotated[
@@ -63,7 +63,7 @@ def compare(
         ),
     ] = None,
     latex: Annotated[
-        Path | None, typer.Option(help="write one table as LaTeX", rich_help_panel=OUTPUT)
+        Path | None, typer.Option(help="write a table as LaTeX", rich_help_panel=OUTPUT)
     ] = None,
     siunitx: Annotated[
         bool,
@@ -94,12 +94,12 @@ def compare(
 ) -> None:
     """Compare runs by rounds, by bytes and by time: tables, and a figure with --plot.
 
-    Runs that differ in the seed alone are one line, with the mean of their values and what --spread
-    says; those that diverged are a line of their own, and those that did not come to their end are
-    left out. "best" and "final" are accuracies, or values of the runs' objective, "rejected" counts
-    the clients' replies that were rejected or did not come in time, "up" is what the clients sent
-    in the run, "down" what they were sent, "link" the time that the largest messages of each round
-    take over one link, without computing, and "virtual" the time by the runs' own links.
+    Runs that differ only in the seed are one line, with the mean of their values and the --spread;
+    diverged runs have separate lines, and unfinished runs are left out. "best" and "final" are
+    accuracies, or values of the runs' objective, "rejected" counts the clients' replies that were
+    rejected or came too late, "up" and "down" are the bytes that the clients sent and received,
+    "link" is the time that the largest messages of each round take over the link, without
+    computing, and "virtual" the time by the runs' own links.
     """
     from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.plots import check_plot_path
@@ -122,7 +122,7 @@ def compare(
             _print_left_out(run)
     runs = list(compress(found, taken))
     if not runs:
-        raise ConfigError("RUN", str(folders[0]), "no run came to its end; give one that did")
+        raise ConfigError("RUN", str(folders[0]), "no run finished; give one that did")
     objective = one_objective(runs).name
     lines = group_runs(runs, list(compress(label or [], taken)), group_by or ())
     clocks = clocks_of(runs, link_of(link, up=up, down=down, latency=latency))

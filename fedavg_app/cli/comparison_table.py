@@ -29,7 +29,7 @@ VALUES = ("best_", "final_")
 # The dash of a range.
 RANGE = re.compile(r"(?<=\d)-(?=\d)")
 # What stands beside a mean: the sample standard deviation, the least and the largest, or nothing
-# since every run has a row of its own.
+# since every run has its own row.
 Spread = Literal["std", "range", "runs"]
 STATISTICS: Mapping[str, Callable[[Sequence[float]], float | str]] = {
     "mean": fmean, "std": lambda found: stdev(found) if len(found) > 1 else "", "min": min,
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     costs: Sequence[Cost]
 
     def values(self, key: str) -> list[float]:
-        """Return the values of the runs that have one."""
+        """Return the values of the runs that have a value."""
         return [value for cost in self.costs if (value := cost[key]) is not None]
 
 
@@ -65,12 +65,12 @@ def _seed(pair: tuple[FinishedRun, Cost]) -> int:
 
 
 def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = False) -> None:
-    """Print the table; where the terminal is narrow, less of it.
+    """Print the table; less of it on a narrow terminal.
 
     Args:
         title: The table's title.
         table: The rows.
-        spread: What stands beside means.
+        spread: What follows a mean.
         to_target: Whether it shows the columns up to a target, or those of whole runs.
     """
     console = Console(highlight=False, markup=False)
@@ -89,9 +89,9 @@ def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = F
 def _on_terminal(
     title: str, table: Table, spread: Spread, *, to_target: bool, narrow: bool
 ) -> rich.table.Table:
-    """Return a table; a narrow one has no room around cells, and breaks ranges.
+    """Return a table; a narrow table has no room around cells, and breaks ranges.
 
-    It leaves out "rejected" where nothing was.
+    It leaves out "rejected" if nothing was.
     """
     keys = [key for key in table[0].costs[0] if key.endswith(TO_TARGET) == to_target]
     if narrow:

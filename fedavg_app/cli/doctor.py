@@ -1,4 +1,4 @@
-"""The command `doctor`: what this machine has of what the app can use, and how to get the rest."""
+"""The command `doctor`: what is installed and available here, and how to get the rest."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from rich.table import Table
 PACKAGES = ("flwr", "torch", "torchvision", "numpy", "ray", "flwr-datasets", "matplotlib")
 
 
-# Whether a thing is there (None where it need not be), what was found, and what to do, if anything.
+# Whether a thing is there (None if optional and missing), what was found, and what to do.
 Finding = tuple[bool | None, str, str]
 
 

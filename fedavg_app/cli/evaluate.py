@@ -40,7 +40,7 @@ def evaluate(
         typer.echo(f"these are not the data of the run: {trained_on.get('data')}", err=True)
     if isinstance(config, RunConfig) and config.local_arrays:
         text = f"local-arrays = {config.local_arrays!r}: each client has its own values of these; "
-        typer.echo(f"{text}the saved model has the initial ones", err=True)
+        typer.echo(f"{text}the saved model has the initial values", err=True)
     scores = CentralEvaluation(task, data, config)(model)
     found = ", ".join(f"{name} {show_metric(name, one)}" for name, one in scores.metrics.items())
     typer.echo(f"{path}: test {found}{', ' * bool(found)}loss {scores.loss:.4f}")

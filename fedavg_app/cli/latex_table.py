@@ -37,8 +37,8 @@ def as_latex(
     r"""Return a tabular of the package booktabs.
 
     Final and best values are those of whole runs; rounds, bytes and minutes (on the last clock of
-    the table) are of whole runs, too, or up to the target where there is one: then means are of the
-    runs that reached it, and where not all did, a column says how many.
+    the table) are of whole runs, too, or up to the target if there is one: then means are over the
+    runs that reached it, and if not all did, a column says how many.
 
     Args:
         table: The rows.

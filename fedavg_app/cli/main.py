@@ -96,7 +96,7 @@ def main() -> int:
 def run_command_line(program: typer.Typer) -> int:
     """Parse the command line and run its command; return the exit status.
 
-    Errors that a user can act on are one line on stderr, and so are those of a user's own code,
+    Errors that a user can act on are one line on stderr, and so are errors in a user's own code,
     with the file and the line that raised them.
     """
     for stream in (sys.stdout, sys.stderr):  # of ASCII, for example

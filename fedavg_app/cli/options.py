@@ -102,7 +102,7 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
 
 
 def _options(kind: type[TrainingConfig]) -> list[inspect.Parameter]:
-    """Return the options of a config's fields, by group, and the one that names a file."""
+    """Return the options of a config's fields, by group, and the option that names a file."""
     names = {kebab(name): name for name in kind.model_fields}
     keys = [(group, key) for group, keys in GROUPS.items() for key in keys if key in names]
     help_ = "read keys that no option gives from this file: TOML, or a run's config.json"

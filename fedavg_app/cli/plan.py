@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # they take seconds to import
     from fedavg_app.sweep.halving import Judged
     from fedavg_app.sweep.run_process import PlannedRun
 
-# What the candidates say, or what a plan has no use for.
+# Keys that the candidates set, or that a plan has no use for.
 WITHOUT = {
     "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target",
     "target_accuracy", "patience", "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
@@ -45,11 +45,11 @@ def plan(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores")] = 1,
 ) -> None:
-    """Say which method gets furthest within a budget, from short runs of several.
+    """Find the best method within a budget, from short runs of several methods.
 
     All methods get a ninth of the budget and of num-server-rounds, the best of them a third, and
-    the best of these the whole; none is dropped in its first ten rounds. The same command goes on
-    where it was interrupted.
+    the best of these the whole; none is dropped in its first ten rounds. The same command continues
+    after an interruption.
     """
     if not config.budget:
         fix = "give what a run may spend, as in --budget '50 MB up' or --budget '2 h on 4g'"
@@ -67,8 +67,8 @@ def plan(
     config = with_clients(config).model_copy(update=fixed)
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
     planned = _planned(keys, read_keys(candidates, "candidates") if candidates else None)
-    for name, one in product(SHARED, planned):
-        if getattr(one.config, name) != getattr(config, name):
+    for name, run in product(SHARED, planned):
+        if getattr(run.config, name) != getattr(config, name):
             raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")
     training = make_plan(config, load_task(config))
     folder = folder or Path("plans") / task.replace(":", ".")
@@ -78,24 +78,24 @@ def plan(
         launch = launcher(None, workers, ray_address)
         name, objective = f"plan for {task}", training.objective
         judged = run_rungs(name, planned, objective, folder, launch, jobs, describe)
-    runs = [finished_folder(folder / one.candidate.slug) for one in judged]
-    _show(judged, [read_run(one) for one in runs if one is not None], config)
+    runs = [finished_folder(folder / entry.candidate.slug) for entry in judged]
+    _show(judged, [read_run(path) for path in runs if path is not None], config)
 
 
 def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[PlannedRun]":
-    """Return the runs of the candidates; of the default ones those that fit the settings."""
+    """Return the runs of the candidates; of the default candidates those that fit the settings."""
     from fedavg_app.sweep.candidates import CANDIDATES
     from fedavg_app.sweep.grid import planned_runs
 
     if chosen is not None:
         return planned_runs(keys | chosen)
     fitting, reasons = list[dict[str, Any]](), dict[str, str]()
-    for one in CANDIDATES:
+    for variant in CANDIDATES:
         try:
-            planned_runs(keys | {"variants": [one]})
-            fitting.append(one)
+            planned_runs(keys | {"variants": [variant]})
+            fitting.append(variant)
         except ConfigError as error:
-            reasons[one["strategy"]] = str(error)
+            reasons[variant["strategy"]] = str(error)
     if not fitting:
         raise ConfigError("task", keys["task"], "; ".join(set(reasons.values())))
     for strategy, reason in reasons.items():
@@ -118,16 +118,16 @@ def _show(
     for heading in ("share", objective.name, *own, "MB up", "MB down", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("method", overflow="fold")
-    for one, run in zip(judged, runs, strict=True):
-        shown = "-" if one.reached.value is None else objective.shown(one.reached.value)
+    for entry, run in zip(judged, runs, strict=True):
+        shown = "-" if entry.reached.value is None else objective.shown(entry.reached.value)
         last = run.history[-1]
         table.add_row(
-            str(one.share),
+            str(entry.share),
             shown if run.status == FINISHED else run.status,
             *(f"{spent(limits.budget, run.history, limits.num_clients):.4g}" for _ in own),
             *(f"{last.total[key] / 1e6:.4g}" for key in ("bytes_up", "bytes_down")),
             str(last.round),
-            one.candidate.name,
+            entry.candidate.name,
         )
     console = rich.console.Console(highlight=False, markup=False)
     console.print(f"best {objective.name} within each method's share of the budget:")

@@ -61,7 +61,7 @@ def list_runs(
         table.add_column(column, justify=justify, no_wrap=True)
     for row in [*known, *(row for row in rows if row[sort] is None)]:
         table.add_row(*(_text(column, row) for column in get_args(Column)))
-    # As wide as it is: a folder's name can be copied whole.
+    # Never wrapped: a folder's name can be copied whole.
     console = Console(highlight=False, markup=False, width=sys.maxsize)
     console.width = console.measure(table).maximum
     console.print(table)

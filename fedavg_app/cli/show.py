@@ -1,4 +1,4 @@
-"""The command `show`: what one run was, and what it did."""
+"""The command `show`: a run's settings and results."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ def show(
         console.print(line, soft_wrap=True)
     if run.history:
         console.print(_rounds(run))
-    if rejected := sum(len(one.rejected) for one in run.history):
-        asked = sum(one.participants for one in run.history)
+    if rejected := sum(len(record.rejected) for record in run.history):
+        asked = sum(record.participants for record in run.history)
         console.print(
             _rejected(run.history, f"rejected replies: {rejected}; training messages sent: {asked}")
         )
@@ -60,7 +60,7 @@ def _result(run: FinishedRun) -> Iterator[str]:
     if not history:
         yield f"{run.status}, without a round{reason}"
         return
-    seconds = run.summary.get("seconds", sum(one.seconds for one in history))
+    seconds = run.summary.get("seconds", sum(record.seconds for record in history))
     yield f"{run.status} after round {history[-1].round} and {duration(seconds)}{reason}"
     if best := objective.best_point(run.curve):
         whose = " (the clients' own)" if run.on_clients else ""
@@ -82,25 +82,30 @@ def _result(run: FinishedRun) -> Iterator[str]:
         yield f"virtual time: {duration(passed)}"
     for name, value in history[-1].privacy.items():
         yield f"{name}: {value:g}"
-    if lost := sum(len(one.lost_states) for one in history):
+    if lost := sum(len(record.lost_states) for record in history):
         yield f"clients' states lost with a worker: {lost}"
 
 
 def _rounds(run: FinishedRun) -> Table:
     """Return the first and the last tested round, and some between."""
-    tested = [one for one in run.history if one.tested or one.client_metrics] or run.history
+    tested = [
+        record for record in run.history if record.tested or record.client_metrics
+    ] or run.history
     step = max((len(tested) - 1) / (MOST_ROUNDS - 1), 1)
     chosen = [tested[round(at * step)] for at in range(min(len(tested), MOST_ROUNDS))]
-    metrics = dict.fromkeys(name for one in chosen for name in one.tested)
+    metrics = dict.fromkeys(name for record in chosen for name in record.tested)
     names = ["round", *(f"test {name}" for name in metrics), "train loss", "up", "down"]
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, justify="right")
-    for one in chosen:
-        values = [*((name, one.tested.get(name)) for name in metrics), ("loss", one.train_loss)]
+    for record in chosen:
+        values = [
+            *((name, record.tested.get(name)) for name in metrics),
+            ("loss", record.train_loss),
+        ]
         shown = ["-" if value is None else show_metric(name, value) for name, value in values]
-        sent = [decimal(int(one.total.get(f"bytes_{which}", 0))) for which in ("up", "down")]
-        table.add_row(str(one.round), *shown, *sent)
+        sent = [decimal(int(record.total.get(f"bytes_{which}", 0))) for which in ("up", "down")]
+        table.add_row(str(record.round), *shown, *sent)
     return table
 
 
@@ -108,10 +113,10 @@ def _rejected(history: Sequence[RoundMetrics], title: str) -> Table:
     """Return a row for every reason, with the nodes that it was given to and how often."""
     nodes: dict[str, Counter[int]] = defaultdict(Counter)
     rounds: dict[str, list[int]] = defaultdict(list)
-    for one in history:
-        for node, reason in one.rejected.items():
+    for record in history:
+        for node, reason in record.rejected.items():
             nodes[reason][node] += 1
-            rounds[reason].append(one.round)
+            rounds[reason].append(record.round)
     table = Table("replies", "rounds", "why", "nodes, and how often each", title=title)
     table.title_justify = "left"
     for reason, counts in sorted(nodes.items(), key=lambda item: -item[1].total()):

@@ -31,9 +31,9 @@ def sweep(
 ) -> None:
     """Run all combinations of a grid's values, and compare them.
 
-    A sweep that was interrupted goes on where it was: runs that are done are not run again, and
-    others go on from their last checkpoint, which each has a minute after the one before, or as the
-    grid says. A run that comes to its end leaves none.
+    The same command continues an interrupted sweep: finished runs are skipped, and others resume
+    from their last checkpoint, written every minute, or as the grid says. A finished run leaves no
+    checkpoint.
     """
     from fedavg_app.callbacks.plots import check_plot_path
     from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
@@ -48,7 +48,7 @@ def sweep(
         check_plot_path(plot)
     planned = read_grid(grid)
     folder = folder or Path("sweeps") / grid.stem
-    write_names(folder, {one.slug: one.method for one in planned})
+    write_names(folder, {run.slug: run.method for run in planned})
 
     def keep(job: RunProcess) -> tuple[bool, str]:
         left = job.result()
@@ -57,16 +57,16 @@ def sweep(
         delete_checkpoint(left)
         return True, describe(read_summary(left))
 
-    ended = {one.slug: finished_folder(folder / one.slug) for one in planned}
+    ended = {run.slug: finished_folder(folder / run.slug) for run in planned}
     for left in filter(None, ended.values()):
         delete_checkpoint(left)  # of a run that came to its end as its sweep was ended
-    missing = [one for one in planned if ended[one.slug] is None]
+    missing = [run for run in planned if ended[run.slug] is None]
     workers = max(usable_cpus() // jobs, 1)
     with shared_ray(jobs * workers) as ray_address:
         launch = launcher(data_dir, workers, ray_address)
         run_all(grid.stem, missing, len(planned), folder, launch, keep, jobs)
-    results = [finished_folder(folder / one.slug) for one in planned]
-    compare([one for one in results if one is not None], target=target, plot=plot)
+    results = [finished_folder(folder / run.slug) for run in planned]
+    compare([path for path in results if path is not None], target=target, plot=plot)
 
 
 def describe(summary: Mapping[str, Any]) -> str:

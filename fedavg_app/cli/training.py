@@ -51,7 +51,7 @@ def run(
     ray_address: RayAddress = "",
     callback: Callbacks = None,
 ) -> None:
-    """Train one federated model on local Ray actors; the keys are those of `flwr run -c`."""
+    """Train a federated model on local Ray actors; the keys are those of `flwr run -c`."""
     _simulate(config, num_workers, gpus_per_worker, ray_address, callback)
 
 
@@ -95,7 +95,7 @@ def central(
     *,
     callback: Callbacks = None,
 ) -> None:
-    """Train the same model by SGD on the pooled data, a baseline; a round is one step of it."""
+    """Train the same model by SGD on the pooled data, a baseline; a round is one step."""
     from fedavg_app.central_sgd import train_centrally
     from fedavg_app.server.preparation import load_task
 

@@ -2,8 +2,8 @@
 
 X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: FedBN: Federated Learning on Non-IID Features via Local
 Batch Normalization. ICLR 2021, arXiv 2102.07623. A client trains and evaluates the global model
-with its own values of these arrays. It sends back those that it was sent, so that the global model
-keeps its initial ones, whatever the strategy.
+with its own values of these arrays. It sends back the values that it received, so that the global
+model keeps the initial values under every strategy.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def patterns(local_arrays: str) -> list[str]:
 
 
 def matching(names: Iterable[str], local_arrays: str) -> list[str]:
-    """Return the names that match one of the patterns."""
+    """Return the names that match any of the patterns."""
     wanted = patterns(local_arrays)
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
@@ -35,7 +35,7 @@ def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCa
     """Handle a message with the client's own values of the arrays that "local-arrays" names.
 
     New values are kept once training has succeeded; if it gave NaN or infinity that was not sent,
-    the old ones are.
+    the old values are kept.
     """
     received = get_record(message.content, ARRAYS, ArrayRecord)
     names = matching(received, str(context.run_config.get("local-arrays", "")))

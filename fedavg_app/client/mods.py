@@ -2,7 +2,7 @@
 
 Innermost are the arrays that stay on the client (`local_arrays`): no other mod sees their values.
 
-Outermost of all, what came over the network as one object is unpacked, and the reply is packed.
+Outermost, a content that came over the network as one object is unpacked, and the reply is packed.
 Outside the strategy's mod a message has the form of the strategy's protocol; inside it always has
 the plain records "arrays", "config" and "metrics". That is where the mods of the key "client-mods"
 belong, Flower's own for clipping, noise and sizes included.
@@ -33,7 +33,7 @@ MAX_ERROR = 2000
 class ClientFailedError(RuntimeError):
     """A client's work failed: the cause in one line, with the file and the line that raised it.
 
-    A SuperNode tells the server no more of an error than its text.
+    A SuperNode sends the server only the text of an error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -91,7 +91,7 @@ def load_mods(names: str) -> list[Mod]:
         names: Any number of "package.module:attribute", separated by commas.
 
     Raises:
-        ConfigError: One of them cannot be imported or is not a mod.
+        ConfigError: A name cannot be imported or is not a mod.
     """
     named = [name for part in names.split(",") if (name := part.strip())]
     return [load_component("client-mods", name, _load_mod) for name in named]

@@ -1,7 +1,7 @@
 """A client process's task, model and examples.
 
 Apart from `fedavg_app.client_app` because it imports torch, which takes seconds: on a SuperNode
-every message starts a new process, and one that only answers a query need not wait for it.
+every message starts a new process, and a process that only answers a query need not wait for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,13 +43,13 @@ class ClientProcess:
 def task_client(
     node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
 ) -> TaskClient:
-    """Return the task client of one node.
+    """Return the task client of a node.
 
     Args:
         node_config: Names its partition; optionally its threads and the directory of its own data.
         run_config: See `RunConfig`.
         config: The config of the server's message: which data set exactly to load, and the number
-            of clients where the run config has none.
+            of clients if the run config has none.
 
     Raises:
         ConfigError: The data cannot be split as the run config says.
@@ -92,10 +92,10 @@ def load_dataset(task: str, options: DataOptions) -> Dataset:
 
 
 def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
-    """Return the data of a node that has a directory of its own.
+    """Return the data of a node that has its own directory.
 
     Raises:
-        DataError: They are not there, or are not those of the run's task.
+        DataError: They are missing, or are not data of the run's task.
     """
     task = tasks.load(_run_config(tuple(run_config.items())).task)
     return task.dataset(DataOptions(directory=directory, own=True))
@@ -103,9 +103,9 @@ def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) -> ClientProcess:
-    """Return what a process keeps; its clients train one and the same model, one after the other.
+    """Return what a process keeps; its clients train the same model object, one after the other.
 
-    ``shared`` data are split by the run's partition, others are one device's.
+    ``shared`` data are split by the run's partition, others belong to a device.
     """
     task = tasks.load(config.task)
     # A device's own data change with time.

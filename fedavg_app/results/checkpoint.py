@@ -1,11 +1,11 @@
 """Checkpoints: all that a run's next round depends on, in one file.
 
-That is the strategy, the model and, where the grid has them, the clients' states. There is no
-random state to keep: every draw follows from the seed, the round and the client. The history is
-beside it, and cut back to the checkpoint's round.
+That is the strategy, the model and, if the grid has them, the clients' states. There is no random
+state to keep: every draw follows from the seed, the round and the client. The history is beside it,
+and is cut back to the checkpoint's round.
 
 The file is replaced atomically: a run that is killed at any moment, or a machine that loses its
-power, leaves either this checkpoint or the one before. A digest at its end finds damage.
+power, leaves either this checkpoint or the previous one. A digest at its end reveals damage.
 """
 
 import hashlib
@@ -50,10 +50,10 @@ class RunState:
         data: The fingerprint of the data set.
         client_states: The clients' states, pickled, by partition.
         best_model: The model with the best objective so far.
-        data_source: Where the data set came from; "auto" might find another one when the run goes
-            on, such as the whole one for an embedded part.
+        data_source: Where the data set came from; "auto" might find another source on resume, such
+            as the full data for an embedded part.
         resolved: What the config's "auto" meant as the run began, by field: the task's own values
-            may be others when it goes on.
+            may have changed on resume.
     """
 
     strategy: Runner
@@ -103,7 +103,7 @@ def save_checkpoint(run_folder: Path, config: RunConfig, state: RunState) -> Non
 def load_checkpoint(config: RunConfig) -> RunState:
     """Return the state of the run that the config's "resume" names.
 
-    A checkpoint is unpickled: load only those of runs of your own.
+    A checkpoint is unpickled: load only those of your own runs.
 
     Raises:
         ConfigError: There is no such run, it has no checkpoint or a damaged one, or its config
@@ -147,7 +147,7 @@ def saved_config(run_folder: str) -> RunConfig:
 
 
 def _result_keys(config: RunConfig) -> dict[str, Any]:
-    """Return the values of the keys that a resumed run must have as they were."""
+    """Return the values of the keys that must not change on resume."""
     free = fields_with(RunConfig, Effect.FREE_ON_RESUME, Effect.NONE)
     return {kebab(name): value for name, value in config.model_dump().items() if name not in free}
 

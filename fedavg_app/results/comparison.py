@@ -26,13 +26,17 @@ def one_objective(runs: Sequence[FinishedRun]) -> Objective:
     """Return the objective of all runs.
 
     Raises:
-        ConfigError: They have different ones.
+        ConfigError: They have different objectives.
     """
     first = runs[0]
     for run in runs:
         if run.objective != first.objective:
-            fix = f"it goes by {run.objective.name}, {first.folder} by {first.objective.name}"
-            raise ConfigError("RUN", str(run.folder), f"{fix}; compare runs of one objective")
+            fix = (
+                f"its objective is {run.objective.name}, {first.folder} has {first.objective.name}"
+            )
+            raise ConfigError(
+                "RUN", str(run.folder), f"{fix}; compare runs with the same objective"
+            )
     return first.objective
 
 

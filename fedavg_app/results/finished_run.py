@@ -17,7 +17,7 @@ from tasks.objective import Objective
 # Of runs that came to their end.
 FINISHED = "finished"
 STATUSES = (FINISHED, "diverged")
-# Of a run without a summary: it still goes on, or was killed.
+# The status of a run without a summary: still running, or killed.
 UNFINISHED = "unfinished"
 # What reading a damaged file of a run raises.
 UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError)
@@ -25,13 +25,13 @@ UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, Attr
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What the folder of a training says of it.
+    """A training as read from its folder.
 
     Attributes:
         folder: The folder.
         config: The settings by kebab-case key, as they were saved: maybe by another version.
-        summary: The numbers of its ``summary.json``; empty where it still goes on or was killed.
-        history: Its rounds; at least one if it came to its end.
+        summary: The numbers of its ``summary.json``; empty if it is still running or was killed.
+        history: Its rounds; at least one if it has ended.
     """
 
     folder: Path
@@ -67,10 +67,10 @@ class FinishedRun:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """Return the training that left this folder.
+    """Return the training of this folder.
 
     Raises:
-        ConfigError: It is not the folder of a training, or one that came to its end has no round.
+        ConfigError: It is not the folder of a training, or a training that has ended has no round.
     """
     summary = read_summary(folder)
     ended = summary.get("status") in STATUSES
@@ -91,7 +91,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Return the numbers of a training's ``summary.json``; none where it has not ended.
+    """Return the numbers of a training's ``summary.json``; none if it has not ended.
 
     Raises:
         ConfigError: The file is damaged.
@@ -107,7 +107,7 @@ def _read_table(folder: Path, name: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(folder: Path, name: str) -> Iterator[Path]:
-    """Turn errors of reading a file of the folder into one that says which folder to give."""
+    """Turn errors of reading the folder's files into an error that says which folder to give."""
     try:
         yield folder / name
     except UNREADABLE as error:

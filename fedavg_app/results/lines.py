@@ -1,4 +1,4 @@
-"""Runs as the lines of a comparison: those that differ in the seed alone are one line."""
+"""The lines of a comparison: runs that differ only in the seed are one line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fedavg_app.errors import ConfigError, unknown_key
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
 from fedavg_app.results.sweep_names import own_name, read_names
 
-# Keys that do not affect what was computed, and the one in which runs of a line differ.
+# Keys that do not affect what was computed, and the seed, in which runs of a line differ.
 PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
 SEED, STRATEGY = "seed", "strategy"
 # Keys that say when a training is tested and when it ends.
@@ -21,11 +21,11 @@ SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", 
 
 @dataclass(frozen=True)
 class Line:
-    """Runs of one method that ended alike.
+    """Runs of a method that ended alike.
 
     Attributes:
         method: The method's name.
-        status: How all of them ended.
+        status: How they ended.
         runs: The runs.
         color: The number of the method's colour, the same in every figure of a sweep.
     """
@@ -46,14 +46,13 @@ def group_runs(
 ) -> list[Line]:
     """Return the lines of a comparison, in the order of a sweep's grid, or of their first runs.
 
-    By default runs that differ in nothing but the seed are one line. Its method's name is that of
-    their sweep; without one it has the keys in which the lines differ, with their values. Runs
-    alike in all are lines of their own, told apart by their folders. Those that did not finish are
-    a line for each status.
+    By default runs that differ only in the seed are one line. Its method's name is that of their
+    sweep; otherwise it lists the keys in which the lines differ, with their values. Identical runs
+    are separate lines, named by their folders. Unfinished runs are a line for each status.
 
     Args:
         runs: The runs.
-        labels: A name for every run; those of one name and status are a line. Empty for none.
+        labels: A name for every run; runs with the same name and status are a line. Empty for none.
         group_by: Keys; runs with equal values and status are a line, named by the values.
 
     Raises:
@@ -85,7 +84,7 @@ def _colors(methods: Sequence[str], runs: Sequence[FinishedRun]) -> dict[str, in
 
 
 def _of_sweeps(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
-    """Return the names that the runs' sweeps gave, with what differs under one of them."""
+    """Return the names that the runs' sweeps gave, with the settings that differ under a name."""
     names = [own_name(run.folder) or name for name, run in zip(names, runs, strict=True)]
     for name in set(names):
         places = [place for place, own in enumerate(names) if own == name]
@@ -142,7 +141,7 @@ def setting_text(key: str, value: object) -> str:
 
 
 def _with_defaults(names: Sequence[str], runs: Sequence[FinishedRun]) -> Sequence[str]:
-    """Return the names, with what "auto" meant where runs of one name differ in it."""
+    """Return the names, with what "auto" meant if runs of the same name differ in it."""
     for meaning in (_default_rate, _data):
         found = [(name, meaning(run)) for name, run in zip(names, runs, strict=True)]
         meanings = {own: {text for name, text in found if name == own and text} for own in names}

@@ -21,26 +21,26 @@ TRAFFIC = ("bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up")
 
 @dataclass(frozen=True)
 class RoundMetrics:
-    """One line of the history; round 0 is the initial model.
+    """A line of the history; round 0 is the initial model.
 
     Attributes:
         round: The round's number.
         participants: How many clients were sent a training message.
         rejected: The reason, by node id, for every training or evaluation reply that was rejected
-            or did not come in time.
+            or came too late.
         lost_states: The clients whose states, such as momentum, were lost since the round before.
         learning_rate: eta in this round.
         train_loss: Mean of the clients' training losses, weighted by n_k.
-        train_metrics: The other metrics of the clients' training, weighted alike.
+        train_metrics: The other metrics of the clients' training, with the same weights.
         test_loss: Mean loss of the new global model on the test set; None if not tested.
         accuracy: Its accuracy there, in [0, 1]; None if not tested, or if the task has none.
         test_metrics: The task's other metrics there.
-        client_metrics: Of the clients' own evaluations: the metrics over the examples of all, the
-            n_k-weighted mean of the loss, and for each metric also the plain mean of the clients'
+        client_metrics: The clients' own evaluations: the metrics over the examples of all clients,
+            the n_k-weighted mean of the loss, and for each metric also the clients' plain mean
             ("accuracy-mean") and the value that a tenth of them are worse than: the 10th percentile
-            ("accuracy-p10"), or the 90th where less is better ("mae-p90").
-        client_values: Of these evaluations, each client's value by its number, for each metric.
-        partial: For means that are not those of all clients, "3 of 4 clients", by their names here:
+            ("accuracy-p10"), or the 90th if less is better ("mae-p90").
+        client_values: For each metric of these evaluations, each client's value by its number.
+        partial: For means that leave out clients, "3 of 4 clients", by their names here:
             "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
@@ -50,10 +50,10 @@ class RoundMetrics:
         theory_bits_up: Bits of the valid replies by the same formulas.
         total: The same four, summed over all rounds so far.
         seconds: Wall-clock time of the round.
-        virtual_seconds: With links, what the round would take over them ("round"), and what the
-            last client that counted spends on "download", "computing" and "upload".
-        privacy: The "epsilon" (zero-out) and "epsilon-replace-one" at a "delta" that the run has
-            spent by then, where they are counted.
+        virtual_seconds: With links, the time that the round would take over them ("round"), and the
+            last client's "download", "computing" and "upload".
+        privacy: The "epsilon" (zero-out) and "epsilon-replace-one" at a "delta" spent so far, if
+            they are counted.
     """
 
     round: int
@@ -90,19 +90,19 @@ class RoundMetrics:
         """Return the value by which a run is judged; None if not tested.
 
         Args:
-            objective: What it goes by.
-            on_clients: Whether clients keep arrays of their own, without which the global model
-                says little: then it is the value over all clients' own tests.
+            objective: The objective.
+            on_clients: Whether clients keep their own arrays, without which the global model says
+                little: then it is the value over all clients' own tests.
         """
         return (self.client_metrics if on_clients else self.tested).get(objective.name)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values for one line of JSON; null for what is not finite."""
+        """Return plain values for a line of JSON; null for values that are not finite."""
         plain: dict[str, Any] = finite_json(asdict(self))
         return plain
 
     def with_totals(self, before: "RoundMetrics | None") -> "RoundMetrics":
-        """Return the metrics with ``total`` set: that of the round before plus their own."""
+        """Return the metrics with ``total`` set: the previous round's plus their own."""
         earlier = before.total if before else {}
         total = {key: earlier.get(key, 0) + getattr(self, key) for key in TRAFFIC}
         return replace(self, total=total)
@@ -118,7 +118,7 @@ def test_scores(scores: "Scores | None") -> dict[str, Any]:
 
 
 def finite_json(value: Any) -> Any:
-    """Return the value with None for numbers that JSON does not have, within mappings, too."""
+    """Return the value with None for numbers that JSON cannot represent, also within mappings."""
     if isinstance(value, dict):
         return {key: finite_json(one) for key, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -130,11 +130,11 @@ class TrainingResult:
 
     Attributes:
         history: The metrics of every round.
-        model: The global model after the last of these rounds; None where there was none.
-        rounds_to_target: As `rounds_to_target` counts them; None where the target was not reached.
-        error: Why the training failed; None where it did not.
+        model: The global model after the last of these rounds; None if there was none.
+        rounds_to_target: As `rounds_to_target` counts them; None if the target was not reached.
+        error: Why the training failed; None if it did not.
         best_model: The global model of the round with the best objective.
-        folder: Where the results are.
+        folder: The folder of the results.
     """
 
     history: list[RoundMetrics]
@@ -146,7 +146,7 @@ class TrainingResult:
 
     @property
     def status(self) -> str:
-        """How it ended: "finished", "interrupted", or what the error says (`RunError.status`)."""
+        """How it ended: "finished", "interrupted", or the error's status (`RunError.status`)."""
         if self.error is None:
             return "finished"
         if isinstance(self.error, RunError):
@@ -174,12 +174,12 @@ def read_history(
 
     Args:
         path: The file.
-        last_round: The last round to read; what follows may end within a line. None reads all.
-        cut_off: Whether the file may end within a line, which is then no round.
+        last_round: The last round to read; the file may end within a later line. None reads all.
+        cut_off: Whether the file may end within a line, which is then ignored.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: Not all of those rounds are there.
+        ValueError: Rounds are missing.
     """
     history: list[RoundMetrics] = []
     with path.open(encoding="utf-8") as file:

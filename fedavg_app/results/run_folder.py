@@ -33,7 +33,7 @@ def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
 
 @contextmanager
 def reporting_unwritable(config: TrainingConfig) -> Iterator[None]:
-    """Turn the errors of a folder that cannot be written into one that names the key."""
+    """Turn errors of writing to a folder into an error that names the key."""
     try:
         yield
     except OSError as error:

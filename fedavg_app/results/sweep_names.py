@@ -18,7 +18,7 @@ def write_names(folder: Path, names: Mapping[str, str]) -> None:
 
 
 def read_names(run: Path) -> dict[str, str]:
-    """Return the names of the sweep that has made a run; none where no sweep has.
+    """Return the names of the sweep that made a run; none if no sweep did.
 
     Raises:
         ConfigError: The sweep's file of names is damaged.
@@ -28,10 +28,10 @@ def read_names(run: Path) -> dict[str, str]:
         names = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return {str(slug): str(name) for slug, name in names.items()}
     except (OSError, ValueError, AttributeError) as error:
-        fix = f"is damaged ({error}); the sweep's command writes it anew"
+        fix = f"is damaged ({error}); the sweep's command rewrites it"
         raise ConfigError("RUN", str(path), fix) from error
 
 
 def own_name(run: Path) -> str:
-    """Return the name that a run's sweep has given its method; empty where it has none."""
+    """Return the name that a run's sweep gave its method; empty if none."""
     return read_names(run).get(run.resolve().parent.name, "")

@@ -1,4 +1,4 @@
-"""What the clients' own tests of a model amount to."""
+"""Aggregates the clients' own tests of a model."""
 
 import logging
 import math
@@ -36,9 +36,9 @@ class ClientScores:
 
 
 class ClientTests:
-    """Puts together the metrics of one round's tests by clients.
+    """Merges the metrics of a round's tests by clients.
 
-    A client whose metrics are no means over its examples sends their states, too: these are taken
+    A client whose metrics are not means over its examples sends their states, too: these are taken
     out of its reply before a strategy sees it.
 
     Args:
@@ -109,7 +109,7 @@ class ClientTests:
                 found.partial.update(dict.fromkeys(names, f"{number} of {len(reports)} clients"))
 
     def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State]:
-        """Return the states of a client's metric, batch by batch; none where it has none to use."""
+        """Return the usable states of a client's metric, batch by batch."""
         record, value = self._records.get(report.node_id), report.metrics.get(name)
         if record is None and isinstance(metric, Ratio):
             return [] if value is None else [_as_state(value, report)]

@@ -27,13 +27,13 @@ def cohort_size(fraction: float, num_clients: int) -> int:
 def sample_clients(
     seed: int, server_round: int, purpose: str, size: int, clients: Sequence[int]
 ) -> list[int]:
-    """Return the rising numbers of the clients that take part: a function of seed and round.
+    """Return the sorted numbers of the clients that take part: a function of seed and round.
 
     Args:
         seed: The run's seed.
         server_round: The round's number, from 1.
         purpose: "train" or "evaluate": two independent draws.
-        size: How many are wanted; all where there are fewer.
+        size: How many are wanted; all if there are fewer.
         clients: The numbers of the connected clients, rising.
     """
     size = min(size, len(clients))

@@ -1,6 +1,6 @@
 """Evaluation of the global model on the data set's test examples, in one process or several.
 
-The batches and the order in which their results are added are fixed, so both give the same figures.
+The batches and the order in which their results are added are fixed, so both give the same numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from tasks.training.hidden_state import HiddenState
 
 # Evaluates a global model: its arrays -> its scores on the test set.
 Evaluate = Callable[[ArrayRecord], Scores]
-# The first example of a batch, and the first one after it.
+# The first example of a batch, and the first after it.
 Batch = tuple[int, int]
 # Prepared test examples are kept up to this many bytes in each process; the others are prepared
 # every time.

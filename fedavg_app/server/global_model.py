@@ -20,10 +20,10 @@ class GlobalModel:
 
     Attributes:
         arrays: The classes of its arrays.
-        sent: The arrays that travel: trained ones and buffers. Strategies know only these.
-        fixed: The arrays that do not, since every client has them from the task.
-        fingerprint: Of the fixed arrays, by which a client finds that its own differ; empty where
-            there are none.
+        sent: The arrays that are sent: trained arrays and buffers. Strategies know only these.
+        fixed: The arrays that are not sent, since every client has them from the task.
+        fingerprint: The fingerprint of the fixed arrays, which clients compare with their own;
+            empty if there are none.
     """
 
     arrays: "ModelArrays"

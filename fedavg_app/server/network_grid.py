@@ -1,8 +1,8 @@
-"""Flower's grid over the network: contents as one object, and each reply on a thread of its own.
+"""Flower's grid over the network: contents as one object, each reply on a separate thread.
 
-`HttpGrid.pull_messages` fetches all replies of a call at once, waits minutes for one whose upload
-has stopped, and raises what one malformed reply raises. Here each message is asked for by itself:
-what goes wrong with its reply is the reason for which that reply is rejected.
+`HttpGrid.pull_messages` fetches all replies of a call at once, waits minutes for a reply whose
+upload has stopped, and raises if any reply is malformed. Here each message is asked for separately:
+an error in its reply becomes the reason for that reply's rejection.
 """
 
 import logging
@@ -61,7 +61,7 @@ class NetworkGrid(BaseGrid):
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._sent: dict[str, Message] = {}  # the one looked for the longest ago comes first
+        self._sent: dict[str, Message] = {}  # the least recently polled comes first
         self._looks: dict[str, float] = {}  # in progress, since when
         self._arrived: dict[str, Message] = {}
         self._wanted: set[str] = set()  # by the last call
@@ -76,7 +76,7 @@ class NetworkGrid(BaseGrid):
         return self._nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:
-        """Send messages through Flower's grid; the id of one that could not be sent is empty."""
+        """Send messages through Flower's grid; the id of an unsent message is empty."""
         given = list(messages)
         contents = pack_all(message.content for message in given)
         pushed = list(map(_with_content, given, contents))

@@ -12,14 +12,14 @@ FIRST_PAUSE, MAX_PAUSE, PAUSE_GROWTH = 0.002, 0.5, 1.5
 
 
 def wait(grid: Grid, seconds: float) -> None:
-    """Wait ``seconds``, or until there are new replies if the grid has a ``wait`` of its own."""
+    """Wait ``seconds``, or until there are new replies if the grid has its own ``wait``."""
     getattr(grid, "wait", time.sleep)(seconds)
 
 
 def send(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
-    """Send the messages; return the id of each, None for one that could not be sent.
+    """Send the messages; return the id of each, None for messages that could not be sent.
 
-    Flower's grid over the network returns no ids at all where the messages are too large.
+    Flower's grid over the network returns no ids at all if the messages are too large.
     """
     ids = list(grid.push_messages(messages))
     return [message_id or None for message_id in ids] if ids else [None] * len(messages)
@@ -28,10 +28,10 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
 def poll_replies(
     grid: Grid, message_ids: Iterable[str | None], timeout: float | None = None
 ) -> Iterator[list[Message]]:
-    """Yield the replies to messages that were sent, those that came together in one list.
+    """Yield the replies to messages that were sent; replies that arrive together are one list.
 
-    It ends when all have come or ``timeout`` seconds are over; what has come by then is still
-    fetched. A timeout of 0 fetches what is there. An id of None is not waited for.
+    It ends when all have arrived or ``timeout`` seconds are over; replies that have arrived by then
+    are still fetched. A timeout of 0 fetches what is there. An id of None is not waited for.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     missing = [message_id for message_id in message_ids if message_id]

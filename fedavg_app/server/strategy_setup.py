@@ -28,7 +28,7 @@ def make_strategy(
         config: The run's settings.
         model: The initial model.
         optimizer: Of the clients.
-        own_loop: Whether the task trains by a loop of its own.
+        own_loop: Whether the task has its own training loop.
 
     Raises:
         ConfigError: It refuses its arguments or the optimiser, a round needs more replies than it
@@ -41,7 +41,7 @@ def make_strategy(
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
     if own_loop and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
-        fix = "the task trains by a loop of its own, which it knows nothing of; give fedavg or one "
+        fix = "the task has its own training loop, which it does not know; give fedavg or one "
         raise ConfigError("strategy", config.strategy, f"{fix}that compresses updates")
     if strategy.train_type != MessageType.TRAIN and config.optimizer not in ("auto", SGD):
         fix = f"leave it out: the clients of {config.strategy} compute a gradient, and take no step"

@@ -1,1 +1,1 @@
-"""Many runs, several at a time, each in a process of its own."""
+"""Many runs, several at a time, each in its own process."""

@@ -1,7 +1,7 @@
-"""The methods that `fedavg plan` tries where no file says others, in the form of a grid's variants.
+"""The methods that `fedavg plan` tries by default, as variants of a grid.
 
-They are those that sent least in the project's own measurements (docs/choosing-a-compressor.md),
-from few large messages to many small ones.
+They sent least in the project's own measurements (docs/choosing-a-compressor.md), from few large
+messages to many small ones.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """A grid of runs as a TOML file.
 
 A line ``seed = [1, 2, 3]`` is a key of the run config with several values; each of the
-``[[variants]]`` has keys of its own, which override those above, and may have a ``name``, which
-tables and figures use. All combinations are run.
+``[[variants]]`` has keys that override those above, and may have a ``name``, which tables and
+figures use. All combinations are run.
 """
 
 import tomllib
@@ -32,7 +32,7 @@ def read_grid(path: Path) -> list[PlannedRun]:
 
 
 def read_keys(path: Path, key: str = "grid") -> dict[str, Any]:
-    """Return what a grid's file says; ``key`` is what names the file.
+    """Return the content of a grid's file; ``key`` names the file in errors.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -89,7 +89,7 @@ def _varying(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
 def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for key, value in keys.items():
         if value == []:
-            raise ConfigError(key, value, "give one value or more")
+            raise ConfigError(key, value, "give at least one value")
     values = [value if isinstance(value, list) else [value] for value in keys.values()]
     for combination in product(*values):
         yield dict(zip(keys, combination, strict=True))

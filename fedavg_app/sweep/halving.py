@@ -1,9 +1,9 @@
 """Successive halving: all candidates get a part of a budget, and the best of them the next.
 
 The rule is that of Jamieson and Talwalkar (arXiv 1502.07943) with eta = 3: after 1/9 and after 1/3
-of the budget the best third goes on. So do those close to the best, since values between two rounds
-differ by as much, and those that have had few rounds: error feedback and clients with few classes
-start slowly. The numbers are chosen on recorded runs (docs/choosing-a-compressor.md).
+of the budget the best third stays in. So do candidates close to the best, since values between two
+rounds differ by as much, and candidates with few rounds so far: error feedback and clients with few
+classes start slowly. The numbers were chosen on recorded runs (docs/choosing-a-compressor.md).
 """
 
 import math
@@ -19,9 +19,10 @@ from tasks.objective import Objective
 
 ETA = 3
 SHARES = (Fraction(1, 9), Fraction(1, 3), Fraction(1))
-# Close to the best is what lacks no more than this part of the best one's progress from round 0.
+# A candidate is close to the best if it lacks at most this part of the best's progress from round
+# 0.
 CLOSE = 0.05
-# No candidate is dropped before it has had so many rounds.
+# No candidate is dropped before it has had this many rounds.
 MIN_ROUNDS = 10
 
 Candidate = TypeVar("Candidate")
@@ -29,12 +30,12 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True)
 class Reached:
-    """What a run has reached within limits.
+    """The result of a run within limits.
 
     Attributes:
-        value: The best objective; None where no round of training was tested.
+        value: The best objective; None if no round of training was tested.
         rounds: How many rounds of training it had.
-        initial: The objective of round 0; None where it was not tested.
+        initial: The objective of round 0; None if it was not tested.
     """
 
     value: float | None
@@ -44,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may spend, and its rounds; a part of both is what a rung gives.
+    """The most that a run may spend and its most rounds; a rung gives a part of both.
 
     Attributes:
         budget: The budget.
@@ -66,8 +67,8 @@ class Limits:
     ) -> Reached:
         """Return what the rounds of a run have reached within them; round 0 does not count."""
         within = [
-            one for number, one in enumerate(history)
-            if 0 < one.round <= self.rounds
+            record for number, record in enumerate(history)
+            if 0 < record.round <= self.rounds
             and spent(self.budget, history[: number + 1], self.num_clients) <= self.budget.amount
         ]  # fmt: skip
         best = objective.best_point(objective_curve(within, objective, on_clients=on_clients))
@@ -89,29 +90,29 @@ def successive_halving(
     run: Callable[[Sequence[Candidate], Fraction], Sequence[Reached]],
     objective: Objective,
 ) -> list[Judged[Candidate]]:
-    """Return the candidates, the one to take first, and then those that were given most.
+    """Return the candidates, the best first, then by how much they were given.
 
     Args:
-        candidates: What to choose from; of equal ones the first.
-        run: Returns what each of these candidates has reached within this share of the limits.
-        objective: What the values are of.
+        candidates: The candidates; the first wins a tie.
+        run: Returns the results of these candidates within this share of the limits.
+        objective: The objective of the values.
     """
     left, ranking = list(candidates), list[Judged[Candidate]]()
     for share in SHARES:
         found = [
-            Judged(one, share, reached)
-            for one, reached in zip(left, run(left, share), strict=True)
+            Judged(candidate, share, reached)
+            for candidate, reached in zip(left, run(left, share), strict=True)
         ]  # fmt: skip
         last = share == SHARES[-1]
         fewest = 1 if last else MIN_ROUNDS
         known, unknown = list[Judged[Candidate]](), list[Judged[Candidate]]()
-        for one in found:
-            is_known = one.reached.value is not None and one.reached.rounds >= fewest
-            (known if is_known else unknown).append(one)
-        known.sort(key=lambda one: one.reached.value or 0.0, reverse=objective.higher_is_better)
+        for entry in found:
+            is_known = entry.reached.value is not None and entry.reached.rounds >= fewest
+            (known if is_known else unknown).append(entry)
+        known.sort(key=lambda entry: entry.reached.value or 0.0, reverse=objective.higher_is_better)
         kept = len(known) if last else max(math.ceil(len(known) / ETA), _num_close(known))
         ranking = known[kept:] + ranking
-        left = [one.candidate for one in known[:kept] + unknown]
+        left = [entry.candidate for entry in known[:kept] + unknown]
     return known + unknown + ranking
 
 
@@ -120,5 +121,7 @@ def _num_close(known: Sequence[Judged[Candidate]]) -> int:
     if not known or known[0].reached.value is None or known[0].reached.initial is None:
         return 0
     best, initial = known[0].reached.value, known[0].reached.initial
-    lacking = [abs(best - one.reached.value) for one in known if one.reached.value is not None]
+    lacking = [
+        abs(best - entry.reached.value) for entry in known if entry.reached.value is not None
+    ]
     return sum(lack <= CLOSE * abs(best - initial) for lack in lacking)

@@ -19,7 +19,7 @@ from fedavg_app.sweep.run_process import (
 
 POLL_SECONDS = 0.1
 
-# Called with a run that has ended: keeps its result, and returns whether it has one, and a text.
+# Called with a run that has ended: stores its result; returns whether it has a result, and a text.
 Keep = Callable[[RunProcess], tuple[bool, str]]
 
 
@@ -35,8 +35,8 @@ def run_all(
     """Make the missing runs, and print a line for each run that ends.
 
     However this call ends, the runs in progress end with it; if it is killed outright, those that
-    share its Ray end soon afterwards. Where they have a checkpoint, they go on from it the next
-    time; what is done, and that the same command goes on, is printed where a signal ends it.
+    share its Ray end soon afterwards. If they have a checkpoint, they resume from it the next time.
+    After a signal, what is done, and that the same command continues, is printed.
 
     Args:
         name: Of the sweep.
@@ -48,7 +48,7 @@ def run_all(
         jobs: How many go at a time.
 
     Raises:
-        ConfigError: The sweep is going on already.
+        ConfigError: The sweep is already running.
         RunError: Runs failed; all others were done first.
     """
     waiting, running = list(missing), list[RunProcess]()
@@ -78,8 +78,8 @@ def run_all(
             done = num_planned - len(waiting) - len(running) - failed
             resumable = sum(job.resumable() is not None for job in running)
             running.clear()
-            text = f"{name}: {done} of {num_planned} runs are done; the same command goes on with "
-            typer.echo(f"{text}the others, {resumable} of them from a checkpoint")
+            text = f"{name}: {done} of {num_planned} runs are done; the same command continues "
+            typer.echo(f"{text}with the others, {resumable} of them from a checkpoint")
             raise
         finally:
             terminate(running)

@@ -1,4 +1,4 @@
-"""A sweep's runs in progress, each a process in a folder of its own."""
+"""A sweep's runs in progress, each a process in its own folder."""
 
 import fcntl
 import os
@@ -43,17 +43,17 @@ class PlannedRun:
 SIMULATION = Path(__file__).parents[2] / "simulation.py"
 # A run that is terminated has this long before it is killed.
 GRACE_SECONDS = 15.0
-# What an interruption costs a run whose config says nothing of checkpoints.
+# The most that an interruption costs a run whose config sets no checkpoints.
 CHECKPOINT_SECONDS = 60
 
 
 def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], str]) -> Launch:
-    """Return what starts `simulation.py` on a run, in a process group of its own.
+    """Return a function that starts `simulation.py` on a run, in a new process group.
 
     Args:
         data_dir: The directory of the data set's files; None leaves that to the experiment.
         num_workers: Ray actors of a federated run.
-        ray_address: Returns the Ray cluster that it joins; empty lets it start its own.
+        ray_address: Returns the Ray cluster to join; empty to start a new one.
     """
 
     def launch(
@@ -92,14 +92,14 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
     """Lock a folder for this process and those it starts, as long as one of them lives.
 
     Raises:
-        ConfigError: Others have locked it.
+        ConfigError: Another process has locked it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            fix = "a sweep of it, or runs of one that was killed, still go on; wait, or end them"
+            fix = "a sweep, or runs of a killed sweep, are still running in it; wait, or end them"
             raise ConfigError("experiment", folder.name, fix) from error
         os.set_inheritable(lock.fileno(), True)
         yield
@@ -125,18 +125,18 @@ def uninterrupted() -> Iterator[None]:
 
 
 def finished_folder(folder: Path) -> Path | None:
-    """Return the folder of the finished run in this one; None where there is none."""
+    """Return the folder of the finished run in this folder; None if there is none."""
     ended = (path.parent for path in folder.glob("*/summary.json"))
     return next((one for one in ended if read_summary(one)["status"] in STATUSES), None)
 
 
 class RunProcess:
-    """A run in progress; one that was interrupted before resumes from its last checkpoint.
+    """A run in progress; an interrupted run resumes from its last checkpoint.
 
     Args:
         planned: The run.
         launch: Starts it.
-        folder: Where it has a folder by its slug.
+        folder: The folder that holds its folder, named by its slug.
     """
 
     def __init__(self, planned: PlannedRun, launch: Launch, folder: Path) -> None:
@@ -164,7 +164,7 @@ class RunProcess:
         return time.monotonic() - self._started
 
     def result(self) -> Path | None:
-        """Return the folder of the run; None where it did not come to its end."""
+        """Return the folder of the run; None if it did not finish."""
         return finished_folder(self._folder)
 
     def last_line(self) -> str:
@@ -179,7 +179,7 @@ class RunProcess:
 
 
 def _goes_on_as(saved: RunConfig, planned: TrainingConfig) -> bool:
-    """Return whether a run goes on as the planned one, which may have a larger budget."""
+    """Return whether a run can resume as the planned run, which may have a larger budget."""
     more = isinstance(planned, RunConfig) and planned.budget and saved.budget
     if more and planned.num_server_rounds >= saved.num_server_rounds:
         names = "budget", "num_server_rounds"

@@ -1,4 +1,4 @@
-"""Runs the rungs of a successive halving; a run that reaches the next goes on from the last."""
+"""Runs the rungs of a successive halving; runs resume from rung to rung."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +32,9 @@ def run_rungs(
     jobs: int,
     describe: Callable[[Mapping[str, Any]], str],
 ) -> list[Judged[PlannedRun]]:
-    """Return the candidates, the one to take first; it and some others have spent their budget.
+    """Return the candidates, the best first; it and some others have spent their budget.
 
-    What an interrupted call has done is used by the next.
+    A call continues what an interrupted call has done.
 
     Args:
         name: Of the plan, for what is printed.
@@ -46,37 +46,37 @@ def run_rungs(
         describe: Returns how a run ended as text, from its summary.
 
     Raises:
-        ConfigError: The plan is going on already.
+        ConfigError: The plan is already running.
         RunError: Runs failed.
     """
 
     def run(left: Sequence[PlannedRun], share: Fraction) -> list[Reached]:
-        _delete_checkpoints(folder, [one for one in candidates if one not in left])
-        rung = {one.slug: _with_share(one, share) for one in left}
+        _delete_checkpoints(folder, [planned for planned in candidates if planned not in left])
+        rung = {planned.slug: _with_share(planned, share) for planned in left}
 
         def keep(job: RunProcess) -> tuple[bool, str]:
             run = _ended(folder, job.planned)
             return run is not None, describe(run.summary) if run else f"failed: {job.last_line()}"
 
-        missing = [one for one in rung.values() if _ended(folder, one) is None]
+        missing = [planned for planned in rung.values() if _ended(folder, planned) is None]
         run_all(f"{name}, {share} of the budget", missing, len(rung), folder, launch, keep, jobs)
-        return [_reached(folder, one, objective) for one in rung.values()]
+        return [_reached(folder, planned, objective) for planned in rung.values()]
 
     judged = successive_halving(candidates, run, objective)
     _delete_checkpoints(folder, candidates)
     return judged
 
 
-def _with_share(one: PlannedRun, share: Fraction) -> PlannedRun:
+def _with_share(planned: PlannedRun, share: Fraction) -> PlannedRun:
     """Return the run with this share of its limits."""
-    assert isinstance(one.config, RunConfig)
-    limits = limits_of(one.config.model_dump(by_alias=True)).share(share)
+    assert isinstance(planned.config, RunConfig)
+    limits = limits_of(planned.config.model_dump(by_alias=True)).share(share)
     update = {"budget": str(limits.budget), "num_server_rounds": limits.rounds}
-    return replace(one, config=one.config.model_copy(update=update))
+    return replace(planned, config=planned.config.model_copy(update=update))
 
 
 def _ended(folder: Path, planned: PlannedRun) -> FinishedRun | None:
-    """Return the run if it came to its end with these limits or larger ones, or diverged."""
+    """Return the run if it finished with these or larger limits, or diverged."""
     ended = finished_folder(folder / planned.slug)
     if ended is None:
         return None
@@ -96,6 +96,6 @@ def _reached(folder: Path, planned: PlannedRun, objective: Objective) -> Reached
 
 
 def _delete_checkpoints(folder: Path, runs: Sequence[PlannedRun]) -> None:
-    for one in runs:
-        if ended := finished_folder(folder / one.slug):
+    for planned in runs:
+        if ended := finished_folder(folder / planned.slug):
             delete_checkpoint(ended)

@@ -1,9 +1,9 @@
-"""Compressors of model updates, one file each, and the names of all: NumPy, no Flower import.
+"""Compressors of model updates, one per file, and their names: NumPy, no Flower import.
 
-A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`). They are made of
-`largest_entries` (the k largest entries), `golomb` (positions as bits), `bit_packing` (small
+A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`). They are built
+from `largest_entries` (the k largest entries), `golomb` (positions as bits), `bit_packing` (small
 numbers as bits) and `hadamard` (a random rotation), for vectors described by a `vector_layout`.
-`float16` imports torch, in its methods. A new one gets its name here.
+`float16` imports torch, in its methods. Add the name of a new compressor here.
 """
 
 from strategies.compression.compressor import Compressor

@@ -1,7 +1,7 @@
 """Small numbers in bytes, ``width`` bits each, the most significant bit first.
 
-Eight numbers form a 64-bit word, a byte each. Three steps move the used bits together: those of
-single bytes, of pairs of bytes and of groups of four.
+Eight numbers form a 64-bit word, a byte each. Three steps pack the used bits: of single bytes, of
+pairs of bytes and of groups of four.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ WORD = 2**64 - 1
 
 
 def packed_size(count: int, width: int) -> int:
-    """Return the bytes that so many numbers take; the last one is filled with zeros."""
+    """Return the bytes of this many numbers; the last byte is filled with zeros."""
     return -(-count * width // 8)
 
 

@@ -1,9 +1,9 @@
 """The contract of compressors: an update as bytes, and back.
 
-A compressor is one class in one file. It is a value: two that were made with the same arguments
-encode and decode alike, so that the server's and the client's end can each make their own. Both
-ends continue with `Compressor.decode` of the bytes that are sent, so that they agree to the last
-bit. docs/protocol.md has the bytes of every compressor here.
+A compressor is a class in its own file. It is a value: two compressors with the same arguments
+encode and decode alike, so that server and client can each build theirs. Both continue with
+`Compressor.decode` of the bytes that are sent, so that they agree to the last bit. docs/protocol.md
+has the bytes of every compressor here.
 """
 
 from abc import ABC, abstractmethod
@@ -45,14 +45,14 @@ class Compressor(ABC):
     def expected_bits(self, layout: Layout) -> float:
         """Return the bits of an update of this layout by the method's formula.
 
-        Without headers; what was really sent is counted separately.
+        Without headers; the bytes actually sent are counted separately.
         """
 
     def error_bound(self, size: int) -> float | None:
         """Return a bound on E||Q(v) - v||^2 / ||v||^2 over all vectors v of ``size`` entries.
 
         E is the mean over seeds. Below 1 the compressor is a contraction, which error feedback
-        needs: what is left out of one update must not be more than the update. Infinite where
-        there is no bound; None where none is known.
+        needs: what is left out of an update must be less than the update. Infinite if there is no
+        bound; None if none is known.
         """
         return None

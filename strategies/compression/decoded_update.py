@@ -16,7 +16,7 @@ class DecodeError(ValueError):
 
 
 def read_floats(data: bytes) -> Vector:
-    """Return the float32 numbers that the bytes hold; DecodeError if one is NaN or infinite."""
+    """Return the float32 numbers in the bytes; DecodeError if any is NaN or infinite."""
     values = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(values).all():
         raise DecodeError("a number is NaN or infinite")
@@ -51,7 +51,7 @@ class Update(ABC):
     def check(self, size: int) -> None:
         """Check that this is an update of a vector of ``size`` entries.
 
-        Decoders of other packages may return anything.
+        Decoders in other packages may return anything.
 
         Raises:
             DecodeError: It is not.
@@ -60,7 +60,7 @@ class Update(ABC):
             raise DecodeError(f"the update has {self.size} entries, not {size}")
 
     def max_abs(self) -> float:
-        """Return the largest magnitude of an entry; 0 where there is none, NaN if one is NaN."""
+        """Return the largest magnitude of an entry; 0 without entries, NaN if any is NaN."""
         return float(np.abs(self.values).max(initial=0.0))
 
     def norm(self) -> float:

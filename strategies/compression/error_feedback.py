@@ -1,8 +1,8 @@
-"""Error feedback: what a client keeps of its updates, to send later what compression loses.
+"""Error feedback: clients keep what compression loses, and send it later.
 
 A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
 becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
-reply that was lost or rejected settles nothing: what it carried is still in the memory.
+reply that was lost or rejected settles nothing: its content is still in the memory.
 """
 
 import math
@@ -21,7 +21,7 @@ from strategies.registry import Decay
 
 Memory = Mapping[str, Vector]
 
-# No training that converges comes near; below it, sums over any number of rounds stay finite.
+# No converging training comes near this; below it, sums over any number of rounds stay finite.
 MAX_CHANGE = 2.0**64
 # Entries of a vector for which `check_contraction` asks.
 LARGE = 10**6
@@ -32,7 +32,7 @@ class OutOfRangeError(ValueError):
 
 
 class ErrorFeedback(ABC):
-    """A rule for a client's memory. It is a value, as compressors are.
+    """A rule for a client's memory. It is a value, like a compressor.
 
     Attributes:
         memories: The names of the vectors that a client keeps; empty for none.
@@ -43,14 +43,15 @@ class ErrorFeedback(ABC):
     memories: ClassVar[tuple[str, ...]] = ()
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule works with the compressor; ValueError if it is no contraction."""
+        """Check that the rule works with the compressor; ValueError if it does not contract."""
         check_contraction("uplink", compressor)
 
     @abstractmethod
     def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return what to compress and send, and the memory to keep until that is accepted.
+        """Return the vector to compress and send, and the memory to keep until it is accepted.
 
-        The update is what training changed, float32 (n,); neither it nor the memory given changes.
+        The update is the change from training, float32 (n,); neither it nor the given memory
+        changes.
         """
 
     @abstractmethod
@@ -103,8 +104,8 @@ class MomentumCorrection(ErrorFeedback):
     """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
 
     Lin et al. 2018, arXiv 1712.01887, section 3. Entries that were sent are zero in the momentum
-    afterwards ("momentum factor masking"): where all are sent nothing is left of it, and this is
-    SGD without momentum.
+    afterwards ("momentum factor masking"): if all are sent nothing is left of it, and this is SGD
+    without momentum.
 
     Args:
         momentum: m, from 0 to below 1.
@@ -118,7 +119,7 @@ class MomentumCorrection(ErrorFeedback):
     clip_norm: Annotated[float, Field(gt=0)] = math.inf
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the compressor has a sparsity, too; entries sent lose their momentum."""
+        """Check that the compressor has a sparsity, too; sent entries lose their momentum."""
         super().check_compressor(compressor)
         if not hasattr(compressor, "sparsity"):
             name = type(compressor).__name__
@@ -147,7 +148,7 @@ class MomentumCorrection(ErrorFeedback):
 
 
 def check_contraction(place: str, compressor: Compressor) -> None:
-    """Check that what a compressor leaves out is less than what it is given, if that is known.
+    """Check that what a compressor leaves out is less than its input, if that is known.
 
     Args:
         place: "uplink" or "downlink", for the error.
@@ -161,12 +162,12 @@ def check_contraction(place: str, compressor: Compressor) -> None:
         raise ValueError(
             f"{place} = {compressor}: the squared error can be {bound:.3g} times the update's "
             f"squared norm, so that what error feedback keeps would grow; give "
-            "one whose error is smaller, or feedback = 'none'"
+            "a compressor with a smaller error, or feedback = 'none'"
         )
 
 
 def add(first: Vector, second: Vector) -> Vector:
-    """Return the sum; where it overflows it is infinite, which `compress` refuses."""
+    """Return the sum; on overflow it is infinite, which `compress` refuses."""
     with np.errstate(over="ignore", invalid="ignore"):
         return first + second
 

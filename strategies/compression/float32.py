@@ -13,7 +13,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class Float32(Compressor):
-    """Sends updates as they are, 4 bytes an entry."""
+    """Sends updates uncompressed, 4 bytes an entry."""
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return 4 bytes an entry."""

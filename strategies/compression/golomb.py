@@ -1,8 +1,8 @@
 """Golomb code of positions: the gaps between them as bits (Sattler et al. 2020, Algorithm 3).
 
-docs/protocol.md has the code. The paper writes a gap's unary part and its remainder after each
-other; here all unary parts come first and all remainders after them. The number of bits is the
-same, and NumPy can decode all positions at once.
+docs/protocol.md has the code. The paper writes each gap's unary part followed by its remainder;
+here all unary parts come first and then all remainders. The number of bits is the same, and NumPy
+can decode all positions at once.
 """
 
 import math
@@ -59,13 +59,13 @@ def decode(data: bytes, b: int, count: int, size: int, signs: int = 0) -> tuple[
     Args:
         data: The bytes.
         b: The Golomb parameter.
-        count: k, how many positions there are.
+        count: k, the number of positions.
         size: n.
-        signs: How many bits follow the positions.
+        signs: The number of bits after the positions.
 
     Raises:
-        DecodeError: b or k fits no vector of n entries; a position beyond it; bits that are
-            missing, left over, or not zero after the last one.
+        DecodeError: b or k fits no vector of n entries; a position is beyond it; bits are missing,
+            left over, or not zero after the last bit.
     """
     if b > MAX_PARAMETER or count > size:
         raise DecodeError(f"b = {b} and k = {count} do not fit {size} entries")

@@ -1,8 +1,8 @@
-"""Random rotations from Hadamard transforms, after which all entries are about as large.
+"""Random rotations from Hadamard transforms, which make all entries about equally large.
 
 One randomised Hadamard transform is not the uniform rotation that DRIVE's and EDEN's theorems ask
 for (`rotated`): it turns a vector with one large entry into entries of equal size, and the mean of
-what is decoded stays off. Two in blocks of 2^13 entries, and three in smaller ones, come so close
+what is decoded stays off. Two in blocks of 2^13 entries, and three in smaller blocks, come so close
 that no bias can be measured (tests/unit/strategies/compression/test_bias.py).
 
 Entries are whole numbers, in float64. With R transforms of 2^m entries, and magnitudes up to 2^24,
@@ -61,7 +61,7 @@ class Rotation:
         """Yield (rotated blocks, units): ... H D_2 H D_1 times each block, in steps of 2^-24.
 
         Blocks of one size at a time, float64 (how many, their size), and a unit for each: a block
-        turned `back` and times its unit is what it was.
+        turned `back` and multiplied by its unit is the original.
         """
         for part, block in self._parts():
             rows = np.zeros(part.stop - part.start, np.float32)
@@ -119,10 +119,10 @@ def _hadamard(size: int) -> Matrix:
 
 
 def _transform(rows: Matrix) -> Matrix:
-    """Return each row's Walsh-Hadamard transform H v, H being of ones and minus ones.
+    """Return each row's Walsh-Hadamard transform H v, with entries of H equal to 1 or -1.
 
-    H is the Kronecker product of three smaller ones. Each turn multiplies along the first axis of
-    what is left and makes it the last, so that the entries are in their order again in the end.
+    H is the Kronecker product of three smaller matrices. Each turn multiplies along the first axis
+    of what is left and makes it the last, so that the entries are in their order again in the end.
     """
     count, size = rows.shape
     places = size.bit_length() - 1

@@ -24,8 +24,8 @@ ROUNDING_TOLERANCE = 1e-6
 def keep_count(size: int, sparsity: float) -> int:
     """Return k = max(ceil(p n - 10^-6), 1), computed in float64; 0 for an empty vector.
 
-    That is ceil(p n), as in the authors' code, but for products that exceed an integer by rounding
-    only: 100 * 0.07 is 7.000000000000001 in float64. docs/protocol.md has the same rule.
+    That is ceil(p n), as in the authors' code, except for products that exceed an integer only by
+    rounding: 100 * 0.07 is 7.000000000000001 in float64. docs/protocol.md has the same rule.
     """
     return min(max(math.ceil(size * sparsity - ROUNDING_TOLERANCE), 1), size)
 
@@ -38,9 +38,9 @@ def max_kept(sparsity: float, blocks: Sequence[int]) -> int:
 def largest(values: Vector, count: int) -> Positions:
     """Return the rising positions of the ``count`` entries largest in magnitude.
 
-    Exactly ``count``, also where several entries tie for the last place (then the first of them
-    are taken), unless fewer entries than that are not zero: zeros are never kept. The values are
-    float32 (n,), finite, and the count is from 0 to n.
+    Exactly ``count``, even if several entries tie for the last place (then the first of them are
+    taken), unless fewer entries are nonzero: zeros are never kept. The values are float32 (n,),
+    finite, and the count is from 0 to n.
     """
     # The bits of a float32 without its sign order like its magnitude: integers partition faster,
     # denormals are told from zero whatever the processor's settings, and nothing is rounded.

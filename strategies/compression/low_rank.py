@@ -1,4 +1,4 @@
-"""Matrices as the product of two thin ones.
+"""Matrices as the product of two thin matrices.
 
 This is PowerSGD's compression (T. Vogels, S. P. Karimireddy, M. Jaggi, NeurIPS 2019, arXiv
 1905.13727, algorithm 1) of one client's update, not PowerSGD itself: that averages P over the
@@ -6,8 +6,8 @@ workers before any computes Q, which takes two exchanges a round, and feeds back
 the common mean. Here each client's update is factored alone.
 
 An array of two or more dimensions is a matrix M of its first dimension n by all the others m. It is
-sent as P (n x r) and Q (m x r), and decodes to P Q^T, where that takes fewer numbers:
-r (n + m) < n m. Every other array is sent as it is.
+sent as P (n x r) and Q (m x r), and decodes to P Q^T, if that takes fewer numbers: r (n + m) < n m.
+Every other array is sent unchanged.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ Matrix = NDArray[np.float64]
 
 # Below float32's largest number by more than the rounding of P, Q and the sums of their products.
 LARGEST = float(np.finfo(np.float32).max) * 0.999
-# A column that is shorter than this share of what it was, once the ones before it are taken away,
-# is rounding errors: the matrix has a lower rank.
+# A column that is shorter than this share of its original length, after subtracting the columns
+# before it, is rounding errors: the matrix has a lower rank.
 DEPENDENT = 1e-12
 
 
@@ -35,10 +35,9 @@ DEPENDENT = 1e-12
 class LowRank(Compressor):
     """Sends an approximation of each matrix by its largest r singular values.
 
-    A compressor keeps no state, so that each update starts from a Gaussian Q, drawn anew, where
-    the paper keeps the Q of the step before.
-    P P^T M is a projection, so that the error is at most the update's norm. The update is biased;
-    it is meant to be used with error feedback.
+    A compressor keeps no state, so each update starts from a new Gaussian Q, while the paper keeps
+    the Q of the previous step. P P^T M is a projection, so that the error is at most the update's
+    norm. The update is biased; it is meant to be used with error feedback.
 
     Args:
         rank: r.
@@ -65,7 +64,7 @@ class LowRank(Compressor):
         """Return the update, the same bits on every machine.
 
         The r products of a column of P and one of Q are added entry by entry, in order and in
-        float32. A matrix product of BLAS would add them in an order of its own.
+        float32. A matrix product of BLAS may add them in another order.
 
         DecodeError for another length, or a value that is NaN or infinite, as sent or as product.
         """
@@ -107,7 +106,7 @@ class LowRank(Compressor):
 
 
 def factors(matrix: Matrix, right: Matrix, iterations: int) -> tuple[Vector, Vector]:
-    """Return (P, Q) after so many power iterations: P with orthonormal columns, Q = M^T P.
+    """Return (P, Q) after this many power iterations: P with orthonormal columns, Q = M^T P.
 
     They are little-endian float32 (n, r) and (m, r), whose product no entry of float32 overflows.
     Where M, float64 (n, m), has a lower rank than the Q to start from, float64 (m, r), has columns,

@@ -3,8 +3,8 @@
 D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic: QSGD: Communication-Efficient SGD via
 Gradient Quantization and Encoding. NeurIPS 2017, arXiv 1610.02132. Each bucket of d entries has a
 norm N; an entry v becomes l N / s, where l is one of the two whole numbers beside s v / N, drawn so
-that the mean is v (section 3.1; buckets: section 3.3). What is sent is l of all entries, or only of
-those where it is not zero, with their positions: whatever is likely to be shorter.
+that the mean is v (section 3.1; buckets: section 3.3). The update is the l of all entries, or only
+the nonzero l with their positions, whichever is likely to be shorter.
 """
 
 import math
@@ -130,7 +130,7 @@ class Quantized(Compressor):
         return -(-size // self.bucket)
 
     def _rows(self, entries: Vector | Numbers) -> Vector:
-        """Return a new row of float32 for each bucket, the last one filled with zeros."""
+        """Return a new row of float32 for each bucket, the last row filled with zeros."""
         width = min(self.bucket, max(len(entries), 1))
         rows = np.zeros((self._buckets(len(entries)), width), np.float32)
         rows.reshape(-1)[: len(entries)] = entries
@@ -146,6 +146,6 @@ class Quantized(Compressor):
         return above
 
     def _entry_bits(self, share: float) -> float:
-        """Return the bits an entry where that share of them is not zero."""
+        """Return the bits per entry if this share of them is not zero."""
         sparse = share * (golomb.position_bits(share) + self.bits) if share else 0.0
         return min(sparse, float(self.bits))

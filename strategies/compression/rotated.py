@@ -46,9 +46,9 @@ class Rotated(Compressor):
     Args:
         bits: Bits per entry, from 1 to 4.
         unbiased: Whether S = ||y||^2 / <y, y'>, so that the mean over seeds is the update: exactly
-            for uniform rotations, here but for what cannot be measured (`hadamard`). Then
-            E||Q(v) - v||^2 is about (pi / 2 - 1) ||v||^2 for one bit (DRIVE, theorem 3). Else
-            S = <y, y'> / ||y'||^2, which is nearest to the update, for error feedback.
+            for uniform rotations, here up to a bias too small to measure (`hadamard`). Then E||Q(v)
+            - v||^2 is about (pi / 2 - 1) ||v||^2 for one bit (DRIVE, theorem 3). Else S = <y, y'> /
+            ||y'||^2, which is nearest to the update, for error feedback.
     """
 
     bits: Bits = 1

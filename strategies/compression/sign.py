@@ -1,6 +1,6 @@
 """Signs: a step of one fixed size up, down or not at all, for every entry (signSGD).
 
-J. Bernstein et al.: signSGD, ICML 2018, arXiv 1802.04434. One bit an entry, and what the paper's
+J. Bernstein et al.: signSGD, ICML 2018, arXiv 1802.04434. One bit per entry, plus what the paper's
 count leaves out: a sign may be 0 (no gradient, a tied vote), so the positions of the zeros are sent
 too, in Golomb's code (`golomb`).
 """
@@ -28,7 +28,7 @@ class Sign(Compressor):
     """Sends the sign of every entry, and one step size.
 
     Args:
-        step: What a sign stands for: the decoded entries are -step, 0 or step.
+        step: The size of a step: the decoded entries are -step, 0 or step.
     """
 
     step: Step = 1.0
@@ -41,7 +41,7 @@ class Sign(Compressor):
         return HEAD.pack(self.step, b, len(zeros)) + bits
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
-        """Return the update, with the step in the bytes; DecodeError if they are not one."""
+        """Return the update, with the step in the bytes; DecodeError if they are not an update."""
         size = layout.size
         if len(data) < HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")
@@ -60,5 +60,5 @@ class Sign(Compressor):
         return math.inf
 
     def expected_bits(self, layout: Layout) -> float:
-        """Return one bit an entry."""
+        """Return one bit per entry."""
         return float(layout.size)

@@ -1,4 +1,4 @@
-"""The k largest entries as they are: positions and a float32 each (top-k sparsification).
+"""The k largest entries unchanged: positions and a float32 each (top-k sparsification).
 
 A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. EMNLP 2017, arXiv
 1704.05021. Positions are sent in Golomb's code (`golomb`).
@@ -26,7 +26,7 @@ class Sparse(Compressor):
 
     Args:
         sparsity: p, the share of the entries that is kept, at least one of each block.
-        scope: What a block is: every "tensor", or the whole "model".
+        scope: The blocks: each "tensor", or the whole "model".
     """
 
     sparsity: Share = 0.01
@@ -41,7 +41,7 @@ class Sparse(Compressor):
         return HEAD.pack(b, len(positions)) + values + golomb.encode(positions, b)
 
     def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
-        """Return the update; DecodeError if it is none, or has more entries than p allows."""
+        """Return the update; DecodeError if invalid, or if it has more entries than p allows."""
         size = layout.size
         if len(data) < HEAD.size:
             raise DecodeError(f"{len(data)} bytes, the head alone takes {HEAD.size}")

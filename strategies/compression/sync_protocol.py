@@ -1,7 +1,7 @@
 """The bytes that keep clients' copies of the global model equal to the server's.
 
-docs/protocol.md specifies them. By the fingerprint of a version, a client that decodes an update to
-other values than the server notices at once.
+docs/protocol.md specifies them. The fingerprint of a version tells a client at once if it decodes
+an update to other values than the server.
 """
 
 import struct
@@ -49,10 +49,10 @@ class Head:
     """The head of a training message.
 
     Attributes:
-        codec: The digest of what both ends compress with (`strategies.codec`).
+        codec: The digest of the codec (`strategies.codec`).
         settled: The last round whose update from this client was accepted, 0 for none; the round
             after that of an update that was refused for good.
-        version: What the client's model must be once it has read the message.
+        version: The version that the client must have after it has read the message.
     """
 
     codec: int
@@ -80,10 +80,10 @@ def encode_update(number: int, data: bytes) -> bytes:
 
 
 def decode_updates(data: bytes) -> list[tuple[int, bytes]]:
-    """Return a training message's updates as (the version that one leads to, its bytes).
+    """Return a training message's updates as (the version that an update leads to, its bytes).
 
     Raises:
-        DecodeError: One ends early or is out of order.
+        DecodeError: An update ends early or is out of order.
     """
     updates: list[tuple[int, bytes]] = []
     start = 0
@@ -107,7 +107,7 @@ class Payload:
 
     Attributes:
         status: Whether an update follows.
-        codec: The digest of what the client compresses with.
+        codec: The digest of the client's codec.
         server_round: The round that it answers.
         update: The encoded update; empty without one.
     """

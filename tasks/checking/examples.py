@@ -60,7 +60,7 @@ def few_examples(
     except Exception as error:
         raise TaskError(name, f"raised {type(error).__name__} for {kind}: {error}") from error
     found = list(leaves(inputs))
-    if not found or not all(isinstance(one, Tensor) and len(one) == len(rows) for one in found):
+    if not found or not all(isinstance(leaf, Tensor) and len(leaf) == len(rows) for leaf in found):
         text = f"returned {described(inputs)} for {kind}: return a tensor of as many inputs"
         raise TaskError(name, f"{text}, or a tuple or dictionary of such")
     return inputs, targets
@@ -142,7 +142,7 @@ def check_settings(task: Task) -> None:
 def _kind(stored: Stored, number: int | None = None) -> str:
     """Return the dtype and the shape of an example, or of so many; of each array where several."""
     if isinstance(stored, Mapping):
-        return ", ".join(f"{name} {_kind(one, number)}" for name, one in stored.items())
+        return ", ".join(f"{name} {_kind(array, number)}" for name, array in stored.items())
     shape = stored.shape[1:] if number is None else (number, *stored.shape[1:])
     return f"{stored.dtype} {shape}"
 
@@ -185,10 +185,10 @@ def _unlike_labels(split: Split) -> str | None:
 def _same_examples(train: Split, test: Split) -> bool:
     if train.inputs is test.inputs:
         return True
-    arrays = [list(leaves(one.inputs)) for one in (train, test)]
+    arrays = [list(leaves(split.inputs)) for split in (train, test)]
     return len(train) == len(test) and all(
-        isinstance(one, np.ndarray) and np.array_equal(one, other)
-        for one, other in zip(*arrays, strict=False)
+        isinstance(mine, np.ndarray) and np.array_equal(mine, other)
+        for mine, other in zip(*arrays, strict=False)
     )
 
 
@@ -196,14 +196,14 @@ def _check_finite(task: Task, split: Split, name: str) -> None:
     """Check that inputs are finite, at least once they are prepared, and targets."""
     if isinstance(split, MapStyleSplit):  # they are not all read for this
         prepared, _ = few_examples(task, split, training=False)
-        if not all(one.isfinite().all() for one in leaves(prepared)):
+        if not all(array.isfinite().all() for array in leaves(prepared)):
             raise TaskError(
                 "dataset", f"{name} examples have NaN or infinite inputs: leave them out"
             )
         return
     if bad := _not_finite(split.inputs):
         prepared, _ = few_examples(task, split.part(np.array(bad[:1])), training=False)
-        if not all(one.isfinite().all() for one in leaves(prepared)):
+        if not all(array.isfinite().all() for array in leaves(prepared)):
             raise TaskError(
                 "dataset",
                 f"{len(bad)} {name} examples have NaN or infinite inputs, the first is number "
@@ -223,5 +223,5 @@ def _not_finite(stored: Stored | None) -> list[int]:
         with np.errstate(invalid="ignore"):
             if np.isfinite(array.min() + array.max()):  # no copy, unlike isfinite of all
                 continue
-        bad |= {number for number, one in enumerate(array) if not np.isfinite(one).all()}
+        bad |= {number for number, example in enumerate(array) if not np.isfinite(example).all()}
     return sorted(bad)

@@ -45,7 +45,7 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         text = "is True, but a layer normalises by the batch's mean and variance: leave it out"
         raise TaskError("in_parts", text)
     if isinstance(task.loss, nn.Module) and any(
-        one.requires_grad for one in task.loss.parameters()
+        parameter.requires_grad for parameter in task.loss.parameters()
     ):
         raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
     inputs, targets = few_examples(task, data.train, training=True)
@@ -85,9 +85,9 @@ def _check_alone(task: Task, data: Dataset, inputs: Any) -> None:
     rows = few_rows(data.train)
     for place in range(min(2, len(rows))):
         alone, _ = few_examples(task, data.train, training=False, rows=rows[place : place + 1])
-        for one, every in zip(leaves(alone), leaves(inputs), strict=True):
-            same_shape = one.shape[1:] == every.shape[1:]
-            if same_shape and not torch.allclose(one[0], every[place], equal_nan=True):
+        for single, every in zip(leaves(alone), leaves(inputs), strict=True):
+            same_shape = single.shape[1:] == every.shape[1:]
+            if same_shape and not torch.allclose(single[0], every[place], equal_nan=True):
                 text = "gives an example another input with others than alone: "
                 raise TaskError("prepare", f"{text}compute each by itself")
 
@@ -163,7 +163,7 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
 def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     """Return the loss; TaskError where it is not a finite number with a gradient."""
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
-    shapes = [getattr(one, "shape", None) for one in (outputs, targets)]
+    shapes = [getattr(value, "shape", None) for value in (outputs, targets)]
     if loss_count(task.loss) is count_examples and shapes[0] != shapes[1]:
         text = f"has {kinds}, which torch would stretch to one shape: give them the same"
         raise TaskError("loss", text)
@@ -198,14 +198,14 @@ def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
     if isinstance(outputs, Tensor) and outputs.is_floating_point():  # some are right by chance
         draw = torch.rand if is_probability(outputs) else torch.randn
         tried += [draw(outputs.shape, generator=generator) for _ in range(DRAWN)]
-        for one in tried[1:MIXED]:
+        for output in tried[1:MIXED]:
             # Where all values of a batch are from 0 to 1, torchmetrics takes them as probabilities.
-            half = one[: len(outputs) // 2]
+            half = output[: len(outputs) // 2]
             half.copy_(torch.rand(half.shape, generator=generator))
     found = []
     for name, metric in task.test_metrics().items():
         several = tried if isinstance(metric, Ratio) else tried[:MIXED]
-        values = [_measured(task, name, metric, one, targets, kinds) for one in several]
+        values = [_measured(task, name, metric, output, targets, kinds) for output in several]
         found.append(f"{name} {show_metric(name, values[0])}")
     return found
 
@@ -226,7 +226,7 @@ def _measured(
             return value
         number = number_of(targets)
         size = 1 if isinstance(metric, Ratio) else max(number // 2, 1)
-        if any(not one.dim() or len(one) != number for one in leaves(predicted)):
+        if any(not leaf.dim() or len(leaf) != number for leaf in leaves(predicted)):
             return value
         parts = zip(parts_of(predicted, size, number), parts_of(targets, size, number), strict=True)
         states = [metric.of_batch(*part) for part in parts]
@@ -237,7 +237,7 @@ def _measured(
         raise TaskError("metrics", text) from error
     if isinstance(metric, Ratio):
         (total, count), (total1, count1) = (
-            [sum(float(one[part]) for one in some) for part in ("sum", "count")]
+            [sum(float(state[part]) for state in some) for part in ("sum", "count")]
             for some in ([whole], states)
         )
         if not np.allclose([total, count], [total1, count1], rtol=TOLERANCE, equal_nan=True):
@@ -265,16 +265,16 @@ def is_probability(outputs: Tensor) -> bool:
 def _same(a: Any, b: Any) -> bool:
     """Return whether two values have the same tensors."""
     return all(
-        torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
-        for one, other in zip(leaves(a), leaves(b), strict=True)
-        if isinstance(one, Tensor)
+        torch.equal(torch.nan_to_num(first), torch.nan_to_num(other))
+        for first, other in zip(leaves(a), leaves(b), strict=True)
+        if isinstance(first, Tensor)
     )
 
 
 def _is_of_tensors(value: Any) -> bool:
     """Return whether a value is a tensor, or a dictionary or tuple of tensors, and no more."""
     return isinstance(value, Tensor) or (
-        type(value) in (dict, tuple) and all(isinstance(one, Tensor) for one in leaves(value))
+        type(value) in (dict, tuple) and all(isinstance(leaf, Tensor) for leaf in leaves(value))
     )
 
 

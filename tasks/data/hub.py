@@ -70,7 +70,7 @@ def hub_dataset(
 
 
 def _array(value: Any) -> Any:
-    """Return a column's value as an array; a number stays one."""
+    """Return a column's value as an array; a number stays a number."""
     if isinstance(value, int | float):
         return value
     found = np.asarray(value)
@@ -81,7 +81,7 @@ def _array(value: Any) -> Any:
 
 
 def _labels(rows: Any, target: str) -> NDArray[np.int64] | None:
-    """Return the targets where they are one whole number each."""
+    """Return the targets if each is a whole number."""
     if "int" not in getattr(rows.features[target], "dtype", ""):
         return None
     return np.array(rows[target][:], np.int64)

@@ -39,7 +39,7 @@ class MapStyleSplit(Split):
 
     @property
     def owners_or_targets(self) -> Any:
-        """What a partition by label goes by where nothing else is said."""
+        """The default labels of a partition by label."""
         return self.labels if self.owners is None else self.owners
 
     def read(self, number: int) -> tuple[Any, Any]:

@@ -49,7 +49,7 @@ def read(paths: list[Path]) -> Splits:
 
 
 def gutenberg_roles(text: str) -> Roles:
-    """Return the roles of Project Gutenberg's ebook 100 as it was until 2011.
+    """Return the roles of Project Gutenberg's ebook 100 in its version of 2011.
 
     Names count as they are printed: "Boy" and "BOY" are two roles, as in the paper's count.
     """

@@ -28,7 +28,7 @@ CONNECT_SECONDS = 5
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything that is known about how to get one data set.
+    """How to get a data set.
 
     Attributes:
         name: The data set's directory in the cache.
@@ -110,7 +110,7 @@ class Sources:
             except DataError as error:
                 if self.embedded is None:
                     raise
-                # torchvision names each mirror that it tried; the last one's reason is enough.
+                # torchvision names each mirror that it tried; the last reason is enough.
                 reason = str(error).partition("; give")[0].rpartition("got: ")[2].rstrip(")")
                 text = "taking data-source=embedded: %s cannot be downloaded (%s)"
                 logger.warning(text, self.label, reason)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tasks.data.dataset import Schema, Split, Splits, reading
 from tasks.data.sources import Sources
 
-WORDS = 10_000  # the vocabulary, with the two special ones
+WORDS = 10_000  # the vocabulary, with the two special numbers
 LENGTH = 256  # words of a review that are kept
 PADDING, UNKNOWN = "[PAD]", "[UNK]"  # numbers 0 and 1
 HELD_OUT_EVERY = 5
@@ -19,7 +19,7 @@ def read(paths: list[Path]) -> Splits:
     """Read the reviews: inputs int16 (n, 256), 0 where a review has ended; targets stars - 1.
 
     Every fifth review is held out. The vocabulary is that of the others, their most frequent words
-    in lower case; clients that shared nothing but the model would need one from elsewhere.
+    in lower case; clients that shared only the model would need a vocabulary from elsewhere.
 
     Raises:
         DataError: The file is corrupt or truncated.

@@ -1,7 +1,7 @@
 """SGD steps on a network's weights.
 
-Two kinds of steps give the same weights but for rounding: `autograd_step` works for any network,
-`tasks.training.dense_step.DenseStep` is faster for many small ones.
+Two kinds of steps give the same weights up to rounding: `autograd_step` works for any network,
+`tasks.training.dense_step.DenseStep` is faster for many small networks.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -94,12 +94,12 @@ def autograd_step(
 
 
 def part_size(model: nn.Module, inputs: Any, count: int) -> int:
-    """Return how many of ``count`` examples to take a gradient of at a time.
+    """Return how many of ``count`` examples to differentiate at a time.
 
     Args:
         model: The network.
         inputs: Prepared inputs, at least one, on the model's device; only their shape counts.
-        count: How many examples the gradient is of.
+        count: The number of examples of the gradient.
     """
     return min(count, efficient_batch_size(model, inputs, first_leaf(inputs).device))
 

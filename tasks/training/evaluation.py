@@ -26,11 +26,11 @@ Parameters = list[NDArray[np.generic]]
 
 
 class BatchResult(NamedTuple):
-    """What one batch of a test gives.
+    """The result of a batch of a test.
 
     Attributes:
         loss: The sum of the losses over the predictions.
-        predictions: How many these are.
+        predictions: The number of predictions.
         states: The state of each metric, by name.
     """
 
@@ -53,10 +53,10 @@ class Scores:
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Copy arrays into those of the model that have their names.
+    """Copy arrays into the model's arrays of the same names.
 
     Raises:
-        ValueError: The model has no array of that name, or one of another shape.
+        ValueError: The model has no array of that name, or its shape differs.
     """
     state = state_of(model)
     with torch.no_grad():

@@ -73,9 +73,9 @@ class Examples:
         """Return where consecutive batches of ``size`` start and end; the last may be smaller.
 
         Args:
-            size: 0 for one batch of all.
-            no_single: Whether a last batch of one example takes one from the batch before it, if
-                that has three or more.
+            size: 0 for a single batch.
+            no_single: Whether a last batch of one example takes another from the batch before it,
+                if that has three or more.
         """
         bounds = [*range(0, len(self), size or len(self)), len(self)]
         if no_single and size > 2 and bounds[-2] == len(self) - 1 > 0:
@@ -155,7 +155,7 @@ def chosen_of(values: Any, rows: "slice | Tensor") -> Any:
 
 
 def parts_of(values: Any, size: int, count: int) -> Iterator[Any]:
-    """Yield consecutive parts of ``count`` examples, each of ``size`` but for the last."""
+    """Yield consecutive parts of ``count`` examples, each of ``size`` except the last."""
     return (chosen_of(values, slice(start, start + size)) for start in range(0, count, size))
 
 

@@ -1,4 +1,4 @@
-"""What a network keeps outside its state dict, such as the last hidden state of a recurrent one.
+"""What a network keeps outside its state dict, such as the last hidden state of an RNN.
 
 The clients of a process train one network after the other. Messages bring them the arrays of its
 state dict; the rest must not pass from one client to the next.

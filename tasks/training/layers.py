@@ -1,4 +1,4 @@
-"""What is known of a network's layers: whether they are torch's own, and look at one example each.
+"""Properties of a network's layers: whether they are torch's own and keep examples apart.
 
 A network of torch's own layers alone does in a forward pass what torch documents. Any other may
 keep something between two passes, draw random numbers or compare the examples of a batch.
@@ -32,7 +32,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Return whether a module or one of its own weights has a hook, or a forward of its own.
+    """Return whether a module or its own weights have a hook, or a replaced forward.
 
     Hooks of modules inside it do not count.
     """

@@ -1,4 +1,4 @@
-"""The steps of a client's training: one of the optimiser for each batch."""
+"""The steps of a client's training: an optimiser step for each batch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -66,7 +66,7 @@ def take_steps(
 
 
 def set_training_mode(model: nn.Module) -> None:
-    """Put a model into training mode; this costs a pass over all modules only where it is not."""
+    """Put a model into training mode; this costs a pass over all modules only if it was not."""
     if not model.training:
         model.train()
 

@@ -25,9 +25,9 @@ class LocalTraining:
         momentum: m: v <- m v + g, and a step is eta v.
         weight_decay: lambda: adds lambda / 2 * |w|^2 to the loss.
         proximal_mu: FedProx's mu: adds mu / 2 * |w - w_sent|^2 to the loss.
-        gradient_clip: The norm that a step's gradient is clipped to, if not 0.
-        rate_schedule: How the learning rate goes on within a round: "constant", "linear" or
-            "cosine", which end at 0.
+        gradient_clip: The maximum norm of a step's gradient; 0 for no limit.
+        rate_schedule: The learning rate within a round: "constant", or "linear" or "cosine" decay
+            to 0.
         optimizer: The class of torch's optimisers (`tasks.training.optimizers`); "" for SGD.
         optimizer_args: Its arguments but the learning rate, as a JSON object.
         optimizer_state: "kept" where the client keeps the optimiser's state from round to round.
@@ -73,7 +73,7 @@ class LocalTraining:
         return self.optimizer_state == "kept" if self.optimizer else self.momentum > 0
 
     def rates(self, steps: int) -> Iterator[float]:
-        """Yield the learning rates of so many steps."""
+        """Yield the learning rates of this many steps."""
         for step in range(steps):
             share = step / steps
             yield self.learning_rate * SCHEDULES[self.rate_schedule](share)

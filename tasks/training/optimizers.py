@@ -71,7 +71,7 @@ def check_shapes(name: str, arguments: Mapping[str, Any], shapes: Sequence[Seque
 
 
 def default_rate(name: str) -> float | None:
-    """Return the learning rate that an optimiser has by default; None where it has none."""
+    """Return an optimiser's default learning rate; None if it has none."""
     parameter = inspect.signature(find_optimizer(name)).parameters.get("lr")
     default = None if parameter is None else parameter.default
     return float(default) if isinstance(default, float | int | Tensor) else None

@@ -1,8 +1,8 @@
-"""Which batches may be processed in parts, and what each part counts.
+"""Which batches may be processed in parts, and the weight of each part.
 
-The gradient of the mean loss of a batch is the weighted sum of those of its parts where the loss is
-a plain mean over predictions and no layer looks across examples. Of other losses, such as one with
-a weight for each class, the mean of the parts' means is another number.
+The gradient of the mean loss of a batch is the weighted sum of its parts' gradients if the loss is
+a plain mean over predictions and no layer mixes examples. For other losses, such as class-weighted
+losses, the mean of the parts' means is another number.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ Count = Callable[[int, Any], Tensor | int]
 
 
 def part_count(task: Task, model: nn.Module) -> Count | None:
-    """Return what counts a part of a batch; None where a batch must stay whole."""
+    """Return the function that counts a part of a batch; None if batches must stay whole."""
     if task.in_parts is not None:
         return count_predictions if task.in_parts else None
     return loss_count(task.loss) if looks_at_one_example(model) else None
 
 
 def loss_count(loss: object) -> Count | None:
-    """Return what counts a part of a batch for a loss; None for one not known to be a plain mean.
+    """Return the function that counts a part for a loss; None if it may not be a plain mean.
 
     Args:
         loss: A function or module of torch, or a `functools.partial` of one, that is a mean over

@@ -1,4 +1,4 @@
-"""Independent random streams, one for each purpose.
+"""Independent random streams, one per purpose.
 
 Every random draw of a run comes from a stream named by the run's seed and a path of integers or
 words (purpose, client, round), so the same seed gives the same run whatever the order of draws or

@@ -1,4 +1,4 @@
-"""`TaskClient`: one client's local work on any task: training, a full gradient, or a test."""
+"""`TaskClient`: a client's local work on any task: training, a full gradient, or a test."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -36,7 +36,7 @@ Config = dict[str, bool | bytes | float | int | str]
 
 
 class TaskClient(NumPyClient):
-    """One client's local work on any task.
+    """A client's local work on any task.
 
     It keeps nothing from call to call. What an optimiser keeps, such as momentum, is the caller's
     to keep: `fit` and `gradient` take that of the call before and update it.
@@ -46,7 +46,7 @@ class TaskClient(NumPyClient):
         model: A network of the task, on the device to compute on; its weights are overwritten. Its
             fixed arrays are those to train with.
         train: The client's training examples, on the same device.
-        test: The client's test examples; None where it has none.
+        test: The client's test examples; None if it has none.
         partition: The client's number, which with the seed and the round fixes its batches.
         arrays: The classes of the model's arrays; None finds them.
         hidden: What the network keeps outside its state dict, which each call begins with; None
@@ -240,7 +240,7 @@ class TaskClient(NumPyClient):
         return {name: state[name] for name in self.arrays.sent}
 
     def _load(self, parameters: Parameters) -> None:
-        """Give the model the arrays that travel, and what it keeps beside them as it was at first.
+        """Set the model's sent arrays, and reset what it keeps besides them.
 
         Raises:
             ValueError: They are not the model's.

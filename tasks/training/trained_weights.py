@@ -27,7 +27,7 @@ def staying_trained(
         weights: Its trained weights, by name.
 
     Raises:
-        ValueError: One of them is no longer trained or another tensor, or another array is trained.
+        ValueError: A weight is no longer trained or is another tensor, or another array is trained.
     """
     if not runs_own_code(model):  # torch's layers leave them as they are
         yield

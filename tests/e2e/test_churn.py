@@ -49,7 +49,7 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
             lambda: history()[-1]["participants"] == 3 and not history()[-1]["rejected"], 400
         )
 
-        # The second is killed; the others' rounds go on without it.
+        # The second is killed; the others' rounds continue without it.
         end(deployment.processes["device-1"], signal.SIGKILL)
         before = len(history())
         unreachable = ("no reply in time", "Node Unavailable")

@@ -1,4 +1,4 @@
-"""A registered device with tools of its own, beside two honest ones, while a run goes on.
+"""A registered device with tools of its own, beside two honest devices, during a run.
 
 Whatever it sends below Flower's SuperNode, the run ends with the honest devices' model.
 """

@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def the_line(start, part=""):
-    """Return the only line of the document that begins and goes on like this."""
+    """Return the document's only line with this beginning and part."""
     (line,) = {x for x in shell_lines(TEXT) if x.startswith(start) and part in x}
     return line
 

@@ -66,7 +66,7 @@ def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path,
     assert not Path(f"/proc/{process}").exists()
     logs = "".join(deployment.log(f"device-{number}") for number in range(NODES))
     assert f"The client's message has expired: process {process} is ended" in logs
-    # The round went on, and the device that it went on without takes part again.
+    # The round continued, and the device that was left out takes part again.
     assert len(records) == 4
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})
 
@@ -89,7 +89,7 @@ def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tm
     assert re.fullmatch(f"ValueError: this client's disk is broken {place}", reason), reason
 
 
-def test_each_message_has_a_process_of_its_own_and_the_code_of_its_run(deployment, tmp_path):
+def test_each_message_has_its_own_process_and_the_code_of_its_run(deployment, tmp_path):
     signs = Path(deployment.environment["SIGNS_OF_LIFE"])
     deployment.train(tmp_path, **{**KEYS, "client-mods": "tests.support.client_mods:signs_of_life"})
     found = [json.loads(line) for line in signs.read_text().splitlines()]

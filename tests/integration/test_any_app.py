@@ -270,7 +270,7 @@ def test_mod_lets_a_strategy_through_that_does_not_compress():
         np.testing.assert_allclose(with_mod.arrays[name].numpy(), array.numpy(), rtol=1e-6)
 
 
-def test_codec_without_a_name_is_said_and_works_with_the_strategys_own_mod():
+def test_unnamed_codec_is_reported_and_works_with_the_strategys_own_mod():
     own = Compressed(uplink=f"{__name__}:Mine")
     _, grid = run(own, client_app(compression_mod), rounds=1)
     assert "is not built in): give the ClientApp the server's strategy itself" in grid.errors[0]
@@ -283,7 +283,7 @@ class Mine(strategies.load("stc")().codec.uplink.__class__):
 
 
 @pytest.mark.parametrize("again", ["same strategy", "same arguments", "another strategy"])
-def test_second_training_of_the_same_clients_begins_anew(again):
+def test_second_training_of_the_same_clients_starts_from_scratch(again):
     app = client_app(compression_mod)
     first = STC(**P, weights="samples", server_optimizer="sgd")
     expected, grid = run(first, app, rounds=3)

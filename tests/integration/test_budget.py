@@ -1,4 +1,4 @@
-"""Runs with a budget end before the round that is beyond it, and go on with a larger one."""
+"""Runs end before the round that would exceed their budget, and resume with a larger budget."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def counted(folder):
     return [line["total"] for line in read_history(folder)]
 
 
-def test_run_ends_before_the_round_that_is_beyond_and_goes_on_as_if_it_had_more(tmp_path, capsys):
+def test_run_ends_before_exceeding_its_budget_and_resumes_with_a_larger_budget(tmp_path, capsys):
     start(tmp_path / "whole", **KEYS)
     whole = only_folder(tmp_path / "whole")
     up = [total["bytes_up"] for total in counted(whole)]
@@ -41,7 +41,7 @@ def test_run_ends_before_the_round_that_is_beyond_and_goes_on_as_if_it_had_more(
     assert "in 9 rounds: give more num-server-rounds to spend the rest" in capsys.readouterr().out
 
 
-def test_checkpoint_of_the_last_round_is_left_before_the_one_that_is_not_counted(tmp_path):
+def test_checkpoint_is_of_the_last_counted_round(tmp_path):
     keys = {**KEYS, "strategy": "fedavg", "checkpoint-every": 1000}
     start(tmp_path / "whole", **keys)
     whole = only_folder(tmp_path / "whole")

@@ -68,8 +68,8 @@ def test_error_of_a_mod_names_its_own_line_not_the_librarys():
     assert all(reason.endswith(place) for reason in reasons)
 
 
-def test_run_goes_on_where_privacy_mods_refuse_evaluation():
-    """They are made for training; the run goes on without the clients' evaluation."""
+def test_run_continues_when_privacy_mods_refuse_evaluation():
+    """They are made for training; the run continues without the clients' evaluation."""
     names = f"{HERE}:clipping"
     _, result = train(client_mods=names, num_server_rounds=1, fraction_evaluate=0.1)
     assert len(result.history[1].rejected) == 2

@@ -100,7 +100,7 @@ def test_client_whose_states_cannot_be_used_is_left_out_of_that_metric(seed):
     assert sorted(last.client_values["mae"]) == [one for one in range(6) if one not in left]
 
 
-def test_client_without_a_value_of_its_own_counts_in_that_of_all():
+def test_client_without_its_own_value_counts_in_the_overall_value():
     """R2 needs two examples; the seventh client has one."""
     task = f"{__name__}:FEW"
     keys = {**KEYS, "task": task, "num_clients": 7, "partition": f"{__name__}:one_for_the_last"}

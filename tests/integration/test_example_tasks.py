@@ -49,7 +49,7 @@ def start(folder, name, last_round=None, **changes):
 def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     module(name)
     if name in OWN_LOOP and strategy == "scaffold":
-        with pytest.raises(ConfigError, match="the task trains by a loop of its own"):
+        with pytest.raises(ConfigError, match="the task has its own training loop"):
             start(tmp_path / "runs", name, strategy=strategy)
         return
     keys = keys_for(strategy, name)
@@ -124,7 +124,7 @@ def test_metrics_are_scikit_learns_on_the_whole_test_set(name, expected, module,
         assert found == pytest.approx(float(function(outputs, targets)), abs=1e-6)
 
 
-def test_kept_optimizer_changes_the_run_and_a_new_one_begins_anew(module, tmp_path):
+def test_kept_optimizer_state_changes_the_run_and_new_state_is_reset(module, tmp_path):
     module("labels")
     models = [
         start(tmp_path / state, "labels", optimizer_state=state).model for state in ("kept", "new")

@@ -151,6 +151,6 @@ class WantsMore(flower.FedAvg):
 
 
 @pytest.mark.slow
-def test_strategy_with_a_sample_of_its_own_takes_the_whole_cohort(tmp_path):
+def test_strategy_with_its_own_sampling_gets_the_whole_cohort(tmp_path):
     result = train(tmp_path, f"{__name__}:WantsMore")
     assert result.history[-1].participants == 7

@@ -36,7 +36,7 @@ def small_disk(folder, kilobytes):
         subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)
 
 
-def test_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(tmp_path):
+def test_full_disk_is_one_line_and_the_run_resumes_from_its_last_checkpoint(tmp_path):
     with small_disk(tmp_path, 400):
         run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
         directory = RunDirectory(run)
@@ -83,9 +83,7 @@ def test_command_on_a_full_disk_ends_with_one_line(tmp_path, processes, checkpoi
     assert errors == [f"error: {why}writable"]
 
 
-def test_log_that_could_not_be_written_is_one_line_where_the_training_succeeds(
-    tmp_path, capsys, caplog
-):
+def test_unwritable_log_is_one_line_if_the_training_succeeds(tmp_path, capsys, caplog):
     with small_disk(tmp_path, 100):
         with log_file(tmp_path):
             logger.info("the first line")

@@ -65,7 +65,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     assert 0 < accepted < SERVER_REPLIES
     assert pickle.dumps(network.strategy) == before
 
-    # The round goes on.
+    # The round continues.
     bad = reply_with(12, RecordDict({"update": ConfigRecord({"payload": b"\xff" * 40})}))
     network.aggregate([valid[0], bad, valid[1]])
     assert list(network.outcome.rejected) == [12]

@@ -40,7 +40,7 @@ def run(strategy, **changes):
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
-def test_each_client_trains_with_arrays_of_its_own(strategy):
+def test_each_client_trains_with_its_own_arrays(strategy):
     grid, result, given = run(strategy, num_server_rounds=4, fraction_train=0.4)
     assert not any(metrics.rejected for metrics in result.history)
     names = list(result.model)
@@ -61,7 +61,7 @@ def test_each_client_trains_with_arrays_of_its_own(strategy):
             assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
 
 
-def test_clients_evaluate_with_arrays_of_their_own(monkeypatch):
+def test_clients_evaluate_with_their_own_arrays(monkeypatch):
     evaluated = {}
     test = TaskClient.test
 

@@ -102,7 +102,7 @@ def test_flowers_server_optimisers_do_not_step_on_statistics(name):
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0]])
-def test_a_model_of_which_one_percent_is_trained_sends_one_percent(strategy):
+def test_model_with_one_percent_trained_sends_one_percent(strategy):
     _, _, result = run("ADAPTER", strategy, num_server_rounds=1)
     whole = GlobalModel.initial(models.ADAPTER, make_config()).complete(result.model)
     total = sum(one.nbytes for one in from_record(whole).values())
@@ -111,7 +111,7 @@ def test_a_model_of_which_one_percent_is_trained_sends_one_percent(strategy):
     assert list(result.model) == ["down.weight", "up.weight"]
 
 
-def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
+def test_client_with_other_fixed_arrays_is_refused_in_one_line(monkeypatch):
     """The server's model has other pretrained weights than the clients'."""
     ours = models.ADAPTER.model
 
@@ -136,7 +136,7 @@ def test_a_client_whose_fixed_arrays_differ_is_refused_in_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0], "stc"])
-def test_dtype_that_no_strategy_can_use_is_one_line_before_the_run(strategy):
+def test_unusable_dtype_is_refused_in_one_line_before_the_run(strategy):
     text = (
         f"task = '{MODULE}COMPLEX': array 'layer.weight' is complex64: give a model whose trained"
     )

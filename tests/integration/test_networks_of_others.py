@@ -97,7 +97,8 @@ def test_a_buffer_that_the_network_replaces_is_sent_back(tmp_path):
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name):
-    """The first run's clients have changed what the network keeps, the second begins anew."""
+    """The first run's clients have changed what the network keeps, the second starts from
+    scratch."""
     config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
     _client_process.cache_clear()
     first = run_here(config)
@@ -135,7 +136,7 @@ def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, 
         run_here(config)
 
 
-def test_weights_of_one_memory_are_one_array():
+def test_weights_with_shared_memory_are_one_array():
     tied = resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))[1]
     assert "outer.weight" not in tied.sent
     assert tied.arrays.aliases == {"outer.weight": "inner.weight"}

@@ -42,7 +42,7 @@ def test_interrupted_plan_chooses_the_run_that_its_command_makes(tmp_path):
         )  # fmt: skip
         assert until(lambda: list((tmp_path / "plans").glob("*/*/summary.json")), 300)
         first.send_signal(signal.SIGTERM)
-        assert "the same command goes on" in first.communicate(timeout=100)[0]
+        assert "the same command continues" in first.communicate(timeout=100)[0]
         assert first.returncode != 0
         shown = succeed(words, 600, cwd=tmp_path, env=processes.environment).stdout
     chosen = re.search(r"; its run is (.+)", shown)[1]

@@ -93,7 +93,7 @@ def released(updates, examples=1):
 
 @pytest.mark.usefixtures("server_identity")
 @pytest.mark.parametrize("examples", [1, 1000])
-def test_one_client_moves_the_mean_by_what_epsilon_is_counted_for(examples):
+def test_one_client_moves_the_mean_by_the_accounted_sensitivity(examples):
     """In units of C / m: 1 if its update is zeroed, 2 if it is replaced or left out."""
     before, tiny = released([9, -9, -9, -9, -9], examples), 1e-12  # Flower cannot clip a zero
 
@@ -116,7 +116,7 @@ def test_epsilon_is_that_of_its_adjacency(key, sensitivity):
     assert found == pytest.approx(renyi_epsilon(20, sensitivity, 1.0), rel=2e-3)
 
 
-def test_epsilon_of_every_round_is_right_and_goes_on_after_a_resume(tmp_path):
+def test_epsilon_of_every_round_is_right_also_after_a_resume(tmp_path):
     folder = train(tmp_path, arguments(), **{"num-server-rounds": 3})
     train(tmp_path, arguments(), resume=str(folder))
     spent = [line["privacy"] for line in read_history(folder)[1:]]

@@ -216,7 +216,7 @@ def test_worker_that_raises_in_evaluation_ends_the_run_with_one_line(
 
 
 @pytest.mark.parametrize("how", ["sys.exit", "KeyboardInterrupt", "GeneratorExit"])
-def test_client_that_exits_loses_only_its_reply_and_its_worker_goes_on(make_config, flag, how):
+def test_exiting_client_loses_only_its_reply_and_its_worker_continues(make_config, flag, how):
     config = make_config(**FAULTY, strategy="stc")
     with ray_grid(config, 2) as grid:
         pids = grid.worker_process_ids()

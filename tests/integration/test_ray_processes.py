@@ -50,7 +50,7 @@ def history(run_dir):
 
 
 @pytest.mark.long
-def test_run_goes_on_after_a_ray_node_is_lost(processes, tmp_path):
+def test_run_continues_after_a_ray_node_is_lost(processes, tmp_path):
     """The second node and its worker die while they handle a message, and do not come back."""
     address = processes.ray_head(cpus=1)
     flag = tmp_path / "flag"

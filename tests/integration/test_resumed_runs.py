@@ -169,7 +169,7 @@ def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"strategy": "topk", **COMPRESSED}, {"strategy": "scaffold"}])
-def test_run_of_flwr_run_goes_on_in_a_simulation_as_under_flwr_run(tmp_path, changes):
+def test_run_of_flwr_run_resumes_in_a_simulation_as_under_flwr_run(tmp_path, changes):
     """The simulation's clients are new: the server forgets what it knows of the others."""
     runs = tmp_path / "a", tmp_path / "b"
     with pytest.raises(PowerLossError):
@@ -180,7 +180,7 @@ def test_run_of_flwr_run_goes_on_in_a_simulation_as_under_flwr_run(tmp_path, cha
     assert_model(*map(only_folder, runs))
 
 
-def test_run_on_the_embedded_part_goes_on_with_it_once_the_whole_data_set_is_there(
+def test_run_on_the_embedded_part_resumes_with_it_when_the_whole_data_set_is_available(
     tmp_path, monkeypatch
 ):
     with pytest.raises(PowerLossError):
@@ -191,7 +191,7 @@ def test_run_on_the_embedded_part_goes_on_with_it_once_the_whole_data_set_is_the
     assert read_summary(folder)["status"] == "finished"
 
 
-def test_resumed_run_that_is_killed_is_no_finished_one(tmp_path):
+def test_killed_resumed_run_is_not_finished(tmp_path):
     start(tmp_path)
     folder = only_folder(tmp_path)
     assert read_summary(folder)["status"] == "finished"
@@ -201,7 +201,7 @@ def test_resumed_run_that_is_killed_is_no_finished_one(tmp_path):
 
 
 class EditedTask(ModuleType):
-    """The module of a task whose defaults a user may edit while a run of it waits to go on."""
+    """The module of a task whose defaults a user may edit before a run of it is resumed."""
 
     def edit(self, **changes):
         self.TASK = replace(MNIST_LOGISTIC, **changes)
@@ -231,7 +231,7 @@ def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
     assert [read_summary(cut)[key] for key in keys] == [0.08, 0.99, 1e-3]
 
 
-def test_rate_that_is_given_anew_is_refused_and_a_target_that_is_given_anew_counts(tmp_path):
+def test_resume_refuses_a_new_rate_and_accepts_a_new_target(tmp_path):
     auto = {"target-accuracy": "auto"}
     with pytest.raises(PowerLossError):
         start(tmp_path, 5, **auto)

@@ -85,7 +85,7 @@ def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkey
     ]
 
 
-def test_devices_train_on_data_of_their_own(tmp_path):
+def test_devices_train_on_their_own_data(tmp_path):
     own = data_slices.write("mnist", tmp_path / "own")
     config = parse_config({**CONFIG, "partition": "shards", "run-dir": str(tmp_path / "runs")})
     grid = LocalGrid(config.model_dump(by_alias=True), 10)

@@ -72,8 +72,8 @@ def test_signals_while_runs_start_and_end_leave_none_of_them(tmp_path, capsys, k
     assert all(process.poll() in (-signal.SIGTERM, -signal.SIGKILL) for process in started)
     lines = [
         "made-up: interrupted; ending the runs in progress: 2",
-        "made-up: 0 of 8 runs are done; the same command goes on with the others, 0 of them from a "
-        "checkpoint",
+        "made-up: 0 of 8 runs are done; the same command continues with the others, 0 of "
+        "them from a checkpoint",
     ]
     assert capsys.readouterr().out.splitlines()[1:] == lines[: 1 if kind is Interrupting else 2]
 
@@ -169,7 +169,7 @@ num-server-rounds = [3, 1500]
 
 
 def under_way(folder):
-    """Return whether a run has a checkpoint and goes on."""
+    """Return whether a run has a checkpoint and is still running."""
     checkpoints = folder.glob("*/*/checkpoint")
     return any(
         "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 5
@@ -181,7 +181,7 @@ def under_way(folder):
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
 )
-def test_interrupted_sweep_says_what_is_done_and_goes_on_from_the_checkpoint(tmp_path, number):
+def test_interrupted_sweep_says_what_is_done_and_resumes_from_the_checkpoint(tmp_path, number):
     (tmp_path / "long.toml").write_text(INTERRUPTED)
     command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "long.toml"]
     folder = tmp_path / "sweeps/long"
@@ -197,8 +197,8 @@ def test_interrupted_sweep_says_what_is_done_and_goes_on_from_the_checkpoint(tmp
         assert processes.gone()
     assert printed[-2:] == [
         "long: interrupted; ending the runs in progress: 1",
-        "long: 1 of 2 runs are done; the same command goes on with the others, 1 of them from a "
-        "checkpoint",
+        "long: 1 of 2 runs are done; the same command continues with the others, 1 of "
+        "them from a checkpoint",
     ]
     (checkpoint,) = folder.glob("*/*/checkpoint")
     before = read_history(checkpoint.parent)

@@ -131,7 +131,7 @@ BAD_REPLIES = {
     "strategy", ["fedavg", "fedsgd", "scaffold", "fednova", "flwr.serverapp.strategy:FedAdam"]
 )
 @pytest.mark.parametrize("kind", BAD_REPLIES)
-def test_bad_reply_is_rejected_counted_and_logged_and_the_run_goes_on(
+def test_bad_reply_is_rejected_counted_and_logged_and_the_run_continues(
     kind, strategy, caplog, clock
 ):
     tamper, reason = BAD_REPLIES[kind]

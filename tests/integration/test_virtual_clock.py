@@ -77,7 +77,7 @@ def test_lost_replies_are_left_out_as_on_the_wall_clock(tmp_path, monkeypatch):
             assert set(line["rejected"].values()) == {"no reply in time"}
 
 
-def test_slow_clients_miss_the_timeout_and_over_selection_goes_on_without_them(tmp_path):
+def test_slow_clients_miss_the_timeout_and_over_selection_continues_without_them(tmp_path):
     links = tmp_path / "links.toml"
     links.write_text(SPREAD)
     patient = read_history(start(tmp_path / "a", links=str(links)))

@@ -369,7 +369,7 @@ FOUND = {
     "PERCENT": ("error", "target: is 95: give a share from 0 to 1"),
     "LOSS_CLASS": ("error", "loss: is a class: give an object of it, CrossEntropyLoss()"),
     "LOSS_SHAPE": ("error", "loss: returned float32 (1,) for outputs float32 (8, 4)"),
-    "NETWORK": ("error", "model: is a network: give a function that returns a new one"),
+    "NETWORK": ("error", "model: is a network: give a function that returns a new network"),
     "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
     "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
     "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),

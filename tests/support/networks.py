@@ -308,7 +308,7 @@ class Replaced(nn.Module):
 
 
 class Stateful(nn.Module):
-    """A recurrent network that goes on from the state of the batch before, and counts batches."""
+    """A recurrent network that keeps the state of the previous batch, and counts batches."""
 
     def __init__(self) -> None:
         super().__init__()

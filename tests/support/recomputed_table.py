@@ -1,4 +1,4 @@
-"""The numbers of a comparison, counted anew from the files of runs, without `fedavg_app`."""
+"""The numbers of a comparison, recomputed from the files of runs without `fedavg_app`."""
 
 import csv
 import json
@@ -16,7 +16,9 @@ STATISTICS = {"mean": fmean, "std": stdev, "min": min, "max": max, "count": len}
 def numbers(folder, target):
     """Return what a run of an accuracy took over 4G, by column."""
     rounds = [json.loads(line) for line in (Path(folder) / "history.jsonl").open()]
-    curve = [(one["round"], one["accuracy"]) for one in rounds if one["accuracy"] is not None]
+    curve = [
+        (record["round"], record["accuracy"]) for record in rounds if record["accuracy"] is not None
+    ]
     found = {
         "rounds": rounds[-1]["round"],
         "best_accuracy": max(accuracy for _, accuracy in curve),
@@ -27,10 +29,10 @@ def numbers(folder, target):
     if reached is None:
         until = dict.fromkeys(["rounds", *spent(rounds)])
     else:
-        before = [one for one in curve if one[0] < reached]
+        before = [point for point in curve if point[0] < reached]
         until = {
             "rounds": float(reached),
-            **spent([one for one in rounds if one["round"] <= reached]),
+            **spent([record for record in rounds if record["round"] <= reached]),
         }
         if before:  # where the line from the best value so far crosses the target
             last, best = before[-1][0], max(accuracy for _, accuracy in before)
@@ -41,16 +43,16 @@ def numbers(folder, target):
 
 def spent(rounds):
     up, down, latency = LINK_4G
-    sent = [one for one in rounds if one["participants"]]
+    sent = [record for record in rounds if record["participants"]]
     return {
-        "rejected": sum(len(one["rejected"]) for one in rounds),
-        "bytes_up": sum(one["bytes_up"] for one in rounds),
-        "bytes_down": sum(one["bytes_down"] for one in rounds),
-        "seconds": sum(one["seconds"] for one in rounds),
+        "rejected": sum(len(record["rejected"]) for record in rounds),
+        "bytes_up": sum(record["bytes_up"] for record in rounds),
+        "bytes_down": sum(record["bytes_down"] for record in rounds),
+        "seconds": sum(record["seconds"] for record in rounds),
         "seconds_link": sum(
-            one["largest_up"] * 8 / (up * 1e6) + one["largest_down"] * 8 / (down * 1e6)
+            record["largest_up"] * 8 / (up * 1e6) + record["largest_down"] * 8 / (down * 1e6)
             + 2 * latency / 1000
-            for one in sent
+            for record in sent
         ),
     }  # fmt: skip
 
@@ -67,7 +69,7 @@ def check_csv(path, runs, target):
         for row in own:
             assert row["runs"] == ("1" if row["row"] == "run" else str(len(folders)))
             for key in next(iter(counted.values())):
-                found = [one[key] for one in counted.values() if one[key] is not None]
+                found = [row[key] for row in counted.values() if row[key] is not None]
                 if row["row"] == "run":
                     expected = counted[row["folder"].rstrip("/")][key]
                 elif row["row"] == "std" and len(found) < 2:
@@ -98,9 +100,9 @@ def check_latex(path, runs, target):
         counted = [numbers(folder, target) for folder in folders]
         assert row[1] == str(len(folders))
         if "{reached}" in headings:
-            assert int(row[3]) == sum(one["rounds_to_target"] is not None for one in counted)
+            assert int(row[3]) == sum(run["rounds_to_target"] is not None for run in counted)
         for cell, (key, unit) in zip(row[-len(columns) :], columns, strict=True):
-            found = [one[key] / unit for one in counted if one[key] is not None]
+            found = [run[key] / unit for run in counted if run[key] is not None]
             if not found:
                 assert cell == "{--}"
                 continue

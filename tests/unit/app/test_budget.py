@@ -62,7 +62,7 @@ def test_links_may_be_named_in_the_budget_or_beside_it():
 @pytest.mark.parametrize(
     ("keys", "error"),
     [
-        ({"budget": "2 h"}, "budget = '2 h': name the links that take the time"),
+        ({"budget": "2 h"}, "budget = '2 h': name the links of the time"),
         ({"budget": "2 h on 4g", "links": "5g"}, "budget = '2 h on 4g': leave out 'on 4g'"),
         ({"budget": "2 MB"}, "budget = '2 MB': give bytes"),
     ],

@@ -127,7 +127,7 @@ def test_query_of_a_node_without_a_partition_fails_with_what_to_do(number):
 
 
 @pytest.mark.parametrize("key", ["data-dir", "data-path"])
-def test_query_says_what_data_of_its_own_a_node_has(tmp_path, key):
+def test_query_reports_a_nodes_own_data(tmp_path, key):
     assert dict(query(**{"partition-id": 2}).content["node"]) == {"partition-id": 2}
     data_slices.mnist(tmp_path)  # 120 images
     fingerprint = TASK.dataset(DataOptions(directory=str(tmp_path))).fingerprint

@@ -72,7 +72,7 @@ def test_package_imports_no_other_of_ours_but_the_app_what_is_below_it(package):
     assert not {pair for pair in imports(package) if top(pair[1]) in others}
 
 
-def test_no_part_of_the_app_imports_one_above_it():
+def test_no_part_of_the_app_imports_a_higher_layer():
     assert not {
         (module, imported)
         for module, imported in imports("fedavg_app")

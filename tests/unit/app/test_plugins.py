@@ -99,4 +99,4 @@ def test_what_is_no_component_is_refused(key, name, expected):
 @pytest.mark.parametrize("key", LOADERS)
 def test_what_the_script_itself_defines_is_refused(key):
     """A notebook's cell, or `python my_task.py`: clients run in other processes."""
-    assert refusal(key, "__main__:MINE").startswith("clients run in processes of their own")
+    assert refusal(key, "__main__:MINE").startswith("clients run in separate processes")

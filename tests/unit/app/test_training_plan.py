@@ -68,7 +68,7 @@ def test_target_or_objective_that_the_task_has_not_is_refused(keys, error):
 
 
 def test_two_targets_are_refused():
-    with pytest.raises(ConfigError, match="leave it out where target-accuracy is given"):
+    with pytest.raises(ConfigError, match="leave it out if target-accuracy is given"):
         parse_config({"target": 0.5, "target-accuracy": 0.5})
 
 
@@ -95,7 +95,7 @@ def test_training_ends_after_patience_rounds_without_a_better_accuracy(accuracie
     ("given", "source", "expected"),
     [("auto", "embedded", 0.93), ("auto", "mirror", 0.97), (0.95, "embedded", 0.95)],
 )
-def test_open_target_is_one_that_the_data_can_reach(given, source, expected):
+def test_auto_target_is_within_reach_of_the_data(given, source, expected):
     config = RunConfig(target_accuracy=given)
     data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
     plan = make_plan(config, MNIST_2NN, data)

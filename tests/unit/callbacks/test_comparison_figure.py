@@ -149,7 +149,7 @@ def test_file_has_the_width_and_a_pdf_its_fonts_as_type_42(command_line, sweep, 
     assert b"/Type3" not in content
 
 
-def test_panel_by_a_link_needs_one(command_line, sweep, tmp_path):
+def test_panel_by_link_needs_a_link(command_line, sweep, tmp_path):
     words = ("--plot", tmp_path / "figure.png", "--panel", "link")
     status, _, error = command_line("compare", *sweep["FedAvg"], *words)
     assert status == 1

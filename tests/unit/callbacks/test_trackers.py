@@ -38,7 +38,7 @@ def test_tensorboard_has_the_metrics_of_every_round(tmp_path):
     assert tensorboard_points(tmp_path, "rejected") == [(one.round, 0) for one in ROUNDS]
 
 
-def test_rounds_that_a_resumed_training_repeats_replace_the_earlier_ones(tmp_path):
+def test_rounds_repeated_by_a_resumed_training_replace_the_earlier_rounds(tmp_path):
     for first, last in ((0, 3), (2, 4)):
         rounds = [RoundMetrics(n, accuracy=n / 10 + first / 1000) for n in range(first, last + 1)]
         log(TensorBoard(training_run(tmp_path)), rounds=rounds)

@@ -101,7 +101,7 @@ def test_callbacks_get_the_folder_every_round_and_the_result(tmp_path, made, cap
 
 
 @pytest.mark.parametrize("method", ["on_round_end", "on_train_end"])
-def test_callback_that_fails_is_logged_and_the_training_goes_on(tmp_path, made, caplog, method):
+def test_failing_callback_is_logged_and_the_training_continues(tmp_path, made, caplog, method):
     failing, other = make(made, ZeroDivisionError("a bug"), method), make(made)
     train(tmp_path, [failing, other])
     assert made[0].rounds == made[1].rounds == ROUNDS
@@ -109,7 +109,7 @@ def test_callback_that_fails_is_logged_and_the_training_goes_on(tmp_path, made, 
     assert summary(tmp_path)["status"] == "finished"
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(logged) == (2 if method == "on_round_end" else 1)
-    assert logged[0].getMessage() == f"callback Recorder.{method} failed; the run goes on"
+    assert logged[0].getMessage() == f"callback Recorder.{method} failed; the run continues"
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
@@ -125,7 +125,7 @@ def test_user_error_of_a_callback_ends_the_training(tmp_path, made, error):
     assert (found["status"], found["reason"]) == ("failed", str(error))
 
 
-def test_error_of_the_training_is_not_replaced_by_one_of_a_callback(tmp_path, made):
+def test_training_error_is_not_replaced_by_a_callback_error(tmp_path, made):
     with pytest.raises(KeyError, match="the first"):
         train(
             tmp_path,

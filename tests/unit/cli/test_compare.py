@@ -144,7 +144,7 @@ def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_be
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "no-replies"])
-def test_run_that_did_not_come_to_its_end_is_left_out(tmp_path, show, status):
+def test_unfinished_runs_are_left_out(tmp_path, show, status):
     runs = scaffold(tmp_path)
     path = runs[3] / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": status}))
@@ -198,7 +198,7 @@ def test_comparison_of_runs_none_of_which_has_ended_says_so(tmp_path, command_li
     run = scaffold(tmp_path)[2]
     status, _, error = command_line("compare", run)
     assert status == 1
-    assert error == f"error: RUN = '{run}': no run came to its end; give one that did\n"
+    assert error == f"error: RUN = '{run}': no run finished; give one that did\n"
     (run / "history.jsonl").write_text("")
     status, shown, _ = command_line("compare", run, "--unfinished")
     assert status == 1
@@ -234,7 +234,7 @@ def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
     other = fake_runs.write(tmp_path / "other", RunConfig(), fake_runs.HISTORY)
     status, _, error = command_line("compare", run, other)
     assert status == 1
-    assert "it goes by accuracy, " in error
+    assert "its objective is accuracy, " in error
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,7 @@ def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
         ({"data-fingerprint": "8" * 64}, ["fedavg, data 7ecee0b9", "fedavg, data 88888888"]),
     ],
 )
-def test_runs_in_which_auto_meant_different_things_are_lines_of_their_own(
-    tmp_path, show, changes, names
-):
+def test_runs_with_different_meanings_of_auto_are_separate_lines(tmp_path, show, changes, names):
     runs = []
     for seed, summary in ((1, {}), (2, changes)):
         config = RunConfig(task="mnist-logistic", seed=seed)
@@ -273,7 +271,7 @@ def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(show,
     ]  # fmt: skip
 
 
-def test_runs_of_different_settings_stay_apart_beside_a_central_one(show, folders, tmp_path):
+def test_runs_of_different_settings_stay_apart_beside_a_central_run(show, folders, tmp_path):
     """Its config has none of the keys in which they differ."""
     different = [
         {"seed": 1}, {"seed": 2, "partition": "shards"}, {"seed": 3, "local_epochs": 5},

@@ -12,7 +12,7 @@ def test_saved_model_has_the_accuracy_of_its_run(show, folders):
     assert f"test accuracy {summary['best-accuracy']:.4f}" in best
 
 
-def test_model_trained_on_a_gpu_can_be_tested_without_one(show, folders, tmp_path):
+def test_model_trained_on_a_gpu_can_be_tested_without_a_gpu(show, folders, tmp_path):
     shutil.copytree(folders[0], tmp_path / "run")
     path = tmp_path / "run/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))

@@ -63,10 +63,10 @@ def plan(tmp_path, monkeypatch, command_line):
     return run
 
 
-def test_best_third_goes_on_from_its_checkpoint_and_the_best_is_taken(plan, tmp_path):
+def test_best_third_resumes_from_checkpoints_and_the_best_is_chosen(plan, tmp_path):
     status, shown, _, started = plan("--num-server-rounds", "200")
     assert status == 0
-    # A ninth is 10 rounds of the 90 that the budget pays for; two of six go on, then one.
+    # A ninth is 10 rounds of the 90 that the budget pays for; two of six stay in, then one.
     assert started == [
         *((steps, "100 MB up", 22) for steps in range(1, 7)),
         (3, "300 MB up", 66), (4, "300 MB up", 66), (3, "900 MB up", 200),
@@ -84,7 +84,7 @@ def test_best_third_goes_on_from_its_checkpoint_and_the_best_is_taken(plan, tmp_
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
 
 
-def test_plan_goes_on_where_it_was_interrupted_and_ends_in_the_same_answer(plan):
+def test_interrupted_plan_resumes_and_gives_the_same_answer(plan):
     whole = plan("--num-server-rounds", "200")
     for _ in range(2):
         again = plan("--num-server-rounds", "200")
@@ -96,7 +96,7 @@ def test_plan_goes_on_where_it_was_interrupted_and_ends_in_the_same_answer(plan)
 def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
     status, shown, _, first = plan("--num-server-rounds", "200", runs=Runs(before))
     assert status == 130
-    assert "the same command goes on" in shown
+    assert "the same command continues" in shown
     status, shown, _, second = plan("--num-server-rounds", "200")
     assert status == 0
     assert "take local-steps 3" in shown
@@ -127,7 +127,7 @@ def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):
     assert error.startswith(f"error: {problem}")
 
 
-def test_default_candidates_are_methods_with_names_of_their_own():
+def test_default_candidates_have_distinct_names():
     config = RunConfig(budget="1 MB up").model_dump(by_alias=True)
     planned = _planned({**config, "task": "mnist-logistic"}, None)
     assert {one.config.strategy for one in planned} == {one["strategy"] for one in DEFAULT}

@@ -98,9 +98,7 @@ def test_run_is_shown_with_who_was_rejected_how_often_and_why(tmp_path, command_
     assert rounds[0][:4] == ["3", "0.7000", "0.1235", "0.2500"]
 
 
-def test_long_run_is_shown_with_ten_of_its_rounds_and_one_without_a_summary_too(
-    tmp_path, command_line
-):
+def test_show_prints_ten_rounds_of_a_long_run_with_or_without_a_summary(tmp_path, command_line):
     lines = [fake_runs.line(at, 0.5) for at in range(1001)]
     folder = fake_runs.write(tmp_path / "run", CentralConfig(), lines)
     (folder / "summary.json").unlink()

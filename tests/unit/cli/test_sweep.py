@@ -51,7 +51,7 @@ def test_line_of_a_run_says_how_it_ended(sweep):
     assert "done," not in shown
 
 
-def test_run_that_came_to_its_end_keeps_no_checkpoint(sweep, tmp_path):
+def test_finished_run_keeps_no_checkpoint(sweep, tmp_path):
     def leaves(config):
         left = files(config, HISTORY, **{"final-accuracy": 0.9})
         return {**left, "checkpoint": "large"}, 0
@@ -92,9 +92,7 @@ def test_tables_have_the_names_of_the_variants_in_the_grids_order(sweep, tmp_pat
     assert names(command_line("compare", *folders)[1]) == ["FedAvg", "sparse, p = 1/25"]
 
 
-def test_one_name_for_different_methods_of_two_sweeps_is_not_one_line(
-    sweep, tmp_path, command_line
-):
+def test_different_methods_with_the_same_name_are_separate_lines(sweep, tmp_path, command_line):
     def leaves(config):
         return files(config, HISTORY, **{"final-accuracy": 0.9}), 0
 

@@ -69,7 +69,7 @@ def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys)
     assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
 
 
-def test_failed_run_that_has_a_checkpoint_goes_on_from_it(tmp_path):
+def test_failed_run_resumes_from_its_checkpoint(tmp_path):
     """As one that the kernel has killed for want of memory after hours."""
 
     def leaves(config):

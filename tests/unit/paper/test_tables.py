@@ -58,9 +58,7 @@ def test_megabytes_are_those_of_one_participant_until_the_target(tmp_path, measu
     ("work", "computing"),
     [("local-epochs = 1", 0), ("local-steps = 7, batch-size = 20", 7 * 20 * 6.8e-6)],
 )
-def test_minutes_are_transfers_and_known_steps_and_the_virtual_clocks_where_runs_have_one(
-    tmp_path, work, computing
-):
+def test_minutes_are_transfers_and_known_steps_or_the_virtual_clocks(tmp_path, work, computing):
     results = MadeUpResults(tmp_path)
     for name in ("IID", "shards"):
         results.edit(f'{{ name = "{name}"', f'{{ link = "4g", name = "{name}"')

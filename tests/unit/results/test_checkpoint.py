@@ -47,7 +47,7 @@ def model(value):
 OPERATIONS = ("open", "chmod", "replace", "unlink")
 
 
-def test_power_loss_at_any_file_operation_leaves_this_checkpoint_or_the_one_before(
+def test_power_loss_at_any_file_operation_leaves_this_or_the_previous_checkpoint(
     tmp_path, monkeypatch
 ):
     """Every operation on files is the last one once, before and after it has happened."""

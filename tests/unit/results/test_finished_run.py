@@ -20,7 +20,7 @@ def folder(tmp_path):
     return training.run.folder
 
 
-def test_run_is_read_as_it_was_written(folder):
+def test_run_is_read_back_unchanged(folder):
     run = read_run(folder)
     assert run.folder == folder
     assert (run.config["task"], run.config["seed"]) == ("mnist-logistic", 3)
@@ -50,7 +50,7 @@ def test_damaged_file_is_named(folder, name, text, why):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_path_that_is_no_folder_is_told_from_one_that_does_not_exist(folder):
+def test_file_and_missing_folder_have_different_errors(folder):
     with pytest.raises(ConfigError, match=r"\(config.json: Not a directory\)"):
         read_config(folder / "config.json")
     with pytest.raises(ConfigError, match=r"\(config.json: No such file or directory\)"):

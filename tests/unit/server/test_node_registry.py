@@ -191,7 +191,7 @@ def test_node_whose_query_failed_takes_no_part_and_the_log_says_why(caplog):
 
 
 @pytest.mark.parametrize("own", [{}, {"own-examples": "70"}, {"own-examples": [7]}])
-def test_malformed_answer_about_data_of_its_own_counts_as_none(own):
+def test_malformed_answer_about_own_data_counts_as_none(own):
     answers = partitions(0)
     answers[0] |= {"own-data": "a8", **own}
     nodes = started(QueryGrid(answers), 1)

@@ -262,7 +262,7 @@ def missing_two(network):
     return message
 
 
-def test_updates_of_which_one_is_missing_are_answered_with_a_request():
+def test_missing_update_is_answered_with_a_request_for_the_model():
     network = after_rounds(2, clients=2)
     message = missing_two(network)
     first, _, last = decode_updates(message.content["config"]["updates"])

@@ -347,7 +347,7 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
     without.run_round({1: changes[1]})
     assert np.array_equal(flatten(network.model), flatten(without.model))
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert not network.outcome.rejected, "the run goes on"
+    assert not network.outcome.rejected, "the run continues"
 
 
 # The aggregation.
@@ -396,7 +396,7 @@ def largest(vector, share):
     return np.concatenate(parts)
 
 
-def test_client_is_sent_one_update_of_all_that_it_missed_and_its_error_later():
+def test_client_is_sent_the_sum_of_missed_updates_and_its_error_later():
     network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
     network.run_round({0: network.random_change()})
     own = network.trained_from[0]

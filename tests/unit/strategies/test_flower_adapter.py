@@ -241,7 +241,7 @@ class Overflows(flower.FedAvg):
         return record(huge), metrics
 
 
-def test_model_that_is_not_finite_is_not_taken_and_leaves_the_strategy_as_it_was(caplog):
+def test_non_finite_model_is_not_used_and_leaves_the_strategy_unchanged(caplog):
     inner = Overflows(**MINIMUM)
     inner.seen = (7,)
     adapter = FlowerAdapter(inner)

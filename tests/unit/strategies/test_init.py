@@ -70,7 +70,7 @@ def test_entry_point_that_cannot_be_imported_raises_the_import_error(installed):
         strategies.load("broken")
 
 
-def test_unknown_short_name_lists_the_known_ones(installed):
+def test_unknown_short_name_lists_the_known_names(installed):
     with pytest.raises(ValueError, match=r"is no strategy; known: broken, .*, topk; or package"):
         strategies.load("fedavgg")
 
@@ -171,7 +171,7 @@ def test_argument_that_samples_again_is_rejected(path, key):
         strategies.build(path, {key: 1})
 
 
-def test_wrapper_takes_the_name_of_a_strategy_and_that_ones_arguments():
+def test_wrapper_takes_a_strategys_name_and_arguments():
     settings = RunSettings(bounds=ReplyBounds(max_examples=5))
     adapter = strategies.build(
         PRIVACY, {**SETTINGS, "strategy": "fedavg", "weights": "uniform"}, settings

@@ -98,7 +98,7 @@ def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients()
     assert first == second
 
 
-def test_text_names_links_and_is_as_it_was_without():
+def test_text_names_links_and_is_unchanged_without_links():
     codec = network().strategy.codec
     assert Codec.parse(str(codec)) == codec
     assert '"links":{"slow":{"name":"sparse"' in str(codec)
@@ -114,9 +114,15 @@ def test_text_names_links_and_is_as_it_was_without():
     [
         ({"p": 0.1}, "links.slow: STC does not take p; it takes"),
         ({"sparsity-up": 2.0}, "links.slow: STC: sparsity-up = 2.0: "),
-        ({"sparsity-down": 0.1}, "links.slow has sparsity-down: give arguments that change what"),
-        ({"weights": "samples"}, "links.slow has weights: give arguments that change what clien"),
-        ({}, "links.slow has nothing: give arguments that change what clients send, and no more"),
+        (
+            {"sparsity-down": 0.1},
+            "links.slow has sparsity-down: give only arguments that change what",
+        ),
+        (
+            {"weights": "samples"},
+            "links.slow has weights: give only arguments that change what clien",
+        ),
+        ({}, "links.slow has nothing: give only arguments that change what clients send"),
     ],
 )
 def test_arguments_that_are_not_of_what_clients_send_are_refused(own, error):

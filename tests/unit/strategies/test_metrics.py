@@ -31,7 +31,7 @@ def trained(name, *losses, **others):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e308, -1e308, 1e13, None])
-def test_metric_that_one_client_spoils_is_the_mean_of_the_others(name, bad, caplog):
+def test_metric_spoiled_by_one_client_is_the_mean_of_the_others(name, bad, caplog):
     outcome = trained(name, 0.5, bad, 2.0, 1.0)
     expected = (1 * 0.5 + 3 * 2.0 + 4 * 1.0) / (1 + 3 + 4)
     assert dict(outcome.metrics) == {"train-loss": pytest.approx(expected)}
@@ -50,7 +50,7 @@ def test_metric_of_all_clients_is_not_called_partial(name, caplog):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_metric_that_no_client_has_a_usable_value_of_is_said_to_be_missing(name):
+def test_metric_without_usable_values_is_reported_as_missing(name):
     outcome = trained(name, math.nan, math.nan, extra=2.0)
     assert dict(outcome.metrics) == {"extra": 2.0}
     assert outcome.partial == {"train-loss": "0 of 2 clients"}
@@ -84,7 +84,7 @@ def test_means_of_flowers_strategy_have_its_own_weights():
 
 
 @pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
-def test_metric_of_one_client_alone_is_none_of_the_round(name):
+def test_metric_of_a_single_client_is_not_a_metric_of_the_round(name):
     strategy = strategies.build(name, {})
     replies = [evaluated(node, 1, loss=1.0) for node in (1, 2, 3)]
     replies[0].content["metrics"]["own"] = 7.0

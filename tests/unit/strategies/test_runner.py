@@ -206,7 +206,7 @@ def test_aggregate_evaluate_returns_weighted_means():
     assert strategy.finish_evaluation(5, [failed(10)]).metrics is None
 
 
-def test_evaluation_has_the_bound_of_examples_but_needs_one_reply_only():
+def test_evaluation_bounds_examples_but_needs_only_one_reply():
     settings = RunSettings(min_replies=3, bounds=ReplyBounds(max_examples=100))
     strategy = strategies.build("fedavg", {}, settings)
     replies = [evaluated(10, 100, loss=2.0), evaluated(20, 101, loss=9.0)]

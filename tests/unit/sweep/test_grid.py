@@ -25,7 +25,7 @@ def grid(tmp_path, text):
     return read_grid(tmp_path / "mine.toml")
 
 
-def test_every_combination_is_a_run_of_its_own(tmp_path):
+def test_every_combination_is_a_separate_run(tmp_path):
     runs = grid(tmp_path, GRID)
     found = [(run.config.strategy, run.config.learning_rate, run.config.seed) for run in runs]
     assert found == [
@@ -52,7 +52,7 @@ def test_same_run_twice_is_run_once(tmp_path):
     [
         ("sed = [1]", "sed = 1: unknown key"),
         ("seed = [1, -1]", "seed = -1: should be greater than or equal to 0"),
-        ("seed = []", "give one value or more"),
+        ("seed = []", "give at least one value"),
         (
             "strategy = 'stc'\nstrategy-args = [{ sparsity-up = 0.1 }, { sparsity-up = 'x' }]",
             "sparsity-up = 'x': should be a valid number",

@@ -40,7 +40,9 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
         (("1 MB up", 20), ("", 60), False),
     ],
 )
-def test_run_with_a_budget_goes_on_with_a_larger_one(tmp_path, monkeypatch, had, planned, goes_on):
+def test_run_with_a_budget_resumes_with_a_larger_budget(
+    tmp_path, monkeypatch, had, planned, goes_on
+):
     def config(budget, rounds):
         update = {"budget": budget, "num_server_rounds": rounds, "data_dir": "/data"}
         return RUN.config.model_copy(update=update)
@@ -77,7 +79,7 @@ def test_checkpoints_are_as_the_config_says_and_else_a_minute_apart(
 
 def test_folder_is_locked_until_it_is_left(tmp_path):
     folder = tmp_path / "made-up"
-    in_use = pytest.raises(ConfigError, match="'made-up': a sweep of it, or runs of one that")
+    in_use = pytest.raises(ConfigError, match="'made-up': a sweep, or runs of a killed sweep")
     with exclusive_folder(folder), in_use, exclusive_folder(folder):
         pass
     with exclusive_folder(folder):

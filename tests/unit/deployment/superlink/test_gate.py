@@ -184,7 +184,7 @@ def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push,
     assert reply.error.reason.startswith(f"refused by the SuperLink's gate: {reason}")
 
 
-def test_reply_that_is_announced_again_goes_on_where_it_was(device):
+def test_reply_that_is_announced_again_continues_its_upload(device):
     """The run has asked for it in between: the SuperLink opens a session for no objects."""
     stored = PushObjectResponse(stored=True).SerializeToString()
     again = fleet.PushMessagesResponse(session_id="t").SerializeToString()

@@ -39,7 +39,7 @@ def test_zeros_that_travel_as_the_same_chunk_twice_are_served():
     Device(arrays=[zeros]).reply(record(zeros))
 
 
-def test_reply_may_be_announced_again_but_no_second_one(device):
+def test_reply_may_be_announced_again_but_a_second_reply_may_not(device):
     request, _ = device.announcement(record(MODEL))
     for _ in range(2):  # the first answer was lost
         device.ledger.check_reply(request)

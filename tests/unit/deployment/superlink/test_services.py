@@ -90,7 +90,7 @@ def test_containers_get_the_keys_they_need_and_no_others(compose):
         assert volume in compose["volumes"]
 
 
-def test_only_the_superlink_is_published_and_devices_have_partitions_of_their_own(compose):
+def test_only_the_superlink_is_published_and_devices_have_distinct_partitions(compose):
     devices = dict(compose["services"])
     superlink = devices.pop("superlink")
     assert superlink["ports"] == ["8000:8000"]

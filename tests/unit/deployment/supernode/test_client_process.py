@@ -69,7 +69,7 @@ def test_fork_server_has_the_libraries():
 
 
 @pytest.mark.parametrize(("idle", "seconds"), [(0, 0), (4, 0.4), (3600, 0.95)])
-def test_executor_without_a_client_waits_by_the_time_since_the_last_one(monkeypatch, idle, seconds):
+def test_idle_executor_waits_by_the_time_since_the_last_client(monkeypatch, idle, seconds):
     now, slept = [100.0], []
     monkeypatch.setattr(internals.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(executor.time, "sleep", slept.append)

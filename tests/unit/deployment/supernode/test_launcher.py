@@ -32,7 +32,7 @@ def start(tmp_path):
     return start
 
 
-def test_other_flower_is_said_in_one_line_and_its_supernode_is_run(start, tmp_path):
+def test_incompatible_flower_is_reported_and_its_own_supernode_runs(start, tmp_path):
     (tmp_path / "other" / "flwr").mkdir(parents=True)
     (tmp_path / "other" / "flwr" / "__init__.py").write_text("__version__ = '1.99.0'")
     done = start(*OPTIONS, path=[tmp_path / "other"])

@@ -133,7 +133,7 @@ def test_broken_promise_is_found(broken, name, error, reason):
     assert not tracemalloc.is_tracing()
 
 
-def test_every_compressor_is_tested_and_there_must_be_one():
+def test_every_compressor_is_tested_and_at_least_one_is_required():
     given = []
 
     class Metafunc:

@@ -68,7 +68,7 @@ def test_ordinary_networks_have_no_fault(name):
         ("MLP", "ok", "large batches are cut"),
     ],
 )
-def test_what_is_special_is_said(name, kind, text):
+def test_special_features_are_noted(name, kind, text):
     found = findings(getattr(networks, name))
     assert [one for one in found if one.kind == kind and text in str(one)], found
 

@@ -61,7 +61,7 @@ def test_sequences_that_a_model_cannot_take_are_rejected(inputs, targets, reason
         schema.check(Split(np.array(inputs, np.int16), np.array(targets)))
 
 
-def test_every_negative_target_is_one_that_the_loss_ignores():
+def test_negative_targets_are_ignored_by_the_loss():
     schema = Schema(np.int16, (2,), classes=9, predictions=(2,))
     train = schema.check(Split(np.zeros((2, 2), np.int16), np.array([[1, -1], [-7, 2]])))
     assert train.targets.tolist() == [[1, -100], [-100, 2]]

@@ -122,7 +122,7 @@ def test_steps_equal_those_of_autograd_for_other_losses_and_targets(loss, change
     assert_same_training(tasks.load("mnist-2nn").initial_model(1), loss, work, "chosen")
 
 
-def test_frozen_layers_before_the_dense_ones_stay_as_they_are():
+def test_frozen_layers_before_the_dense_layers_do_not_change():
     model = tasks.load("mnist-cnn").initial_model(1)
     for parameter in (model[0].weight, model[3].bias):
         parameter.requires_grad_(False)

@@ -54,7 +54,7 @@ def description(model):
     )  # fmt: skip
 
 
-def test_everything_is_as_it_was_however_often_it_changes():
+def test_everything_is_restored_however_often_it_changes():
     model = Keeper()
     before, state = description(model), HiddenState(model)
     assert state.shared == []

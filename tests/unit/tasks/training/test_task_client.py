@@ -169,7 +169,7 @@ def test_client_without_examples_raises_error_that_names_the_split(examples):
 
 @pytest.mark.parametrize("task", [LOGISTIC, double(MNIST_2NN)])
 def test_two_fits_with_carried_momentum_equal_one_run_of_torch_sgd(task):
-    """Their steps replace the epochs, and go on from the last batch to the first."""
+    """Their steps replace the epochs, and cycle from the last batch to the first."""
     start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
     weights, momentum = start, {}
     for server_round in (1, 2):

@@ -34,6 +34,7 @@ def write_page(boards: Path, results: Path) -> Path:
     records = read_all(results / RECORDS)
     shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
     page = environment.get_template(PAGE).render(boards=shown)
+    results.mkdir(parents=True, exist_ok=True)
     with replacing(results / PAGE) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return results / PAGE

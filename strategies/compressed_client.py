@@ -50,11 +50,11 @@ def answer(
 ) -> tuple[Update, ClientMemory | None]:
     """Return the client's compressed update, and the memory that it keeps.
 
-    A client that evaluates sends an empty update, and keeps the resulting model. If the server
-    names the codec, the client keeps its text, and starts from scratch if it changes: then another
-    training has begun. A client that lacks the codec or the model of a message asks for both.
-    Training that diverges is reported, and the client's state stays unchanged: an update that is
-    sent and rejected would be added to the next update again.
+    A client that evaluates sends an empty update; in another app it keeps the resulting model. If
+    the server names the codec, the client keeps its text, and starts from scratch if it changes:
+    then another training has begun. A client that lacks the codec or the model of a message asks
+    for both. Training that diverges is reported, and the client's state stays unchanged: an update
+    that is sent and rejected would be added to the next update again.
 
     Args:
         codec_of: Returns the codec of a text, which is empty if none was sent; None if the text is
@@ -92,7 +92,9 @@ def answer(
     copy = None if isinstance(codec.downlink, Float32) else model.record  # sent whole every time
     trained = train(model)
     if not received.trains:
-        kept = replace(memory, model=copy, version=head.version)
+        # Without a text, in this project's app, evaluations are not counted: they must not spare
+        # a training any bytes that would be.
+        kept = replace(memory, model=copy, version=head.version) if text else memory
         return Update(payload=reply(ReplyStatus.UPDATE)), kept
     assert trained.model is not None
     # Kept in float32, even if the model is float64.

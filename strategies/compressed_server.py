@@ -196,14 +196,14 @@ class CompressedStrategy(FederatedStrategy):
             self._downlink.settled[node] = now.number + 1
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
-        """Note that the client has the current version, if it keeps one.
+        """Note that the client has the current version, if it keeps it.
 
         Raises:
             ResyncError: The client lost its state, and has evaluated nothing.
             ReplyError: The payload is not of this round and codec.
         """
         self._payload(now, reply)
-        if not isinstance(self.codec.downlink, Float32):
+        if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
             self._downlink.confirm_evaluation(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:

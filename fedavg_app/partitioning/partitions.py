@@ -123,7 +123,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> Rows:
     partitioner = make_partitioner(config.partition, config.partition_arguments)
     labels, count = {"train": train, "test": test}[split], config.num_clients
     if count > len(labels):
-        fix = f"more clients than the {len(labels)} examples; give fewer"
+        fix = f"more clients than the {len(labels)} {split} examples; give fewer"
         raise ConfigError("num-clients", count, fix)
     rows = partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
     if not rows.sizes.all():

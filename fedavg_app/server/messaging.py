@@ -259,7 +259,8 @@ class SentMessages:
         for reply in chain.from_iterable(poll_replies(self._cohort, new)):
             message_id = reply.metadata.reply_to_message_id
             node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
-            time = self._time_of(node, self.num_sent, bytes_down, message_bytes(reply))
+            # Those that still work on earlier messages share the server's rates as well.
+            time = self._time_of(node, len(self._nodes), bytes_down, message_bytes(reply))
             if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
                 timed.append((time.total, self._order[node], time, reply))
         self._on_their_way = sorted(timed, key=lambda one: one[:2])

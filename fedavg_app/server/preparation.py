@@ -120,7 +120,10 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     if clock is not None:
         clock.check_links(strategy.links, config)
     elif strategy.links:
-        logger.info("clients are on the link that their SuperNode's config names (link='4G')")
+        logger.warning(
+            "the strategy's links hold only for devices whose SuperNode's config names one "
+            "(link='4G'); for a simulation give the key links, too"
+        )
     elif strategy.takes_late and config.over_selection:
         logger.info(
             "which replies are late depends on the machines: give links for a virtual clock"

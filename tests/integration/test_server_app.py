@@ -106,7 +106,7 @@ def test_devices_train_on_their_own_data(tmp_path):
     ("changes", "fragment"),
     [
         ({"strategy-args": "eta = 1"}, "strategy-args = 'eta = 1': FedAvg does not"),
-        ({"num-clients": 1001}, "num-clients = 1001: more clients than the 1000 examples"),
+        ({"num-clients": 1001}, "num-clients = 1001: more clients than the 1000 test examples"),
         ({"num-clients": 11}, '--federation-config "num-supernodes=11'),
         ({"device": "cuda"}, "device = 'cuda': no CUDA device"),
     ],

@@ -71,7 +71,7 @@ def test_split_that_leaves_a_client_without_examples_is_refused():
         ("classes", "classes-per-client = 2", 10, "there are only 1 classes"),
         ("classes", "balancedness = 0", 10, "'balancedness = 0': should be greater than 0"),
         ("classes", "minimum-share = -0.1", 10, "'minimum-share = -0.1': should be greater"),
-        ("classes", "classes-per-client = 1", 101, "more clients than the 100 examples"),
+        ("classes", "classes-per-client = 1", 101, "more clients than the 100 train examples"),
         (
             "classes", "classes-per-client = 1, balancedness = 0.5", 20,
             "balancedness = 0.5': some of the 20 clients would have none of the 100 train exa",
@@ -82,7 +82,7 @@ def test_split_that_leaves_a_client_without_examples_is_refused():
             "'alpha = 0.01, minimum-examples = 1': 10 draws left some of the 50 clients",
         ),
         ("natural", "", 2, "num-clients = 2: the data have only 1 owners; give fewer"),
-        ("iid", "", 101, "num-clients = 101: more clients than the 100 examples"),
+        ("iid", "", 101, "num-clients = 101: more clients than the 100 train examples"),
         ("shards", "", 60, "num-clients = 60: more clients (120 shards) than the 100 examples"),
     ],
 )  # fmt: skip

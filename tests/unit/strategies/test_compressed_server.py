@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fedavg_app.server.messaging import message_bytes
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
@@ -140,7 +141,7 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
 
 @pytest.mark.parametrize("name", ["stc", "topk", "signsgd", "qsgd"])
 def test_clients_evaluate_the_servers_model_and_are_sent_what_they_miss(name):
-    """With the downlink of qsgd that is the whole model, every time."""
+    """With the downlink of qsgd that is the whole model, and so it is for who has not trained."""
     network = Network(name, clients=3, **ARGUMENTS.get(name, {}))
     for _ in range(3):
         network.run_round({0: network.random_change(), 1: network.random_change()})
@@ -148,12 +149,26 @@ def test_clients_evaluate_the_servers_model_and_are_sent_what_they_miss(name):
         assert not outcome.rejected
         for vector in found:
             np.testing.assert_array_equal(vector, flatten(network.model))
-    assert whole == [name == "qsgd"] * 3
-    (message,) = network.configure(2)  # it has not trained yet
-    assert "arrays" in message.content or "updates" not in message.content["config"]
-    change = network.random_change()
-    network.aggregate([network.train(message, change)])
+    assert whole == [name == "qsgd"] * 2 + [True]
+    (message,) = network.configure(2)
+    assert "arrays" in message.content
+    network.aggregate([network.train(message, network.random_change())])
     assert not network.outcome.rejected
+
+
+@pytest.mark.parametrize("missed", ["each", "sum"])
+def test_evaluation_spares_a_training_no_bytes(missed):
+    """The history counts what trainings are sent, and must not depend on evaluations."""
+    networks = [stc(clients=3, missed=missed) for _ in range(2)]
+    sizes = ([], [])
+    for number in range(6):
+        for network, found in zip(networks, sizes, strict=True):
+            messages = network.configure(number % 3, (number + 1) % 3)
+            found += map(message_bytes, messages)
+            network.aggregate([network.train(one, network.random_change()) for one in messages])
+        networks[0].evaluate(0, 1, 2)
+    assert sizes[0] == sizes[1]
+    assert networks[0].model == networks[1].model
 
 
 def test_client_that_cannot_follow_does_not_evaluate_and_is_sent_the_model_next():

@@ -87,6 +87,10 @@ class CompressedStrategy(FederatedStrategy):
         self._downlink = self._make_downlink()
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what lasts longer than a round."""
+        return {**vars(self), "_replies": {}}
+
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
         """Return the combined update: the mean, as float32."""
         return mean.astype(np.float32)
@@ -146,7 +150,6 @@ class CompressedStrategy(FederatedStrategy):
         """
         payload, late = self._payload(now, reply)
         layout, codec = now.model.layout, self.codec.of_replies[payload.codec]
-        self._replies[reply.node] = replace(payload, update=b"")
         try:
             update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
             update.check(layout.size)
@@ -155,6 +158,7 @@ class CompressedStrategy(FederatedStrategy):
             raise DivergedReplyError(str(error)) from error
         except Exception as error:  # a compressor of another package may raise or return anything
             raise ReplyError(f"undecodable update: {error}") from error
+        self._replies[reply.node] = replace(payload, update=b"")
         return (update.scaled(staleness_weight(late, self.staleness)) if late else update,)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:

@@ -5,8 +5,8 @@ connection is an open file; a process that has no more of them answers nobody.
 """
 
 import asyncio
-import errno
 import logging
+import os
 import resource
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +21,7 @@ IDLE_SECONDS = 10.0
 PER_ADDRESS = 1000
 
 _log = logging.getLogger("flwr")
+_warned: list[int] = []  # the limit of files that was warned of
 
 
 class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -68,13 +69,16 @@ def loop_factory(use_subprocess: bool = False) -> Callable[[], asyncio.AbstractE
         loop: Any = make()
         create = loop.create_server
 
-        def create_server(*args: Any, ssl: Any = None, **options: Any) -> Any:
+        def create_server(protocol: Any, *args: Any, ssl: Any = None, **options: Any) -> Any:
+            def accept() -> asyncio.Protocol:
+                _warn_if_few_files()
+                return protocol()  # type: ignore[no-any-return]
+
             if ssl is not None:
                 options["ssl_handshake_timeout"] = IDLE_SECONDS
-            return create(*args, ssl=ssl, **options)
+            return create(accept, *args, ssl=ssl, **options)
 
         loop.create_server = create_server
-        loop.set_exception_handler(_log_once)
         return loop  # type: ignore[no-any-return]
 
     return new_loop
@@ -86,12 +90,15 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log that there are no files left, once; anything else as usual."""
-    error = context.get("exception")
-    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
-        loop.default_exception_handler(context)
-    elif not getattr(loop, "has_no_files", False):
-        loop.has_no_files = True  # type: ignore[attr-defined]
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        _log.error("no connection can be accepted: all %d files are open (ulimit -Hn)", limit)
+def _warn_if_few_files() -> None:
+    """Log once that nearly all files are open: uvloop drops the connections beyond silently."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY)  # of the files that are not open
+        os.close(lowest)
+    except OSError:
+        lowest = limit
+    if lowest >= 0.9 * limit and not _warned:
+        _warned.append(limit)
+        text = "%d of %d files are open, and connections beyond are dropped (ulimit -Hn)"
+        _log.error(text, lowest, limit)

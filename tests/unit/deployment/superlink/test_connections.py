@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
 from tests.support.documents import ROOT
-from tests.support.processes import until
+from tests.support.processes import free_port, until
 
 SERVE = """
 import sys
@@ -19,10 +20,11 @@ from deployment.superlink import connections, internals
 
 connections.IDLE_SECONDS, connections.PER_ADDRESS = 1.0, 3
 internals._bound_connections()
+{}
 
 async def app(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"served"})
+    await send(dict(type="http.response.start", status=200, headers=[]))
+    await send(dict(type="http.response.body", body=b"served"))
 
 port, key, certificate = sys.argv[1:]
 uvicorn.run(app, port=int(port), ssl_keyfile=key, ssl_certfile=certificate, lifespan="off")
@@ -31,7 +33,7 @@ CONTEXT = ssl._create_unverified_context()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificate")
     key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
     subprocess.run(
@@ -39,15 +41,27 @@ def server(tmp_path_factory):
          "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-days", "2"],
         check=True, capture_output=True,
     )  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [sys.executable, "-c", SERVE, str(port), key, certificate]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
-    assert until(lambda: serves(port), 60)
-    yield port
-    process.kill()
-    process.wait()
+    return key, certificate
+
+
+@contextmanager
+def serving(certificate, prepare="", log=subprocess.DEVNULL):
+    """Start a server after some Python, and yield its port; its log goes to stderr."""
+    port = free_port()
+    words = [sys.executable, "-c", SERVE.format(prepare), str(port), *certificate]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
+    try:
+        assert until(lambda: serves(port), 60)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(certificate):
+    with serving(certificate) as port:
+        yield port
 
 
 def serves(port):
@@ -83,3 +97,14 @@ def test_address_with_too_many_connections_gets_no_more_until_it_has_closed_some
     for one in kept:
         one.close()
     assert until(lambda: serves(server), 20)
+
+
+def test_log_says_once_that_nearly_all_files_are_open(certificate, tmp_path):
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))"
+    log = tmp_path / "log"
+    with log.open("w") as file, serving(certificate, few, file) as port:
+        kept = [connect(port, secure=False) for _ in range(100)]
+        assert until(lambda: "of 60 files are open" in log.read_text(), 20)
+        assert until(lambda: serves(port), 20)  # the idle connections were closed
+        del kept
+    assert log.read_text().count("files are open") == 1

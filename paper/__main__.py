@@ -16,6 +16,20 @@ app = typer.Typer(
     add_completion=False,
 )
 
+RESULTS, BOARDS = Path("results"), Path("paper/boards")
+ResultsOption = Annotated[
+    Path, typer.Option(file_okay=False, help="the folder of results and their records")
+]  # fmt: skip
+BoardsOption = Annotated[
+    Path, typer.Option(exists=True, file_okay=False, help="the folder of boards")
+]  # fmt: skip
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, file_okay=False, help="a directory with the data set's canonical files"
+    ),
+]
+
 
 @app.command()
 def sweep(
@@ -23,31 +37,21 @@ def sweep(
         Path, typer.Argument(exists=True, dir_okay=False, help="the experiment's TOML file")
     ],
     *,
-    results: Annotated[
-        Path, typer.Option(file_okay=False, help="the folder of results; records go there")
-    ] = Path("results"),
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="a directory with the data set's canonical files"
-        ),
-    ] = None,
+    results: ResultsOption = RESULTS,
+    data_dir: DataOption = None,
     jobs: Annotated[
         int, typer.Option(min=0, help="runs at a time; 0 means one per CPU core")
     ] = 0,
 ) -> None:  # fmt: skip
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
-    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
-    from fedavg_app.sweep.run_process import launcher
+    from fedavg_app.ray_engine.ray_cluster import usable_cpus
+    from fedavg_app.sweep.run_process import shared_launcher
     from paper.experiments import load
     from paper.sweep import sweep as run_missing
 
-    loaded = load(experiment)
-    cores = usable_cpus()
-    jobs = jobs or cores
-    workers = max(cores // jobs, 1)
-    with shared_ray(jobs * workers) as ray_address:
-        run_missing(loaded, results, launcher(data_dir, workers, ray_address), jobs)
+    loaded, jobs = load(experiment), jobs or usable_cpus()
+    with shared_launcher(data_dir, jobs) as launch:
+        run_missing(loaded, results, launch, jobs)
 
 
 @app.command()
@@ -56,9 +60,7 @@ def report(
     experiments: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="the folder of experiments")
     ] = Path("paper/experiments"),
-    results: Annotated[
-        Path, typer.Option(file_okay=False, help="the folder of their results")
-    ] = Path("results"),
+    results: ResultsOption = RESULTS,
     title: Annotated[
         str, typer.Option(help="the page's title, without the text about the papers")
     ] = "",
@@ -69,19 +71,11 @@ def report(
     typer.echo(f"report: {write_report(experiments, results, title)}")
 
 
-BOARDS = Path("paper/boards")
-BoardsOption = Annotated[
-    Path, typer.Option(exists=True, file_okay=False, help="the folder of boards")
-]  # fmt: skip
-
-
 @app.command()
 def board(
     *,
     boards: BoardsOption = BOARDS,
-    results: Annotated[
-        Path, typer.Option(file_okay=False, help="the folder of results, with the records")
-    ] = Path("results"),
+    results: ResultsOption = RESULTS,
 ) -> None:  # fmt: skip
     """Write the page of the boards: methods by the bytes that they send to fixed accuracies."""
     from paper.board_page import write_page
@@ -101,20 +95,12 @@ def enter(
     ] = None,
     seeds: Annotated[str, typer.Option(help="seeds, with commas between them")] = "1,2,3",
     boards: BoardsOption = BOARDS,
-    results: Annotated[
-        Path, typer.Option(file_okay=False, help="the folder of results; records go there")
-    ] = Path("results"),
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="a directory with the data set's canonical files"
-        ),
-    ] = None,
+    results: ResultsOption = RESULTS,
+    data_dir: DataOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
 ) -> None:  # fmt: skip
     """Enter a strategy on a board: run the missing seeds, and print its rank."""
-    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
-    from fedavg_app.sweep.run_process import launcher
+    from fedavg_app.sweep.run_process import shared_launcher
     from paper.boards import load_board
     from paper.enter import check_data, describe_place, entry_keys, plan_entry
     from paper.sweep import sweep as run_missing
@@ -123,9 +109,7 @@ def enter(
     keys = entry_keys(entered, strategy, strategy_args, set_ or [])
     config, experiment = plan_entry(entered, keys, seeds)
     check_data(entered, config, data_dir)
-    workers = max(usable_cpus() // jobs, 1)
-    with shared_ray(jobs * workers) as ray_address:
-        launch = launcher(data_dir, workers, ray_address)
+    with shared_launcher(data_dir, jobs) as launch:
         run_missing(experiment, results, launch, jobs, name)
     for line in describe_place(entered, config, results):
         typer.echo(line)

@@ -59,8 +59,7 @@ def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
 
 def what(board: Board, kind: Measure) -> str:
     """Return what a measure counts, in a few words."""
-    link = f"minutes on {board.link}"
-    return dict(zip(MEASURES, ("MB up", "MB up + down", link), strict=True))[kind]
+    return ("MB up", "MB up + down", f"minutes on {board.link}")[MEASURES.index(kind)]
 
 
 def place(board: Board, rows: list[Row], row: Row) -> str:
@@ -79,15 +78,15 @@ def name(row: Row) -> str:
 def cell(row: Row, target: float, kind: Measure) -> str:
     """Return the mean over the seeds with how far they lie apart, or how many of them arrived."""
     values = row.scores[target, kind]
-    arrived = [value for value in values if value is not None]
     if not values:
         return NOT_RUN
-    if len(arrived) < len(values):
+    arrived, mean = [value for value in values if value is not None], row.mean(target, kind)
+    if mean is None:
         return f"{len(arrived)} of {len(values)} seeds" if arrived else "not reached"
-    mean, low, high = (
-        number(value, kind) for value in (sum(arrived) / len(arrived), min(arrived), max(arrived))
-    )
-    return mean if len(arrived) == 1 else f"{mean} ({low} to {high})"
+    shown = number(mean, kind)
+    if len(values) == 1:
+        return shown
+    return f"{shown} ({number(min(arrived), kind)} to {number(max(arrived), kind)})"
 
 
 def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedavg_app.config import RunConfig, parse_config, with_clients
+from fedavg_app.config import RunConfig, kebab, parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LinkName
 from fedavg_app.sweep.identity import Identity, settings
@@ -64,8 +64,9 @@ class Board(BaseModel):
         Raises:
             ConfigError: A key is the board's, unknown, or has a value that cannot be used.
         """
+        fixed = set(map(kebab, RunConfig.model_fields)) - {*METHOD, LIMIT, TESTS}
         for key in keys:
-            if key in RunConfig().model_dump(by_alias=True) and key not in {*METHOD, LIMIT, TESTS}:
+            if key in fixed:
                 fix = f"all entries of {self.name} share it; leave it out"
                 raise ConfigError(key, keys[key], fix)
         return with_clients(parse_config({**self.shared, **keys}))

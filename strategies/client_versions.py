@@ -51,11 +51,11 @@ class ClientVersions:
     def confirm(self, answered: Mapping[int, int]) -> None:
         """Record, by node, the round of which a client has the version."""
         for node, number in answered.items():
-            self._has(node, self.offered[number])
+            self.confirmed[node] = self.offered[number]
 
     def confirm_model(self, node: int) -> None:
         """Record that a client has the current version."""
-        self._has(node, (self.current.number, self._count))
+        self.confirmed[node] = self.current.number, self._count
 
     def append(self, server_round: int, data: bytes, vector: NDArray[Any]) -> None:
         """Add the update of a round, which led to the model ``vector``."""
@@ -70,10 +70,6 @@ class ClientVersions:
         """Return the version from which the client can follow; None if it needs the full model."""
         number, _ = self.confirmed.get(node, (-1, 0))
         return number if number >= self._oldest else None
-
-    def _has(self, node: int, version: tuple[int, int]) -> None:
-        # A late reply can be of an older version than the client has evaluated since.
-        self.confirmed[node] = max(version, self.confirmed.get(node, version))
 
     def num_missed(self, node: int) -> int | None:
         """Return how many updates the client missed; None where it has no model."""

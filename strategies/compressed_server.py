@@ -123,10 +123,8 @@ class CompressedStrategy(FederatedStrategy):
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return the updates that the client's model lacks."""
-        settled, (version, updates) = (
-            self._downlink.settled.get(node, 0), self._downlink.sent_to(now, node)
-        )  # fmt: skip
-        head = Head(self.codec.digest, settled, version).encode()
+        version, updates = self._downlink.sent_to(now, node)
+        head = Head(self.codec.digest, self._downlink.settled.get(node, 0), version).encode()
         if updates is not None:
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)

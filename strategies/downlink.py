@@ -6,6 +6,7 @@ each client that takes part, with all that its model lacks.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -174,11 +175,8 @@ class OwnUpdates(Downlink):
         if own is not None:
             rng = random_stream(now.settings.seed, DOWNLINK, self._num_sent, now.number)
             lacks = (vector - own).astype(np.float32, copy=False)
-            try:
+            with suppress(OutOfRangeError):  # else the model was changed elsewhere
                 data, sent = compress(lacks, self.compressor, now.model.layout, rng)
-            except OutOfRangeError:  # the model was changed elsewhere
-                own = None
-            else:
                 self._offered[node] = now.model.layout.rounded(own + sent.to_dense())
                 version = Version.of(now.number, self._offered[node])
                 return version, encode_update(now.number, data)
@@ -206,7 +204,6 @@ class OwnUpdates(Downlink):
     def forget_all(self) -> None:
         """Send every client the full model next time."""
         self._models.clear()
-        self._offered.clear()
 
     def num_updates(self, node: int) -> int | None:
         """Return 1; None for the model."""

@@ -57,9 +57,9 @@ class FedBuff(FedAvg):
         Raises:
             ReplyError: It is too late, or names no round.
         """
-        change = reply.vector.astype(float) - self._models[self._answered(now, reply)]
-        late = now.number - self._answered(now, reply)
-        return (change * staleness_weight(late, self.staleness),)
+        answered = self._answered(now, reply)
+        change = reply.vector.astype(float) - self._models[answered]
+        return (change * staleness_weight(now.number - answered, self.staleness),)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the norm of w_k - w_t."""

@@ -54,11 +54,10 @@ def plan(
     if not config.budget:
         fix = "give what a run may spend, as in --budget '50 MB up' or --budget '2 h on 4g'"
         raise ConfigError("budget", config.budget, fix)
-    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.results.finished_run import read_run
     from fedavg_app.server.preparation import load_task
     from fedavg_app.sweep.grid import read_keys
-    from fedavg_app.sweep.run_process import finished_folder, launcher
+    from fedavg_app.sweep.run_process import finished_folder, shared_launcher
     from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
 
@@ -72,10 +71,7 @@ def plan(
             raise ConfigError("candidates", str(candidates), f"leave {kebab(name)} out of the file")
     training = make_plan(config, load_task(config))
     folder = folder or Path("plans") / task.replace(":", ".")
-    workers = max(usable_cpus() // jobs, 1)
-
-    with shared_ray(jobs * workers) as ray_address:
-        launch = launcher(None, workers, ray_address)
+    with shared_launcher(None, jobs) as launch:
         name, objective = f"plan for {task}", training.objective
         judged = run_rungs(name, planned, objective, folder, launch, jobs, describe)
     runs = [finished_folder(folder / entry.candidate.slug) for entry in judged]

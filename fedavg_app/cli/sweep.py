@@ -36,13 +36,12 @@ def sweep(
     checkpoint.
     """
     from fedavg_app.callbacks.plots import check_plot_path
-    from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
     from fedavg_app.results.checkpoint import delete_checkpoint
     from fedavg_app.results.finished_run import read_summary
     from fedavg_app.results.sweep_names import write_names
     from fedavg_app.sweep.grid import read_grid
     from fedavg_app.sweep.run_all import run_all
-    from fedavg_app.sweep.run_process import RunProcess, finished_folder, launcher
+    from fedavg_app.sweep.run_process import RunProcess, finished_folder, shared_launcher
 
     if plot is not None:
         check_plot_path(plot)
@@ -61,9 +60,7 @@ def sweep(
     for left in filter(None, ended.values()):
         delete_checkpoint(left)  # of a run that came to its end as its sweep was ended
     missing = [run for run in planned if ended[run.slug] is None]
-    workers = max(usable_cpus() // jobs, 1)
-    with shared_ray(jobs * workers) as ray_address:
-        launch = launcher(data_dir, workers, ray_address)
+    with shared_launcher(data_dir, jobs) as launch:
         run_all(grid.stem, missing, len(planned), folder, launch, keep, jobs)
     results = [finished_folder(folder / run.slug) for run in planned]
     compare([path for path in results if path is not None], target=target, plot=plot)

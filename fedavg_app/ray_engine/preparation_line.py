@@ -1,7 +1,6 @@
 """What a run is doing before its first round."""
 
 from threading import RLock, Timer
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -36,12 +35,7 @@ class PreparationLine:
             self._live.update(self._task, description=step)
             self._print()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave nothing on a terminal."""
         self._timer.cancel()
         self._timer.join()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
+from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
 from fedavg_app.results.checkpoint import has_checkpoint, saved_config
 from fedavg_app.results.finished_run import STATUSES, read_summary
 from fedavg_app.sweep.identity import arguments, identity
@@ -45,6 +46,19 @@ SIMULATION = Path(__file__).parents[2] / "simulation.py"
 GRACE_SECONDS = 15.0
 # The most that an interruption costs a run whose config sets no checkpoints.
 CHECKPOINT_SECONDS = 60
+
+
+@contextmanager
+def shared_launcher(data_dir: Path | None, jobs: int) -> Iterator[Launch]:
+    """Yield what starts runs, so many at a time, on one Ray with all usable CPUs.
+
+    Args:
+        data_dir: As for `launcher`.
+        jobs: How many runs share it at a time.
+    """
+    workers = max(usable_cpus() // jobs, 1)
+    with shared_ray(jobs * workers) as ray_address:
+        yield launcher(data_dir, workers, ray_address)
 
 
 def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], str]) -> Launch:

@@ -128,6 +128,24 @@ SUM = "missed = 'sum'"
 STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
 
 
+def checked_run(strategy, arguments, **further):
+    """Run an unreliable training; check the model and the residuals; return the check."""
+    keys = {
+        "strategy": strategy, "strategy_args": arguments, "local_steps": 1, "batch_size": 20,
+        "learning_rate": 0.04, "target_accuracy": 0.0, "partition": "classes", "evaluate_every": 15,
+        "client_mods": MOD,
+    }  # fmt: skip
+    config = make_config(**keys, **further)
+    components = resolve(config)
+    grid, check = UnreliableGrid(config), ConservationCheck(components[2].strategy)
+    result = run_loop(grid, config, components)
+    assert grid.num_dropped > 5
+    assert grid.num_restarted > 0
+    assert check.error_of_model(INITIAL, result.model) < EXACT
+    assert check.error_of_clients(grid.contexts.values()) < EXACT
+    return check
+
+
 @pytest.mark.parametrize(
     ("strategy", "arguments"),
     [
@@ -136,36 +154,15 @@ STOCHASTIC = f"uplink = {RANDOM}, downlink = {RANDOM}"
     ],
 )  # fmt: skip
 def test_nothing_is_lost_or_counted_twice(strategy, arguments):
-    config = make_config(
-        strategy=strategy, strategy_args=arguments, local_steps=1, batch_size=20,
-        learning_rate=0.04, target_accuracy=0.0, partition="classes", num_clients=12,
-        fraction_train=0.5, num_server_rounds=15, evaluate_every=15, client_mods=MOD,
-    )  # fmt: skip
-    components = resolve(config)
-    grid, check = UnreliableGrid(config), ConservationCheck(components[2].strategy)
-    result = run_loop(grid, config, components)
-    assert grid.num_dropped > 5
-    assert grid.num_restarted > 0
-    assert check.error_of_model(INITIAL, result.model) < EXACT
-    assert check.error_of_clients(grid.contexts.values()) < EXACT
+    checked_run(strategy, arguments, num_clients=12, fraction_train=0.5, num_server_rounds=15)
 
 
 @pytest.mark.parametrize(
     ("strategy", "arguments"), [("stc", ""), ("topk", ""), ("stc", f", {SUM}")]
 )
 def test_nothing_is_lost_or_counted_twice_where_late_replies_count(strategy, arguments):
-    config = make_config(
-        strategy=strategy, strategy_args=f"{LATE}{arguments}", local_steps=1, batch_size=20,
-        learning_rate=0.04,
-        target_accuracy=0.0, partition="classes", num_clients=30, fraction_train=0.2,
-        num_server_rounds=30, evaluate_every=15, client_mods=MOD, links="phones", round_timeout=30,
-        over_selection=2.0,
+    check = checked_run(
+        strategy, f"{LATE}{arguments}", num_clients=30, fraction_train=0.2, num_server_rounds=30,
+        links="phones", round_timeout=30, over_selection=2.0,
     )  # fmt: skip
-    components = resolve(config)
-    grid, check = UnreliableGrid(config), ConservationCheck(components[2].strategy)
-    result = run_loop(grid, config, components)
     assert check.num_late > 50
-    assert grid.num_dropped > 5
-    assert grid.num_restarted > 0
-    assert check.error_of_model(INITIAL, result.model) < EXACT
-    assert check.error_of_clients(grid.contexts.values()) < EXACT

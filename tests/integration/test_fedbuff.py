@@ -15,7 +15,9 @@ from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here
 from tests.support.local_grid import LocalGrid
 
-SPREAD = "[[class]]\nup = 2\ndown = 5\nlatency = 50\ncomputing = 4\nspread = 1.5\n"
+# Nine clients at a time share the server's rates, and have less of them than of their own.
+SERVER = "server-up = 9\nserver-down = 18\n\n"
+SPREAD = f"{SERVER}[[class]]\nup = 2\ndown = 5\nlatency = 50\ncomputing = 4\nspread = 1.5\n"
 BUFFER, TRAINING, ROUNDS = 3, 9, 8
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 30, "fraction-train": 0.1,
@@ -60,7 +62,7 @@ def event_queue(config):
             (key,) = grid.push_messages([message])
             (reply,) = grid.pull_messages([key])
             spent = clock.client_time(
-                number, client, len(drawn), message_bytes(message), message_bytes(reply)
+                number, client, TRAINING, message_bytes(message), message_bytes(reply)
             )
             trained = {name: one.numpy() for name, one in reply.content["arrays"].items()}
             change = {name: trained[name].astype(float) - sent[name] for name in names}

@@ -446,6 +446,16 @@ def test_client_whose_last_reply_did_not_count_is_sent_the_model():
     assert [carries_full_model(one) for one in network.configure(0, 1)] == [False, True]
 
 
+def test_reply_on_its_way_while_all_clients_are_forgotten_counts():
+    """A resumed run may have replies of its virtual clock, and none of its clients' states."""
+    network = Network("stc", clients=1, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
+    (message,) = network.configure(0)
+    reply = network.train(message, network.random_change())
+    network.strategy.forget_clients()
+    network.aggregate([reply])
+    assert not network.outcome.rejected
+
+
 def test_clients_evaluate_the_model_and_keep_their_own():
     network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
     network.run_round({0: network.random_change(), 1: network.random_change()})

@@ -1,35 +1,25 @@
-"""RayGrid on two Ray nodes: a worker beside the driver, and one that is reached by Ray calls."""
+"""A run on two Ray nodes: a worker beside the driver, and one that is reached by Ray calls."""
+
+import sys
 
 import pytest
 
-from fedavg_app import server_app
-from fedavg_app.ray_engine.ray_cluster import ray_cluster
-from fedavg_app.ray_engine.ray_grid import RayGrid
-from fedavg_app.server.preparation import prepare
-from tests.support.in_process import make_config, run_here, same_model
-from tests.support.processes import Processes, parent
+from tests.support.documents import ROOT
+from tests.support.in_process import DEFAULTS, make_config, run_here
+from tests.support.processes import Processes, succeed
+from tests.support.run_folders import assert_model, only_folder, read_history
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def nodes():
-    """Start Ray on two nodes with one CPU each, and join the first."""
+def ray():
+    """The environment and address of Ray on two nodes with one CPU each, so one worker each."""
     with Processes() as processes:
         address = processes.ray_head(cpus=1)
         # An address of its own: the driver joins the node that has this machine's.
         processes.ray(f"--address={address}", "--num-cpus=1", "--node-ip-address=127.0.0.2")
-        with ray_cluster(address, 2, "auto", "cpu") as started:
-            started()
-            yield processes
-
-
-def remote_worker(grid, processes):
-    """Return the process of the worker on the second node."""
-    # Those that a raylet has just forked have its command line, too.
-    raylets = processes.living("--node_ip_address=127.0.0.2")
-    (worker,) = [pid for pid in grid.worker_process_ids() if parent(pid) in raylets]
-    return worker
+        yield processes.environment, address
 
 
 @pytest.mark.parametrize(
@@ -40,12 +30,17 @@ def remote_worker(grid, processes):
     ],
     ids=["2nn", "stc"],
 )
-def test_two_nodes_train_the_same_model_as_one_process(nodes, tmp_path, changes):
-    config = make_config(**{"fraction-train": 0.5, **changes}, run_dir=str(tmp_path))
-    with RayGrid(config.model_dump(by_alias=True), config.num_clients, 2) as grid:
-        assert remote_worker(grid, nodes)
-        result = server_app.run(grid, prepare(config), grid.evaluation)
-    assert not any(metrics.rejected for metrics in result.history)
-    expected = run_here(config)
-    assert same_model(expected, result)
-    assert [m.test_loss for m in expected.history] == [m.test_loss for m in result.history]
+def test_two_nodes_train_the_same_model_as_one_process(ray, tmp_path, changes):
+    environment, address = ray
+    keys = {**DEFAULTS, "fraction-train": 0.5, **changes}
+    command = [sys.executable, "simulation.py", "run", "--ray-address", address]
+    command += ["--num-workers", "2", "--run-dir", str(tmp_path / "two")]
+    command += [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+    succeed(command, cwd=ROOT, env=environment)
+
+    expected = run_here(make_config(**keys, run_dir=str(tmp_path / "one")))
+    folder = only_folder(tmp_path / "two")
+    assert_model(folder, expected.model)
+    rounds = read_history(folder)
+    assert not any(record["rejected"] for record in rounds)
+    assert [record["test_loss"] for record in rounds] == [m.test_loss for m in expected.history]

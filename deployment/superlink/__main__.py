@@ -12,6 +12,7 @@ from ipaddress import ip_address
 
 from starlette.middleware import Middleware
 
+from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
@@ -24,10 +25,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-reply-bytes", type=int, default=0)
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
-    gate = Middleware(Gate, ledger=Ledger(own.max_reply_bytes), monitor=Monitor())
+    ledger, deliveries = Ledger(own.max_reply_bytes), Deliveries()
+    gate = Middleware(Gate, ledger=ledger, monitor=Monitor(), deliveries=deliveries)
+    requests = Middleware(RunRequests, deliveries=deliveries, ledger=ledger)
     try:
         _check_host(sys.argv[1:])
-        run_superlink([Middleware(FleetApiOnly), gate])
+        run_superlink([Middleware(FleetApiOnly), gate, requests])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")
 

@@ -27,9 +27,11 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployment.superlink.asgi import PROTOBUF, answer_of, content_of, read_body
+from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.internals import error_reply
 from deployment.superlink.ledger import Ledger, RefusedError
 from deployment.superlink.monitor import Monitor
@@ -59,10 +61,14 @@ class Gate:
         app: Flower's SuperLink.
         ledger: Decides what is served.
         monitor: Counts what is served and refused.
+        deliveries: Knows the devices for which there is nothing.
     """
 
-    def __init__(self, app: ASGIApp, ledger: Ledger, monitor: Monitor) -> None:
+    def __init__(
+        self, app: ASGIApp, ledger: Ledger, monitor: Monitor, deliveries: Deliveries
+    ) -> None:
         self._app, self._ledger, self._monitor = app, ledger, monitor
+        self._deliveries = deliveries
         # By key that the SuperLink has served: its node, and what bounds its requests. The lock is
         # for objects: what one costs depends on those of its reply that are stored already.
         self._known: dict[bytes, tuple[int, asyncio.Semaphore, asyncio.Lock]] = {}
@@ -91,7 +97,7 @@ class Gate:
         # neither while a request is read nor while its answer is sent.
         first = slots if is_known else self._large_of_strangers if large else nullcontext()
         async with first:
-            body = await _read(receive)
+            body = await read_body(receive)
             if body is None:
                 return
             second = nullcontext() if is_known else slots
@@ -123,12 +129,20 @@ class Gate:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
             await self._refuse(403, reason, name, request, scope, send, node_id)
             return 0
+        if isinstance(request, PullMessagesRequest):
+            named = request.node.node_id
+            if named == node_id and self._deliveries.has_nothing(node_id):
+                self._monitor.asked(node_id, nothing := PullMessagesResponse())
+                empty = Response(nothing.SerializeToString(), media_type=PROTOBUF)
+                await empty(scope, _nothing, send)
+                return node_id
+            posted = self._deliveries.times_posted(named)
         try:
             messages = await self._call(name, body, scope)
         except Exception:  # what Flower does not turn into an answer, such as a locked database
             self._monitor.failed_to_answer()
             raise
-        status, answer = messages[0]["status"], _content(messages)
+        status, answer = messages[0]["status"], content_of(messages)
         if status >= 500:
             self._monitor.failed_to_answer()
         elif status == 401:
@@ -138,6 +152,8 @@ class Gate:
             self._monitor.served(len(body), len(answer))
             if request is not None and (instead := self._note(request, answer)) is not None:
                 messages = _with_content(messages, instead)
+            if isinstance(request, PullMessagesRequest) and not answer:
+                self._deliveries.found_nothing(request.node.node_id, posted)
         for message in messages:
             await send(message)
         if status != 200:
@@ -212,7 +228,7 @@ class Gate:
         messages = await self._call("push-messages", announcement.SerializeToString(), scope)
         if messages[0]["status"] != 200:
             return
-        answer = _content(messages)
+        answer = content_of(messages)
         self._note(announcement, answer)
         metadata = announcement.messages_list[0].metadata
         push = PushObjectRequest(
@@ -220,6 +236,7 @@ class Gate:
             object_content=content, session_id=PushMessagesResponse.FromString(answer).session_id,
         )  # fmt: skip
         await self._call("push-object", push.SerializeToString(), scope)
+        self._ledger.note_stored(push)
 
     async def _delete(self, node_id: int, session_id: str, scope: Scope) -> None:
         """Delete what has arrived of a reply, which Flower's grid reports."""
@@ -232,22 +249,11 @@ class Gate:
 
     async def _call(self, name: str, body: bytes, scope: Scope) -> list[Message]:
         """Return the messages with which the SuperLink answers."""
-        messages: list[Message] = []
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
         path = PREFIX + name
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         changed = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
-        await self._app(changed, receive, _append_to(messages))
-        return messages
-
-
-def _content(messages: list[Message]) -> bytes:
-    """Return the content of an answer."""
-    return b"".join(message.get("body", b"") for message in messages)
+        return await answer_of(self._app, changed, body)
 
 
 def _with_content(messages: list[Message], content: bytes) -> list[Message]:
@@ -263,18 +269,6 @@ def _append_to(messages: list[Message]) -> Send:
         messages.append(message)
 
     return send
-
-
-async def _read(receive: Receive) -> bytes | None:
-    """Return a request's body; None where the connection was closed before its end."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
 
 
 async def _nothing() -> Message:

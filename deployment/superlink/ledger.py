@@ -5,6 +5,7 @@ sizes of the objects that the device fetched, the uploads it opened.
 """
 
 import json
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ MAX_METADATA_BYTES = 64 * 2**10
 MAX_LIST_BYTES = 4 * 2**20
 # What is remembered: of a device, its last messages; of all, the last uploads and object sizes.
 MESSAGES, UPLOADS, SIZES = 16, 4096, 2**16
+# Flower gives up a reply of which no object has come for so long, when the run asks for it.
+STALLED_SECONDS = 180.0 + 5.0
 # The size of an array's chunks, as Flower cuts them.
 CHUNK_BYTES = 5 * 2**20
 
@@ -63,6 +66,8 @@ class _Upload:
     children: dict[str, list[str]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     bytes_left: int = 0
+    awaited: set[str] = field(default_factory=set)  # objects that the device has yet to send
+    last_arrival: float = 0.0  # of an object, or of the announcement, in monotonic seconds
 
     def cost(self, request: PushObjectRequest, named: Counter[str]) -> int:
         """Return the bytes that the reply grows by with an object; 0 if it is stored already.
@@ -88,13 +93,14 @@ class Ledger:
         self._uploads: OrderedDict[str, _Upload] = OrderedDict()
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._largest: dict[int, tuple[int, int]] = {}  # by run: bytes and objects
+        self._replies: OrderedDict[str, _Upload] = OrderedDict()  # by the message answered
 
     def note_given(self, node_id: int, response: PullMessagesResponse) -> None:
         """Record the messages that a device was given."""
         pairs = zip(response.messages_list, response.message_object_trees, strict=True)
         for message, tree in pairs:
             given = self._given.setdefault(node_id, OrderedDict())
-            ids = [node.object_id for node in _places(tree)]
+            ids = [node.object_id for node in places(tree)]
             given[message.metadata.message_id] = _Given(message, message.metadata.run_id, ids)
             _keep(given, MESSAGES)
 
@@ -127,9 +133,9 @@ class Ledger:
             raise RefusedError("its metadata do not fit its object")
         if (size := message.ByteSize()) > MAX_METADATA_BYTES:  # the text of an error is in them
             raise RefusedError(f"its metadata have {size} bytes, more than {MAX_METADATA_BYTES}")
-        if not all(is_valid_sha256_hash(node.object_id) for node in _places(tree)):
+        if not all(is_valid_sha256_hash(node.object_id) for node in places(tree)):
             raise RefusedError("an object's id is no SHA-256")
-        count, most = sum(1 for _ in _places(tree)), self._limits(given)[1]
+        count, most = sum(1 for _ in places(tree)), self._limits(given)[1]
         if count > most:
             raise RefusedError(f"{count} objects, at most {most} are expected")
 
@@ -147,7 +153,7 @@ class Ledger:
         if given.upload is None:
             given.upload = _Upload(request.node.node_id, metadata.run_id, metadata.message_id)
             given.upload.bytes_left = self._limits(given)[0]
-            for node in _places(request.message_object_trees[0]):
+            for node in places(request.message_object_trees[0]):
                 given.upload.places[node.object_id] += 1
                 children = [child.object_id for child in node.children]
                 given.upload.children[node.object_id] = children
@@ -156,6 +162,10 @@ class Ledger:
             return PushMessagesResponse(
                 session_id=given.session_id, objects_to_push=sorted(missing)
             )
+        given.upload.awaited = set(response.objects_to_push)
+        given.upload.last_arrival = time.monotonic()
+        self._replies[metadata.reply_to_message_id] = given.upload
+        _keep(self._replies, UPLOADS)
         self._uploads.pop(given.session_id, None)
         self._uploads[response.session_id], given.session_id = given.upload, response.session_id
         _keep(self._uploads, UPLOADS)
@@ -190,6 +200,19 @@ class Ledger:
         upload.sizes[request.object_id] = len(request.object_content)
         for child, count in named.items():
             upload.places[child] += (count - 1) * places
+        upload.awaited.discard(request.object_id)
+        upload.last_arrival = time.monotonic()
+
+    def reply_has_arrived(self, message_id: str) -> bool | None:
+        """Return whether a run that asks for a reply gets it; None if it is not announced.
+
+        One that its device has stopped to upload counts as arrived: the SuperLink gives it up.
+        """
+        upload = self._replies.get(message_id)
+        if upload is None:
+            return None
+        stalled = time.monotonic() - upload.last_arrival > STALLED_SECONDS
+        return not upload.awaited or stalled
 
     def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:
         """Check that a device confirms, which deletes it, a message that it was given.
@@ -225,6 +248,7 @@ class Ledger:
         if upload is None or upload.node_id != node_id:
             return 0, ""
         del self._uploads[session_id]
+        upload.awaited.clear()
         return upload.run_id, upload.message_id
 
     def _limits(self, given: _Given) -> tuple[int, int]:
@@ -239,11 +263,11 @@ class Ledger:
         return most, 2 * largest[1] + SPARE_OBJECTS + most // CHUNK_BYTES
 
 
-def _places(tree: ObjectTree) -> Iterator[ObjectTree]:
-    """Yield the tree's nodes; an object that is referred to several times comes several times."""
+def places(tree: ObjectTree) -> Iterator[ObjectTree]:
+    """Yield a tree's nodes; an object that is referred to several times comes several times."""
     yield tree
     for child in tree.children:
-        yield from _places(child)
+        yield from places(child)
 
 
 def _references(content: bytes) -> tuple[list[str], Counter[str]]:

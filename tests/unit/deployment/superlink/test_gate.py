@@ -16,6 +16,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.primitives import asymmetric
 
+from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import LOGGED, Monitor
@@ -93,7 +94,7 @@ def device():
 
 def make_gate(superlink, ledger=None):
     monitor = Monitor()
-    return Gate(superlink, ledger or Ledger(), monitor), monitor
+    return Gate(superlink, ledger or Ledger(), monitor, Deliveries()), monitor
 
 
 def given(device, *answers, status=200):

@@ -1,0 +1,163 @@
+"""What is on its way between a run and its devices, so that nobody asks for what is not there.
+
+Flower announces a message before it uploads the message's objects, and whoever fetches them asks
+again and again meanwhile. A device without a message asks for one every few seconds. Each request
+costs the SuperLink some 20 ms, so that a hundred devices would keep it busy with requests in vain.
+Here a device is told that there is nothing for it until its message is complete, and while the run
+has posted nothing since it last asked, without a look into the SuperLink's database.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullAppMessagesResponse,
+    PushAppMessagesRequest,
+    PushAppMessagesResponse,
+)
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployment.superlink.asgi import PROTOBUF, answer_of, content_of, read_body
+from deployment.superlink.ledger import Ledger, places
+
+PREFIX = "/v1/runtime/"
+REQUESTS: dict[str, Any] = {
+    "push-messages": PushAppMessagesRequest,
+    "push-object": PushObjectRequest,
+    "pull-messages": PullAppMessagesRequest,
+}
+# A device is told so for so long at most; then the SuperLink is asked again.
+NOTHING_SECONDS = 30.0
+# A run is told so for so long at most, about a message whose reply is not announced.
+LOOK_SECONDS = 5.0
+# Objects that are awaited at a time; of more, the oldest are forgotten.
+AWAITED = 2**18
+
+
+class Deliveries:
+    """Knows the devices for which there is nothing, or nothing complete yet."""
+
+    def __init__(self) -> None:
+        self._awaited: OrderedDict[str, None] = OrderedDict()
+        self._posted: Counter[int] = Counter()  # how often the run has posted to a node
+        # By node: until when, in monotonic seconds, and the objects that must be there before.
+        self._nothing: dict[int, tuple[float, list[str] | None]] = {}
+
+    def posting(self, node_ids: Iterable[int]) -> None:
+        """Note that the run is about to post messages to these nodes."""
+        for node_id in node_ids:
+            self._hold(node_id, None)
+
+    def posted(self, objects: dict[int, list[str]], missing: Iterable[str]) -> None:
+        """Note that the run has posted messages.
+
+        Args:
+            objects: The ids of all objects of each node's message.
+            missing: The objects that the run is now to upload.
+        """
+        self._awaited.update(dict.fromkeys(missing))
+        while len(self._awaited) > AWAITED:
+            self._awaited.popitem(last=False)
+        for node_id, object_ids in objects.items():
+            self._hold(node_id, [name for name in object_ids if name in self._awaited])
+
+    def stored(self, object_id: str) -> None:
+        """Note that an object of the run has arrived."""
+        self._awaited.pop(object_id, None)
+
+    def times_posted(self, node_id: int) -> int:
+        """Return a number that changes when the run posts to a node, for `found_nothing`."""
+        return self._posted[node_id]
+
+    def found_nothing(self, node_id: int, times_posted: int) -> None:
+        """Note that the SuperLink has nothing for a node.
+
+        Args:
+            node_id: The node's.
+            times_posted: As it was before the SuperLink was asked.
+        """
+        if times_posted == self._posted[node_id]:
+            self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
+
+    def has_nothing(self, node_id: int) -> bool:
+        """Return whether there is nothing for a node that is complete."""
+        until, objects = self._nothing.get(node_id, (0.0, None))
+        if time.monotonic() < until and (
+            objects is None or any(name in self._awaited for name in objects)
+        ):
+            return True
+        self._nothing.pop(node_id, None)
+        return False
+
+    def _hold(self, node_id: int, objects: list[str] | None) -> None:
+        self._posted[node_id] += 1
+        self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, objects
+
+
+class RunRequests:
+    """An ASGI middleware that notes what a run sends, and gives it what has arrived.
+
+    A run that asks for a reply is told that there is none until all of its objects have arrived.
+
+    Args:
+        app: Flower's SuperLink.
+        deliveries: Where it is noted.
+        ledger: Knows which replies are on their way.
+    """
+
+    def __init__(self, app: ASGIApp, deliveries: Deliveries, ledger: Ledger) -> None:
+        self._app, self._deliveries, self._ledger = app, deliveries, ledger
+        self._looked: OrderedDict[str, float] = OrderedDict()  # by message, in monotonic seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, which may wait for an object."""
+        name = scope["path"].removeprefix(PREFIX) if scope["type"] == "http" else ""
+        if name not in REQUESTS:
+            await self._app(scope, receive, send)
+            return
+        body = await read_body(receive)
+        if body is None:
+            return
+        request = REQUESTS[name].FromString(body)
+        objects: dict[int, list[str]] = {}
+        if name == "pull-messages":
+            wanted = list(request.message_ids)
+            del request.message_ids[:]
+            request.message_ids.extend(filter(self._is_worth_a_look, wanted))
+            body = request.SerializeToString()
+            if wanted and not request.message_ids:
+                nothing = PullAppMessagesResponse().SerializeToString()
+                await Response(nothing, media_type=PROTOBUF)(scope, receive, send)
+                return
+        elif name == "push-messages":
+            pairs = zip(request.messages_list, request.message_object_trees, strict=True)
+            for message, tree in pairs:
+                ids = objects.setdefault(message.metadata.dst_node_id, [])
+                ids += [node.object_id for node in places(tree)]
+            self._deliveries.posting(objects)
+        messages = await answer_of(self._app, scope, body)
+        is_served, content = messages[0]["status"] == 200, content_of(messages)
+        if name == "push-messages":
+            opened = PushAppMessagesResponse.FromString(content if is_served else b"")
+            self._deliveries.posted(objects, opened.objects_to_push)
+        elif name == "push-object" and is_served and PushObjectResponse.FromString(content).stored:
+            self._deliveries.stored(request.object_id)
+        for message in messages:
+            await send(message)
+
+    def _is_worth_a_look(self, message_id: str) -> bool:
+        """Return whether the SuperLink may have something for a run that asks for a reply."""
+        arrived = self._ledger.reply_has_arrived(message_id)
+        if arrived is None:  # the message may have expired, or its node been removed
+            now = time.monotonic()
+            arrived = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS
+            if arrived:
+                self._looked[message_id] = now
+                if len(self._looked) > AWAITED:
+                    self._looked.popitem(last=False)
+        return arrived

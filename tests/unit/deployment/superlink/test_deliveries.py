@@ -1,0 +1,178 @@
+"""What devices and runs are told while messages and replies are on their way."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from flwr.proto import fleet_pb2 as fleet
+from flwr.proto import runtime_pb2 as runtime
+from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
+from flwr.proto.node_pb2 import Node
+
+from deployment.superlink import deliveries as module
+from deployment.superlink import ledger as ledger_module
+from deployment.superlink.deliveries import Deliveries, RunRequests
+from deployment.superlink.gate import Gate
+from deployment.superlink.ledger import Ledger
+from deployment.superlink.monitor import Monitor
+from tests.support.gated_device import NODE, Device, as_sent, record
+from tests.unit.deployment.superlink.test_gate import SuperLink, answer
+
+STORED = PushObjectResponse(stored=True).SerializeToString()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(ledger_module, "time", clock)
+    return clock
+
+
+class Link:
+    """A gate and what it knows of the run, before a SuperLink with the given answers."""
+
+    def __init__(self, *answers, ledger=None):
+        self.superlink, ledger = SuperLink(*answers), ledger or Ledger()
+        deliveries = Deliveries()
+        inner = RunRequests(self.superlink, deliveries, ledger)
+        self.gate = Gate(inner, ledger, Monitor(), deliveries)
+
+    def ask(self, name, request, path=None):
+        return asyncio.run(answer(self.gate, name, request.SerializeToString(), path=path))
+
+    def of_run(self, name, request):
+        return self.ask(name, request, f"/v1/runtime/{name}")
+
+    def look(self):
+        """Return how many messages a device is given; None if the SuperLink was not asked."""
+        before = len(self.superlink.asked)
+        status, content = self.ask("pull-messages", PULL)
+        assert status == 200
+        given = len(fleet.PullMessagesResponse.FromString(content).messages_list)
+        return given if len(self.superlink.asked) > before else None
+
+
+PULL = fleet.PullMessagesRequest(node=Node(node_id=NODE))
+EMPTY = (200, b"")
+
+
+def posted(device, missing):
+    """Return the run's request that posts a device's message, and the SuperLink's answer."""
+    proto, tree, contents = as_sent(device.message)
+    request = runtime.PushAppMessagesRequest(messages_list=[proto], message_object_trees=[tree])
+    opened = runtime.PushAppMessagesResponse(session_id="s", objects_to_push=missing)
+    given = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+    return request, (200, opened.SerializeToString()), (200, given.SerializeToString()), contents
+
+
+def test_device_without_a_message_is_answered_without_the_superlink_for_a_while(clock):
+    link = Link(EMPTY, EMPTY)
+    assert [link.look() for _ in range(3)] == [0, None, None]
+    clock.now += module.NOTHING_SECONDS
+    assert link.look() == 0
+
+
+def test_message_is_given_once_all_of_its_objects_are_there():
+    device = Device()
+    missing = [*as_sent(device.message)[2]][:2]
+    request, opened, given, contents = posted(device, missing)
+    link = Link(EMPTY, opened, (200, STORED), (200, STORED), given)
+    assert link.look() == 0
+    link.of_run("push-messages", request)
+    assert link.look() is None
+    for name in missing:
+        assert link.look() is None
+        push = PushObjectRequest(object_id=name, object_content=contents[name])
+        link.of_run("push-object", push)
+    assert link.look() == 1
+
+
+def test_device_of_a_run_that_died_while_it_uploaded_asks_the_superlink_again(clock):
+    device = Device()
+    request, opened, given, contents = posted(device, [])
+    opened = runtime.PushAppMessagesResponse(objects_to_push=[*contents]).SerializeToString()
+    link = Link((200, opened), given)
+    link.of_run("push-messages", request)
+    clock.now += module.NOTHING_SECONDS
+    assert link.look() == 1
+
+
+def test_message_that_is_posted_during_a_look_is_not_missed():
+    """The SuperLink found nothing, and answers after the run has posted."""
+    deliveries = Deliveries()
+    before = deliveries.times_posted(NODE)
+    deliveries.posting([NODE])
+    deliveries.posted({NODE: ["a"]}, [])
+    deliveries.found_nothing(NODE, before)
+    assert not deliveries.has_nothing(NODE)
+
+
+def test_stranger_who_names_a_device_is_answered_by_the_superlink():
+    link = Link(EMPTY, (401, b""))
+    assert link.look() == 0
+    request = PULL.SerializeToString()
+    assert asyncio.run(answer(link.gate, "pull-messages", request, "stranger"))[0] == 401
+    assert len(link.superlink.asked) == 2
+
+
+def replying(missing=3):
+    """Return a link whose device has announced a reply, the run's request for it, and objects."""
+    device = Device()
+    announcement, contents = device.announcement(record(np.zeros(3)))
+    opened = fleet.PushMessagesResponse(session_id="s", objects_to_push=[*contents][:missing])
+    proto, tree, _ = as_sent(device.message)
+    given = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+    answers = [(200, given.SerializeToString()), (200, opened.SerializeToString())]
+    link = Link(*answers, *[(200, STORED)] * missing, EMPTY, EMPTY)
+    link.ask("pull-messages", PULL)
+    link.ask("push-messages", announcement)
+    wanted = runtime.PullAppMessagesRequest(message_ids=[device.message.metadata.message_id])
+    return link, wanted, announcement, dict([*contents.items()][:missing])
+
+
+def asked_for(link, wanted):
+    """Return the messages that the SuperLink is asked for in a run's request for these."""
+    before = len(link.superlink.asked)
+    assert link.of_run("pull-messages", wanted)[0] == 200
+    new = link.superlink.asked[before:]
+    return [
+        name
+        for _, body in new
+        for name in runtime.PullAppMessagesRequest.FromString(body).message_ids
+    ]
+
+
+def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
+    link, wanted, announcement, contents = replying()
+    run_id = announcement.messages_list[0].metadata.run_id
+    for name, content in contents.items():
+        assert asked_for(link, wanted) == []
+        push = PushObjectRequest(
+            node=Node(node_id=NODE), run_id=run_id, object_id=name, object_content=content,
+            session_id="s",
+        )  # fmt: skip
+        assert link.ask("push-object", push)[0] == 200
+    assert asked_for(link, wanted) == list(wanted.message_ids)
+
+
+def test_reply_whose_upload_stopped_is_asked_for_so_that_the_run_hears_of_it(clock):
+    link, wanted, *_ = replying(missing=2)
+    assert asked_for(link, wanted) == []
+    clock.now += ledger_module.STALLED_SECONDS + 1
+    assert asked_for(link, wanted) == list(wanted.message_ids)
+
+
+def test_message_without_a_reply_is_looked_for_now_and_then(clock):
+    """It may have expired: then the SuperLink has an error in the reply's place."""
+    link = Link(EMPTY, EMPTY)
+    wanted = runtime.PullAppMessagesRequest(message_ids=["a"])
+    assert [asked_for(link, wanted) for _ in range(3)] == [["a"], [], []]
+    clock.now += module.LOOK_SECONDS + 0.1
+    assert asked_for(link, wanted) == ["a"]

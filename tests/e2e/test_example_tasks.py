@@ -31,15 +31,14 @@ COMMON = {
     "num-clients": 2, "fraction-train": 1.0, "num-server-rounds": 2, "local-steps": 5,
     "batch-size": 20, "data-source": "auto", "seed": 5,
 }  # fmt: skip
-OFTEN = ("labels", "fedavg")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def cases():
     """Return each task with each strategy that trains it."""
     return [
-        pytest.param(*case, marks=() if case == OFTEN else pytest.mark.long)
+        case
         for case in product(NAMES, STRATEGIES)
         if not (case[0] in OWN_LOOP and case[1] == "scaffold")
     ]

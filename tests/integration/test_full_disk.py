@@ -65,7 +65,7 @@ def test_full_disk_is_one_line_and_the_run_resumes_from_its_last_checkpoint(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpoint_every", [0, 1])
+@pytest.mark.parametrize("checkpoint_every", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_command_on_a_full_disk_ends_with_one_line(tmp_path, processes, checkpoint_every):
     """Its log cannot be written either, nor its curves."""
     options = [

@@ -112,7 +112,13 @@ def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["LAZY", "STATEFUL", "PYTHON_NOISE"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "STATEFUL",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("LAZY", "PYTHON_NOISE")),
+    ],
+)
 def test_the_number_of_workers_does_not_matter(tmp_path, name):
     config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
     results = []

@@ -370,9 +370,10 @@ class RunConfig(TrainingConfig):
     def _with_work(self, link: str, work: Any) -> Self:
         """Return the config with a link's local work: other steps, or other epochs."""
         keys = {"local-epochs": 1, "local-steps": 0}
-        if not isinstance(work, Mapping) or not work or not work.keys() <= keys.keys():
-            example = "{local-steps = 5} or {local-epochs = 2}"
-            raise ConfigError("link-work", self.link_work, f"{link}: give {example}")
+        is_work = isinstance(work, Mapping) and work and work.keys() <= keys.keys()
+        if not link or not is_work:
+            fix = f"{link!r}: name a link, and give {{local-steps = 5}} or {{local-epochs = 2}}"
+            raise ConfigError("link-work", self.link_work, fix)
         try:
             values = self.model_dump(by_alias=True) | {"link-work": "", **keys, **work}
             return parse(type(self), values)

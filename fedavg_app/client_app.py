@@ -23,6 +23,7 @@ from fedavg_app.node_config import (
     own_data,
 )
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
+from strategies.messages import LINK
 from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ MOMENTUM, OPTIMIZER, OWN_LOOP = "momentum", "optimizer", "own-loop"
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Reply with the node's partition and, if it has own data, their fingerprint and number.
+    """Reply with the node's partition, its link, and the fingerprint and number of own data.
 
     To a query with the run's settings the reply has digests of the data and of the partition, too,
     as this process has them.
@@ -51,6 +52,8 @@ def query(message: Message, context: Context) -> Message:
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
     node = ConfigRecord({PARTITION_ID: number})
+    if link := context.node_config.get(LINK):
+        node[LINK] = str(link)
     if directory := own_data(context.node_config):
         # Not at the top: it imports torch.
         from fedavg_app.client.task_client import own_dataset

@@ -51,7 +51,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # The keys of local training, for strategies whose clients train.
 LOCAL_SGD = (
     "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "optimizer-state",
-    "gradient-clip", "rate-schedule",
+    "gradient-clip", "rate-schedule", "link-work",
 )  # fmt: skip
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
@@ -232,6 +232,11 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
+    link_work: ArgumentText = Field(
+        "",
+        description="other local work of clients with a certain link, in TOML: "
+        "'4G = {local-steps = 5}'",
+    )
     optimizer_state: Literal["new", "kept"] = Field(
         "new",
         description="kept: clients keep their optimizer's state between rounds; new: it is "
@@ -332,6 +337,7 @@ class RunConfig(TrainingConfig):
             fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
         _ = self.strategy_arguments, self.partition_arguments, self.optimizer_arguments
+        _ = self.by_link
         return self
 
     @property
@@ -356,12 +362,36 @@ class RunConfig(TrainingConfig):
         return f"{clients}, C = {self.fraction_train:g}"
 
     @property
+    def by_link(self) -> dict[str, Self]:
+        """The config of clients by the name of their link, "" for links without other work."""
+        works = parse_table("link-work", self.link_work)
+        return {"": self, **{link: self._with_work(link, work) for link, work in works.items()}}
+
+    def _with_work(self, link: str, work: Any) -> Self:
+        """Return the config with a link's local work: other steps, or other epochs."""
+        keys = {"local-epochs": 1, "local-steps": 0}
+        is_work = isinstance(work, Mapping) and work and work.keys() <= keys.keys()
+        if not link or not is_work:
+            fix = f"{link!r}: name a link, and give {{local-steps = 5}} or {{local-epochs = 2}}"
+            raise ConfigError("link-work", self.link_work, fix)
+        try:
+            values = self.model_dump(by_alias=True) | {"link-work": "", **keys, **work}
+            return parse(type(self), values)
+        except ConfigError as error:
+            raise ConfigError("link-work", self.link_work, f"{link}: {error}") from None
+
+    @property
     def local_work(self) -> str:
-        """Human-readable E, or the number of local steps, and B."""
+        """Human-readable E, or the number of local steps, by link if they differ, and B."""
+        others = [f"{link}: {one._work}" for link, one in self.by_link.items() if link]
+        work = f"{self._work} ({', '.join(others)})" if others else self._work
+        return f"{work}, {super().local_work}"
+
+    @property
+    def _work(self) -> str:
         steps = self.local_steps
         plural = "" if steps == 1 else "s"
-        work = f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
-        return f"{work}, {super().local_work}"
+        return f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
 
     def local_examples(self, size: int) -> int:
         """Return how many examples a client with ``size`` examples trains on in a round."""
@@ -455,12 +485,18 @@ def parse_arguments(key: str, text: str) -> dict[str, Any]:
     Raises:
         ConfigError: Not TOML, or an argument is given twice, with hyphens and underscores.
     """
-    try:
-        table = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
-    except tomllib.TOMLDecodeError as error:
-        example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
-        raise ConfigError(key, text, f"{example} ({error})") from None
+    table = parse_table(key, text)
     arguments = {name.replace("-", "_"): value for name, value in table.items()}
     if len(arguments) < len(table):
         raise ConfigError(key, text, "an argument is given twice, with hyphens and underscores")
     return arguments
+
+
+def parse_table(key: str, text: str) -> dict[str, Any]:
+    """Parse the inside of a TOML inline table; ConfigError if it is none."""
+    try:
+        table: dict[str, Any] = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
+    except tomllib.TOMLDecodeError as error:
+        example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
+        raise ConfigError(key, text, f"{example} ({error})") from None
+    return table

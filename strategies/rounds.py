@@ -53,12 +53,18 @@ class Round:
         model: The global model that clients are sent.
         config: The settings sent to all clients.
         settings: Of the run.
+        told: By node, settings that replace those in its message.
     """
 
     number: int
     model: Model
     config: Mapping[str, Any]
     settings: RunSettings = field(default_factory=RunSettings)
+    told: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def config_of(self, node: int) -> Mapping[str, Any]:
+        """Return the settings sent to a client."""
+        return {**self.config, **self.told.get(node, {})}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ are used in the order in which they arrive.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,6 +128,7 @@ class Runner(ABC):
         in_flight: The messages, by id, whose replies may still arrive, if late replies count; the
             app keeps them here so that checkpoints have them.
         links: The links with their own compressors.
+        told: `Round.told` of the round that is configured next, which the app sends.
         clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """
@@ -144,6 +145,7 @@ class Runner(ABC):
         self.settings = settings or RunSettings()
         self._now: Round | None = None
         self.in_flight: dict[str, Any] = {}
+        self.told: Mapping[int, Mapping[str, Any]] = {}
 
     @property
     def now(self) -> Round:
@@ -153,7 +155,7 @@ class Runner(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that outlasts a round."""
-        return {**vars(self), "_now": None}
+        return {**vars(self), "_now": None, "told": {}}
 
     def read_model(self, arrays: ArrayRecord) -> Model:
         """Return the model that is sent to clients.

@@ -66,7 +66,7 @@ class StrategyRunner(Runner):
             strategy.__post_init__()  # `start` was called again
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
-        self._now = Round(server_round, model, config, settings)
+        self._now = Round(server_round, model, config, settings, self.told)
         nodes = self._drawn(server_round, grid, trains=True)
         return self._messages(self._now, config, nodes, strategy.train_type)
 

@@ -5,7 +5,7 @@ examples and from its device, so that the same seed gives the same times on any 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -52,17 +52,19 @@ class VirtualClock:
 
     Args:
         fleet: What devices are drawn from.
-        work: By client, the seconds that its local work of a round takes on the reference core.
+        work: The seconds that a client's local work of a round takes on the reference core, for
+            every client, by the name of a link that has other work than "", all others.
         seed: The run's.
     """
 
-    def __init__(self, fleet: Fleet, work: Sequence[float], seed: int) -> None:
+    def __init__(self, fleet: Fleet, work: Mapping[str, Sequence[float]], seed: int) -> None:
         self._fleet, self._work, self._seed = fleet, work, seed
-        self._devices = Devices(fleet, len(work), seed)
+        self._num_clients = len(work[""])
+        self._devices = Devices(fleet, self._num_clients, seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
 
-    def check_links(self, names: Iterable[str], config: RunConfig) -> None:
-        """Check that there are classes of these names.
+    def check_links(self, names: Iterable[str], key: str, config: RunConfig) -> None:
+        """Check that there are classes of these names, which the value of a key has.
 
         Raises:
             ConfigError: There is none of one.
@@ -70,7 +72,7 @@ class VirtualClock:
         known = [one.name for one in self._fleet.classes]
         if unknown := sorted(set(names) - {*known}):
             fix = f"links: {unknown[0]!r} is no class of {config.links}: {', '.join(known)}"
-            raise ConfigError("strategy-args", config.strategy_args, fix)
+            raise ConfigError(key, config.model_dump(by_alias=True)[key], fix)
 
     def client_time(
         self,
@@ -90,12 +92,13 @@ class VirtualClock:
             bytes_up: Bytes of its reply.
         """
         device = self._devices[client]
+        work = self._work.get(device.name, self._work[""])
         down = min(device.down, self._fleet.server_up / participants)
         up = min(device.up, self._fleet.server_down / participants)
         round_trip = 1e-3 * device.latency
         return ClientTime(
             download=transfer_seconds(bytes_down, down) + round_trip,
-            computing=self._work[client] * device.computing,
+            computing=work[client] * device.computing,
             upload=transfer_seconds(bytes_up, up) + round_trip,
             lost=bool(self._luck(server_round)[client] < device.loss),
         )
@@ -106,11 +109,11 @@ class VirtualClock:
 
     def _draw_luck(self, server_round: int) -> NDArray[np.float64]:
         """Return a number in [0, 1) for every client in this round."""
-        return numpy_generator(self._seed, "loss", server_round).random(len(self._work))
+        return numpy_generator(self._seed, "loss", server_round).random(self._num_clients)
 
 
 def make_clock(
-    config: RunConfig, sizes: Iterable[int], seconds_per_example: float, *, whole_data: bool
+    config: RunConfig, sizes: Collection[int], seconds_per_example: float, *, whole_data: bool
 ) -> VirtualClock | None:
     """Return the clock of the config's "links"; None where it names none.
 
@@ -133,5 +136,10 @@ def make_clock(
     if not config.round_timeout and any(one.loss for one in fleet.classes):
         fix = "give the virtual seconds after which a round goes on: these links lose replies"
         raise ConfigError("round-timeout", config.round_timeout, fix)
-    examples = [size if whole_data else config.local_examples(size) for size in map(int, sizes)]
-    return VirtualClock(fleet, [seconds_per_example * one for one in examples], config.seed)
+
+    def seconds(own: RunConfig) -> list[float]:
+        examples = [size if whole_data else own.local_examples(size) for size in map(int, sizes)]
+        return [seconds_per_example * one for one in examples]
+
+    work = {link: seconds(own) for link, own in config.by_link.items()}
+    return VirtualClock(fleet, work, config.seed)

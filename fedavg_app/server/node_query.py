@@ -17,14 +17,16 @@ from fedavg_app.node_config import (
 )
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
+from strategies.messages import LINK
 from strategies.reply_validation import CONFIG, error_reason
 
 
 class NodeAnswer(NamedTuple):
-    """A node's partition; if its data are its own, their fingerprint and number of examples."""
+    """A node's partition; if its data are its own, their fingerprint and number; its link."""
 
     client: int
     own_data: tuple[str, int] | None
+    link: str
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,11 @@ class NodeQuery:
         data, rows = record.get(DATA_DIGEST), record.get(PARTITION_DIGEST)
         if isinstance(data, str) and isinstance(rows, str):
             self.compare(DataDigests(data, rows))
+        link = str(record.get(LINK, ""))
         fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
         if isinstance(fingerprint, str) and isinstance(examples, int):
-            return NodeAnswer(client, (fingerprint, examples))
-        return NodeAnswer(client, None)
+            return NodeAnswer(client, (fingerprint, examples), link)
+        return NodeAnswer(client, None, link)
 
 
 def node_query(

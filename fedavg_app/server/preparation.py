@@ -14,7 +14,7 @@ import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
 from fedavg_app.client_optimizer import check_weights, client_optimizer
-from fedavg_app.config import RunConfig, TrainingConfig
+from fedavg_app.config import RunConfig, TrainingConfig, parse_table
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
@@ -118,11 +118,12 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     whole = bool(strategy.local_work)
     clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
     if clock is not None:
-        clock.check_links(strategy.links, config)
-    elif strategy.links:
+        clock.check_links(strategy.links, "strategy-args", config)
+        clock.check_links(parse_table("link-work", config.link_work), "link-work", config)
+    elif strategy.links or config.link_work:
         logger.warning(
-            "the strategy's links hold only for devices whose SuperNode's config names one "
-            "(link='4G'); for a simulation give the key links, too"
+            "what strategy-args or link-work say of links holds only for devices whose SuperNode's "
+            "config names one (link='4G'); for a simulation give the key links, too"
         )
     elif strategy.takes_late and config.over_selection:
         logger.info(

@@ -130,7 +130,9 @@ def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed
     ],
 )
 def test_class_that_the_links_have_not_is_named(links, error, tmp_path):
-    arguments = "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"
-    keys = {"links": links, "strategy-args": arguments, "round-timeout": 9.0}
-    with pytest.raises(ConfigError, match=error):
-        start(tmp_path, **keys)
+    for key, value in (
+        ("strategy-args", "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"),
+        ("link-work", "slow = {local-steps = 1}"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{key} = .*{error}"):
+            start(tmp_path, links=links, **{key: value, "round-timeout": 9.0})

@@ -15,12 +15,20 @@ class DecodeError(ValueError):
     """Bytes that are not an encoded update; the message is the reason, in one line."""
 
 
-def read_floats(data: bytes) -> Vector:
+def read_floats(data: bytes | memoryview) -> Vector:
     """Return the float32 numbers in the bytes; DecodeError if any is NaN or infinite."""
     values = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(values).all():
         raise DecodeError("a number is NaN or infinite")
     return values
+
+
+def signs_of(negative: Bits) -> NDArray[np.int8]:
+    """Return -1 where negative, else 1; they overwrite what is given."""
+    signs = negative.view(np.int8)
+    signs *= -2
+    signs += 1
+    return signs
 
 
 class Update(ABC):
@@ -112,3 +120,8 @@ class SparseUpdate(Update):
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
         total[self.positions] += weight * self.values.astype(np.float64)
+
+
+def sparse_or_dense(size: int, positions: Positions, values: Vector) -> Update:
+    """Return the update as in `SparseUpdate`; dense, a third of its memory, if no entry is zero."""
+    return DenseUpdate(values) if len(values) == size else SparseUpdate(size, positions, values)

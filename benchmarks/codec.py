@@ -1,16 +1,18 @@
-"""Time and size of every compressor of updates, next to a copy and to zlib and zstd.
+"""Time, memory and size of every compressor of updates, next to a copy and to zlib and zstd.
 
-    python -m benchmarks.codec [--task mnist-cnn]
+    python -m benchmarks.codec [--task mnist-cnn | --entries 10000000]
 
-A normal update of the task's model is encoded, and decoded to a dense vector, by each compressor in
-several settings, beside a copy, zlib and zstd of the float32 bytes. Times are medians on one core,
-in nanoseconds an entry, with the ratio to a copy that is timed just before, since a shared
-machine's speed drifts.
+A normal update of the task's model, or of one array of so many entries, is encoded, and decoded to
+a dense vector, by each compressor in several settings, beside a copy, zlib and zstd of the float32
+bytes. Times are medians on one core, in nanoseconds an entry, with the ratio to a copy that is
+timed just before, since a shared machine's speed drifts. Memory is the most that is allocated at a
+time, the result included, in vectors of float32.
 """
 
 import argparse
 import statistics
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -26,7 +28,9 @@ from strategies.compression.vector_layout import Layout
 
 ZLIB_LEVEL, ZSTD_LEVEL = 6, 3
 MIN_REPEATS, MIN_SECONDS = 5, 0.3
-COLUMNS = ("bits", "formula", "encode, ns", "times a copy", "decode, ns", "times a copy")
+COLUMNS = (
+    "bits", "formula", "encode, ns", "copies", "memory", "decode, ns", "copies", "memory",
+)  # fmt: skip
 # What is timed: by what the table calls them, names and arguments.
 SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
     "float32": ("float32", {}),
@@ -44,6 +48,7 @@ SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
     "top-k, 1 %": ("sparse", {"sparsity": 0.01}),
     "top-k, 1/400": ("sparse", {"sparsity": 1 / 400}),
     "STC, 1/400": ("ternary", {"sparsity": 1 / 400}),
+    "STC, 1": ("ternary", {"sparsity": 1.0}),
 }
 
 
@@ -59,15 +64,27 @@ def median_seconds(call: Callable[[], object]) -> float:
     return statistics.median(seconds)
 
 
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Return the most bytes that a call has allocated at a time."""
+    tracemalloc.start()
+    call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
 def digits(number: float) -> str:
     """Return the number with three significant digits, without an exponent."""
     return f"{float(f'{number:.3g}'):,g}"
 
 
-def measure(task: str) -> Table:
-    """Return the table of what an update of the task's model takes."""
-    arrays = tasks.load(task).model().state_dict()
-    layout = Layout.of({name: array.numpy() for name, array in arrays.items()})
+def measure(task: str, entries: int) -> Table:
+    """Return the table of what an update of so many entries takes; 0 for the task's model."""
+    if entries:
+        task, layout = "one array", Layout(("array",), ((entries,),))
+    else:
+        arrays = tasks.load(task).model().state_dict()
+        layout = Layout.of({name: array.numpy() for name, array in arrays.items()})
     vector = np.random.default_rng(0).standard_normal(layout.size, dtype=np.float32)
     table = Table("compressor", title=f"{task}, n = {layout.size:,}", box=box.MARKDOWN)
     for column in COLUMNS:
@@ -78,6 +95,7 @@ def measure(task: str) -> Table:
         for call in calls:
             copying, seconds = median_seconds(vector.copy), median_seconds(call)
             cells += [digits(1e9 * seconds / layout.size), digits(seconds / copying)]
+            cells.append(f"{peak_bytes(call) / vector.nbytes:.2f}")
         table.add_row(*cells)
 
     plain = vector.tobytes()
@@ -108,7 +126,9 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=tasks.names(), default="mnist-cnn")
-    Console(width=110).print(measure(parser.parse_args().task))
+    parser.add_argument("--entries", type=int, default=0, help="of one array, instead of a task's")
+    chosen = parser.parse_args()
+    Console(width=130).print(measure(chosen.task, chosen.entries))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Update
+from strategies.compression.decoded_update import Update, add_weighted
 from strategies.model import Array, Arrays
 
 # What is averaged over the clients: an array, or a decoded update, which adds itself.
 Term = Array | Update
-
-# Entries that are added at a time: few enough for a processor's cache.
-BLOCK = 1 << 16
 
 
 class WeightedMean:
@@ -37,18 +34,16 @@ class WeightedMean:
         else:
             if self._total is None:
                 self._total = np.zeros(term.shape, np.result_type(term, np.float64))
-            total, added = self._total.reshape(-1), term.reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
-                for start in range(0, total.size, BLOCK):
-                    part = slice(start, start + BLOCK)
-                    total[part] += np.multiply(added[part], weight, dtype=total.dtype)
+                add_weighted(self._total.reshape(-1), term.reshape(-1), weight)
         self._weight += weight
 
     def result(self) -> NDArray[Any]:
         """Return the mean of what was added; nothing can be added afterwards."""
-        assert self._total is not None
-        self._total /= self._weight
-        return self._total
+        total, self._total = self._total, None  # as large as two models, and no longer needed
+        assert total is not None
+        total /= self._weight
+        return total
 
 
 class BufferMean:

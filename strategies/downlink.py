@@ -118,9 +118,10 @@ class SharedUpdates(Downlink):
         rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
         data, sent = compress(update, self.compressor, layout, rng)
         self.versions.confirm(answered)
+        dense = sent.to_dense()
         if self._keeps_error:
-            self.residual = update - sent.to_dense()
-        vector = layout.rounded(now.model.vector + sent.to_dense())
+            self.residual = update - dense
+        vector = layout.rounded(now.model.vector + dense)
         self.versions.append(now.number, data, vector)
         return vector
 

@@ -25,7 +25,8 @@ _START = npy.MAGIC_LEN + 2
 
 def to_array(array: NDArray[np.generic]) -> Array:
     """Return what ``Array(array)`` returns, always in C order."""
-    data = _header_bytes(array.dtype.str, array.shape) + array.tobytes()
+    values = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    data = b"".join([_header_bytes(array.dtype.str, array.shape), values.data])  # copied once
     return Array(array.dtype.name, array.shape, NUMPY, data)
 
 

@@ -83,6 +83,7 @@ class Screening:
                 if on_rejected is not None:
                     on_rejected(node)
             seen.add(node)
+            del reply  # as large as the model, while the next one is waited for
         if len(self.reports) < at_least:
             few = f"too few usable replies: {len(self.reports)}, min-replies is {at_least}"
             self.reject_all(ReplyError(few))

@@ -8,9 +8,9 @@ from the task; an alias has the class of its first name.
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -91,15 +91,20 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
     return {_unwrapped(name, wrappers): tensor for name, tensor in state.items()}
 
 
-@lru_cache(maxsize=4)  # a process has few models, and asks for each client
+# By model, as long as there is one: it is asked for with each client.
+_found: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
+
+
 def _wrappers(model: nn.Module) -> tuple[str, ...]:
     """Return the paths of the model's wrapped modules, each with a dot, the longest first."""
-    paths = [
-        f"{path}.".lstrip(".")
-        for path, module in model.named_modules()
-        if isinstance(module, nn.DataParallel) or is_compiled(module)
-    ]
-    return tuple(sorted(paths, key=len, reverse=True))
+    if model not in _found:
+        paths = [
+            f"{path}.".lstrip(".")
+            for path, module in model.named_modules()
+            if isinstance(module, nn.DataParallel) or is_compiled(module)
+        ]
+        _found[model] = tuple(sorted(paths, key=len, reverse=True))
+    return _found[model]
 
 
 def is_compiled(module: nn.Module) -> bool:

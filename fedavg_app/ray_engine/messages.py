@@ -16,7 +16,7 @@ class Batch:
 
     Attributes:
         deadline: When their clients must be done, on the monotonic clock; infinity for never.
-        shared: The records that several of them hold, each pickled.
+        shared: Copies of the records that several of them hold, with the same arrays.
     """
 
     def __init__(self, messages: list[Message], deadline: float) -> None:
@@ -26,7 +26,7 @@ class Batch:
         # Kept: an object made later must not get the `id` of one of them.
         self._records = {id(one): one for one in records if times[id(one)] > 1}
         self._numbers = {key: number for number, key in enumerate(self._records)}
-        self.shared = [pickle.dumps(one) for one in self._records.values()]
+        self.shared = deepcopy([*self._records.values()])  # the bytes in them are not copied
 
     def dumps(self, message: Message) -> bytes:
         """Return one of the messages pickled, without what is in ``shared``."""

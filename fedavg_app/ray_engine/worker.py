@@ -11,7 +11,7 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
@@ -29,6 +29,7 @@ from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import loads
+from fedavg_app.ray_engine.stream import Stream
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
@@ -111,27 +112,22 @@ class Worker:
         assert self._listener is not None
         with self._listener, self._listener.accept() as connection, suppress(EOFError, OSError):
             set_tcp_nodelay(connection)
-            while True:
-                connection.send_bytes(self.answer(connection.recv_bytes()))
+            with closing(Stream(connection)) as stream:
+                while True:
+                    stream.send(self.answer(*stream.receive()))
 
-    def answer(self, request: bytes) -> bytes:
-        """Call one of the methods below; return what it returns, or a `WorkerError`.
-
-        Args:
-            request: The method's name and arguments, pickled by the driver.
-        """
+    def answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Call one of the methods below; return what it returns, or a `WorkerError`."""
         try:
-            name, arguments = pickle.loads(request)  # noqa: S301
-            result = getattr(self, name)(*arguments)
+            return getattr(self, name)(*arguments)
         except BaseException as error:
             reason = "".join(traceback.format_exception_only(error)).strip()
-            result = WorkerError(reason, traceback.format_exc())
-        return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+            return WorkerError(reason, traceback.format_exc())
 
     def handle(
         self,
         messages: list[bytes],
-        shared: list[bytes] | None,
+        shared: list[Any] | None,
         states: Mapping[int, bytes],
         seconds: float,
     ) -> tuple[list[HandledClient], float]:
@@ -145,7 +141,7 @@ class Worker:
         """
         began = time.monotonic()
         if shared is not None:
-            self._shared = [pickle.loads(one) for one in shared]  # noqa: S301 - the driver's own
+            self._shared = shared
         self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
         deadline = began + seconds
         handled = [self._client(loads(one, self._shared), deadline) for one in messages]

@@ -1,12 +1,11 @@
 """The driver's end of one worker: its Ray actor, and what it was asked."""
 
 import math
-import pickle
 import re
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection, Pipe
 from threading import Thread
@@ -15,6 +14,7 @@ from typing import Any
 import ray
 
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
+from fedavg_app.ray_engine.stream import Stream
 from fedavg_app.ray_engine.worker import Worker, WorkerError, WorkerSettings, set_tcp_nodelay
 
 # A worker that has not come back this long after the clients' deadline hangs.
@@ -68,7 +68,7 @@ class WorkerHandle:
         self._actor = actor.remote(settings)
         self._key = settings.key
         self._batch: Batch | None = None
-        self._connection = ray_calls(self._actor)
+        self._stream = Stream(ray_calls(self._actor))
         self.send(Call("start", (ray.get_runtime_context().get_node_id(),)))
 
     @property
@@ -78,7 +78,7 @@ class WorkerHandle:
 
     def fileno(self) -> int:
         """Return the file that `multiprocessing.connection.wait` waits for."""
-        return int(self._connection.fileno())
+        return self._stream.fileno()
 
     def handle(self, pending: list[PendingMessage], states: Mapping[int, bytes]) -> None:
         """Send messages of one batch, and what the batch shares with its first ones.
@@ -108,7 +108,7 @@ class WorkerHandle:
         if call is self.next_call:
             self.next_call = None
         try:
-            self._connection.send_bytes(pickle.dumps((call.name, call.arguments)))
+            self._stream.send((call.name, call.arguments))
         except OSError:
             raise self._death() from None
 
@@ -119,15 +119,16 @@ class WorkerHandle:
             WorkerDiedError: The worker has died.
         """
         try:
-            answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - our own worker's
+            answer = self._stream.receive()
             if not self.process_id:
                 if isinstance(answer, WorkerError):
                     raise WorkerDiedError(answer.reason)
                 if answer.address is not None:
                     self._actor.serve.remote()
-                    self._connection.close()
-                    self._connection = Client(answer.address, authkey=self._key)
-                    set_tcp_nodelay(self._connection)
+                    self._stream.close()
+                    connection = Client(answer.address, authkey=self._key)
+                    set_tcp_nodelay(connection)
+                    self._stream = Stream(connection)
                     self.task_seconds = 0.003
                 self.process_id = answer.process_id
         except (OSError, EOFError):
@@ -140,7 +141,7 @@ class WorkerHandle:
     def kill(self) -> None:
         """End the worker's process."""
         ray.kill(self._actor)
-        self._connection.close()
+        self._stream.close()
 
     def _death(self) -> WorkerDiedError:
         """Return why the worker closed its connection."""
@@ -156,9 +157,10 @@ def ray_calls(actor: Any) -> "Connection[Any, Any]":
     ours, theirs = Pipe()
 
     def forward() -> None:
-        with theirs, suppress(EOFError, OSError, ray.exceptions.RayError):
+        stream = Stream(theirs)
+        with closing(stream), suppress(EOFError, OSError, ray.exceptions.RayError):
             while True:
-                theirs.send_bytes(ray.get(actor.answer.remote(theirs.recv_bytes())))
+                stream.send(ray.get(actor.answer.remote(*stream.receive())))
 
     Thread(target=forward, daemon=True).start()
     return ours

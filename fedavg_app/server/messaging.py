@@ -208,6 +208,7 @@ class SentMessages:
         arrived: dict[str, Message] = {}
         for replies in self._arrivals():
             arrived |= {reply.metadata.reply_to_message_id: reply for reply in replies}
+            replies.clear()  # so that a model is freed once it has been added up
             while pending and pending[0] in arrived:
                 message_id = pending.pop(0)
                 yield from self._accept(arrived.pop(message_id), self._nodes[message_id])

@@ -41,10 +41,12 @@ def poll_replies(
         if replies:
             answered = {reply.metadata.reply_to_message_id for reply in replies}
             missing = [message_id for message_id in missing if message_id not in answered]
+            pause = FIRST_PAUSE
             yield replies
         elif deadline is not None and time.monotonic() >= deadline:
             return
-        pause = FIRST_PAUSE if replies else min(pause * PAUSE_GROWTH, MAX_PAUSE)
+        else:
+            pause = min(pause * PAUSE_GROWTH, MAX_PAUSE)
         if missing:
             left = pause if deadline is None else max(deadline - time.monotonic(), 0.0)
             wait(grid, min(pause, left))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from copy import copy
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +11,35 @@ Vector = NDArray[np.float32]
 Positions = NDArray[np.int64]
 Bits = NDArray[np.bool_]
 
+# Entries that are added at a time: few enough for a processor's cache.
+BLOCK = 1 << 16
+
 
 class DecodeError(ValueError):
     """Bytes that are not an encoded update; the message is the reason, in one line."""
 
 
-def read_floats(data: bytes) -> Vector:
+def read_floats(data: bytes | memoryview) -> Vector:
     """Return the float32 numbers in the bytes; DecodeError if any is NaN or infinite."""
     values = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(values).all():
         raise DecodeError("a number is NaN or infinite")
     return values
+
+
+def signs_of(negative: Bits) -> NDArray[np.int8]:
+    """Return -1 where negative, else 1; they overwrite what is given."""
+    signs = negative.view(np.int8)
+    signs *= -2
+    signs += 1
+    return signs
+
+
+def add_weighted(total: NDArray[Any], values: NDArray[Any], weight: float) -> None:
+    """Add ``weight`` times the values, (n,), to a total of float64 or complex128, in place."""
+    for start in range(0, len(total), BLOCK):
+        part = slice(start, start + BLOCK)
+        total[part] += np.multiply(values[part], weight, dtype=total.dtype)
 
 
 class Update(ABC):
@@ -61,7 +80,8 @@ class Update(ABC):
 
     def max_abs(self) -> float:
         """Return the largest magnitude of an entry; 0 without entries, NaN if any is NaN."""
-        return float(np.abs(self.values).max(initial=0.0))
+        most = np.maximum(self.values.max(initial=0.0), -self.values.min(initial=0.0))
+        return float(np.abs(most))
 
     def norm(self) -> float:
         """Return the L2 norm, computed in float64."""
@@ -80,7 +100,7 @@ class DenseUpdate(Update):
 
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
-        total += weight * self.values.astype(np.float64)
+        add_weighted(total, self.values, weight)
 
 
 class SparseUpdate(Update):
@@ -112,3 +132,8 @@ class SparseUpdate(Update):
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
         total[self.positions] += weight * self.values.astype(np.float64)
+
+
+def sparse_or_dense(size: int, positions: Positions, values: Vector) -> Update:
+    """Return the update as in `SparseUpdate`; dense, a third of its memory, if no entry is zero."""
+    return DenseUpdate(values) if len(values) == size else SparseUpdate(size, positions, values)

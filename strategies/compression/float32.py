@@ -17,7 +17,7 @@ class Float32(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return 4 bytes an entry."""
-        return vector.astype("<f4").tobytes()
+        return vector.astype("<f4", copy=False).tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update; DecodeError for another length, or a value that is NaN or infinite."""

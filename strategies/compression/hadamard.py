@@ -11,7 +11,7 @@ same in whatever order a library adds. Nothing is divided by the root of 2^m: tw
 and back, multiply by 2^(R m).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby
 
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from strategies.compression.decoded_update import Vector
 
 BLOCK, SMALLEST = 2**13, 2**8
-# Blocks that are rotated at a time: 256 KB, which stay in the cache.
-ROWS = 4
+# Blocks that are rotated at a time: 1 MB, which stay in the cache.
+ROWS = 16
 MAX_ROTATIONS = 3
 
 # Steps of a block's largest entry, in which its entries are whole numbers; scales are divided by
@@ -34,7 +34,7 @@ Matrix = NDArray[np.float64]
 
 # Eight signs by their byte, the highest bit first; 1 is negative.
 EIGHTS = np.arange(256, dtype=np.uint8)[:, None]
-SIGNS = 1 - 2 * np.unpackbits(EIGHTS, axis=1).astype(np.float64)
+SIGNS = 1 - 2 * np.unpackbits(EIGHTS, axis=1).astype(np.float32)
 
 
 def block_sizes(size: int) -> list[int]:
@@ -69,24 +69,30 @@ class Rotation:
             rows = rows.reshape(-1, block)
             step = np.abs(rows).max(axis=1).astype(np.float64) / STEPS
             step[step == 0] = 1
-            rotated = np.rint(rows / step[:, None])
-            for row in range(rotations(block)):
-                rotated = _transform(rotated * self._signs_of(row, part, block))
+            rows *= self._signs_of(0, part, block)
+            rotated = rows / step[:, None]
+            rotated = _transform(np.rint(rotated, out=rotated))
+            for row in range(1, rotations(block)):
+                rotated *= self._signs_of(row, part, block)
+                rotated = _transform(rotated)
             yield rotated, step * (STEPS / block ** rotations(block))
 
-    def back(self, numbers: NDArray[np.uint8], levels: Matrix, units: Matrix) -> Vector:
+    def back(self, levels: Callable[[slice], Matrix], units: Matrix) -> Vector:
         """Return the vector of blocks of levels, turned back, times a unit / 2^24 for each block.
 
-        ``numbers`` says which level, a whole number, each entry has, those of the padding included.
+        ``levels`` returns the levels, whole numbers, of some entries, those of the padding
+        included.
         """
-        values, first = np.empty(len(numbers), np.float32), 0
+        values, first = np.empty(sum(self._blocks), np.float32), 0
         for part, block in self._parts():
-            rows = levels.take(numbers[part]).reshape(-1, block)
+            rows = levels(part).reshape(-1, block)
             for row in reversed(range(rotations(block))):
-                rows = _transform(rows) * self._signs_of(row, part, block)
-            rows = rows * (units[first : first + len(rows), None] / STEPS) + 0.0  # never -0
+                rows = _transform(rows)
+                rows *= self._signs_of(row, part, block)
+            rows *= units[first : first + len(rows), None] / STEPS
+            rows += 0.0  # never -0
             first += len(rows)
-            values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX).reshape(-1)
+            values[part] = rows.clip(-FLOAT32_MAX, FLOAT32_MAX, out=rows).reshape(-1)
         return values[: self._size]
 
     def _parts(self) -> Iterator[tuple[slice, int]]:
@@ -98,9 +104,9 @@ class Rotation:
                 yield slice(first, min(first + ROWS * block, end)), block
             start = end
 
-    def _signs_of(self, row: int, part: slice, block: int) -> Matrix:
+    def _signs_of(self, row: int, part: slice, block: int) -> Vector:
         eights = self._signs[row, part.start // 8 : part.stop // 8]
-        signs: Matrix = SIGNS.take(eights, axis=0).reshape(-1, block)
+        signs: Vector = SIGNS.take(eights, axis=0).reshape(-1, block)
         return signs
 
 
@@ -121,12 +127,12 @@ def _hadamard(size: int) -> Matrix:
 def _transform(rows: Matrix) -> Matrix:
     """Return each row's Walsh-Hadamard transform H v, with entries of H equal to 1 or -1.
 
-    H is the Kronecker product of three smaller matrices. Each turn multiplies along the first axis
+    H is the Kronecker product of four smaller matrices. Each turn multiplies along the first axis
     of what is left and makes it the last, so that the entries are in their order again in the end.
     """
     count, size = rows.shape
     places = size.bit_length() - 1
-    for factor in range(3):
-        side = 1 << (places + factor) // 3
+    for factor in range(4):
+        side = 1 << (places + factor) // 4
         rows = rows.reshape(count, side, -1).swapaxes(1, 2) @ _hadamard(side)
     return rows.reshape(count, size)

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Positions, Vector
+from strategies.compression.decoded_update import Bits, Positions, Vector
 
 # All bits of a float32 but its sign.
 MAGNITUDE_BITS = np.int32(0x7FFFFFFF)
 # Vectors of at least this size are thresholded by a sample of about that size first.
 MIN_SIZE_FOR_SAMPLE, SAMPLE_SIZE = 1 << 16, 1 << 14
+# Entries that are compared at a time, in the cache.
+BLOCK = 1 << 16
 # See `keep_count`.
 ROUNDING_TOLERANCE = 1e-6
 
@@ -42,57 +44,72 @@ def largest(values: Vector, count: int) -> Positions:
     taken), unless fewer entries are nonzero: zeros are never kept. The values are float32 (n,),
     finite, and the count is from 0 to n.
     """
+    return np.flatnonzero(_mark(values, count))
+
+
+def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) -> Positions:
+    """Return `largest` of every block, with k = `keep_count`, as positions in the whole vector."""
+    kept, start = np.empty(len(values), np.bool_), 0
+    for size in blocks:
+        block = slice(start, start + size)
+        kept[block] = _mark(values[block], keep_count(size, sparsity))
+        start += size
+    return np.flatnonzero(kept)
+
+
+def _mark(values: Vector, count: int) -> Bits:
+    """Return whether each entry is one of the `largest`."""
     # The bits of a float32 without its sign order like its magnitude: integers partition faster,
     # denormals are told from zero whatever the processor's settings, and nothing is rounded.
-    magnitudes = values.view(np.int32) & MAGNITUDE_BITS
+    bits = values.view(np.int32)
     if count <= 0:
-        return np.empty(0, np.int64)
-    if len(magnitudes) < MIN_SIZE_FOR_SAMPLE:
-        return _largest(magnitudes, count)
+        return np.zeros(len(bits), np.bool_)
+    if len(bits) < MIN_SIZE_FOR_SAMPLE or count == len(bits):
+        return _largest(bits, count)
     # Partitioning takes longest, most of all where many entries are equal, as the zeros of a mean
     # of sparse updates are. So entries below a threshold are left out first.
-    threshold = _sampled_threshold(magnitudes, count)
-    likely = magnitudes >= threshold
+    threshold = _sampled_threshold(bits, count)
+    likely = _compare(np.greater_equal, bits, threshold)
     found = np.count_nonzero(likely)
-    if found > len(magnitudes) // 8 or (found < count and threshold > 1):
-        return _largest(magnitudes, count)
+    if found > len(bits) // 8 or (found < count and threshold > 1):
+        return _largest(bits, count)
     candidates = np.flatnonzero(likely)
-    return candidates[_largest(magnitudes[candidates], count)]
+    likely[candidates] = _largest(bits[candidates], count)
+    return likely
 
 
-def _largest(magnitudes: NDArray[np.int32], count: int) -> Positions:
-    """Return the rising positions of the ``count`` largest: of ties the first, never zeros."""
-    if count < len(magnitudes):
-        threshold = np.partition(magnitudes, len(magnitudes) - count)[len(magnitudes) - count]
-    else:
-        threshold = np.int32(0)
-    if threshold == 0:
-        return np.flatnonzero(magnitudes > 0)
-    kept = np.flatnonzero(magnitudes >= threshold)
-    surplus = len(kept) - count
-    if surplus:
-        tied = np.flatnonzero(magnitudes[kept] == threshold)
-        kept = np.delete(kept, tied[len(tied) - surplus :])
+def _largest(bits: NDArray[np.int32], count: int) -> Bits:
+    """Return which are the ``count`` largest magnitudes: of ties the first, never zeros."""
+    threshold = np.int32(1)
+    if count < len(bits):
+        magnitudes = bits & MAGNITUDE_BITS
+        magnitudes.partition(len(bits) - count)
+        threshold = max(magnitudes[len(bits) - count], threshold)
+        del magnitudes  # as large as the model
+    kept = _compare(np.greater_equal, bits, threshold)
+    surplus = np.count_nonzero(kept) - count
+    if surplus > 0:
+        tied = np.flatnonzero(_compare(np.equal, bits, threshold))
+        kept[tied[len(tied) - surplus :]] = False
     return kept
 
 
-def _sampled_threshold(magnitudes: NDArray[np.int32], count: int) -> np.int32:
-    """Return a number >= 1 that, by a sample, a few more than ``count`` entries reach."""
-    stride = len(magnitudes) // SAMPLE_SIZE | 1  # odd: in step with no row of a matrix
-    sample = magnitudes[::stride]
-    expected = count * len(sample) / len(magnitudes)
+def _compare(relation: np.ufunc, bits: NDArray[np.int32], threshold: np.int32) -> Bits:
+    """Return whether each magnitude has the relation to the threshold, block by block."""
+    found = np.empty(len(bits), np.bool_)
+    for start in range(0, len(bits), BLOCK):
+        block = slice(start, start + BLOCK)
+        relation(bits[block] & MAGNITUDE_BITS, threshold, out=found[block])
+    return found
+
+
+def _sampled_threshold(bits: NDArray[np.int32], count: int) -> np.int32:
+    """Return a number >= 1 that, by a sample, a few more than ``count`` magnitudes reach."""
+    stride = len(bits) // SAMPLE_SIZE | 1  # odd: in step with no row of a matrix
+    sample = bits[::stride] & MAGNITUDE_BITS
+    expected = count * len(sample) / len(bits)
     rank = math.ceil(expected + 4 * math.sqrt(expected) + 4)
     if rank > len(sample):
         return np.int32(1)
     threshold: np.int32 = np.partition(sample, len(sample) - rank)[len(sample) - rank]
     return max(threshold, np.int32(1))
-
-
-def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) -> list[Positions]:
-    """Return `largest` of every block, with k = `keep_count`, as positions in the whole vector."""
-    found, start = [], 0
-    for size in blocks:
-        block = values[start : start + size]
-        found.append(largest(block, keep_count(size, sparsity)) + start)
-        start += size
-    return found

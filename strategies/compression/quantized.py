@@ -90,7 +90,7 @@ class Quantized(Compressor):
             raise DecodeError(f"z = {count} of {size} entries")
         start += HEAD.size
         end = start + packed_size(count, self.bits)
-        numbers = unpack(data[start:end], count, self.bits)
+        numbers = unpack(memoryview(data)[start:end], count, self.bits)
         if b != ALL_ENTRIES:
             positions, _ = golomb.decode(data[end:], b, count, size)
             sent, numbers = numbers, np.full(size, self.levels, np.uint8)

@@ -13,15 +13,18 @@ from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import (
     DecodeError,
     Positions,
-    SparseUpdate,
+    Update,
     Vector,
     read_floats,
+    sparse_or_dense,
 )
 from strategies.compression.float32 import BITS
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Share
 
 SEED_BYTES = 8
+# Entries that are drawn at a time, in the cache.
+BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -40,22 +43,25 @@ class RandomEntries(Compressor):
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
         seed = int(rng.integers(2**64, dtype=np.uint64))
-        values = vector[self._positions(seed, len(vector))].astype(np.float64)
+        values = vector[self._positions(seed, len(vector))]
         if self.unbiased:
-            values *= len(vector) / max(len(values), 1)
-        bound = np.finfo(np.float32).max
-        sent = np.clip(values, -bound, bound).astype("<f4")
-        return seed.to_bytes(SEED_BYTES, "little") + sent.tobytes()
+            bound, scaled = np.finfo(np.float32).max, values.astype(np.float64)
+            scaled *= len(vector) / max(len(values), 1)
+            values = np.clip(scaled, -bound, bound, out=scaled).astype(np.float32)
+        sent = values.astype("<f4", copy=False)
+        return b"".join([seed.to_bytes(SEED_BYTES, "little"), sent.data])
 
-    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+    def decode(self, data: bytes, layout: Layout) -> Update:
         """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         count = self._count(layout.size)
         if len(data) != SEED_BYTES + 4 * count:
             raise DecodeError(f"{len(data)} bytes, not {SEED_BYTES} and 4 for each of {count}")
-        values = read_floats(data[SEED_BYTES:])
+        values = read_floats(memoryview(data)[SEED_BYTES:])
         seed = int.from_bytes(data[:SEED_BYTES], "little")
-        kept = values != 0
-        return SparseUpdate(layout.size, self._positions(seed, layout.size)[kept], values[kept])
+        positions, kept = self._positions(seed, layout.size), values != 0
+        if not kept.all():
+            positions, values = positions[kept], values[kept]
+        return sparse_or_dense(layout.size, positions, values)
 
     def error_bound(self, size: int) -> float:
         """Return 1 - p, or 1/p - 1 where the entries are scaled up."""
@@ -71,15 +77,22 @@ class RandomEntries(Compressor):
 
     def _positions(self, seed: int, size: int) -> Positions:
         count = self._count(size)
-        if not count:
-            return np.empty(0, np.int64)
+        if count == size:
+            return np.arange(size)
         # NumPy keeps the streams of bit generators the same in all its versions.
-        words = np.random.Philox(key=seed).random_raw(count + 1) >> np.uint64(32)
-        borders = np.arange(count + 1, dtype=np.uint64) * np.uint64(size) // np.uint64(count)
-        places = words[1:]
-        places *= np.diff(borders)
-        places >>= np.uint64(32)
-        places += borders[:-1] + (words[0] * np.uint64(size) >> np.uint64(32))
-        end = np.searchsorted(places, np.uint64(size))  # those beyond the end wrap around
-        positions = places.view(np.int64)
-        return np.concatenate([positions[end:] - size, positions[:end]])
+        philox = np.random.Philox(key=seed)
+        first = (int(philox.random_raw()) >> 32) * size >> 32
+        positions = np.empty(count, np.int64)
+        for start in range(0, count, BLOCK):
+            block = positions[start : start + BLOCK].view(np.uint64)
+            borders = np.arange(start, start + len(block) + 1, dtype=np.uint64)
+            borders *= np.uint64(size)
+            borders //= np.uint64(count)
+            np.right_shift(philox.random_raw(len(block)), np.uint64(32), out=block)
+            block *= np.diff(borders)
+            block >>= np.uint64(32)
+            block += borders[:-1]
+            block += np.uint64(first)
+        end = np.searchsorted(positions, size)  # those beyond the end wrap around
+        positions[end:] -= size
+        return np.concatenate([positions[end:], positions[:end]])

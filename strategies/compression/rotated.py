@@ -9,16 +9,17 @@ normal variable (J. Max: Quantizing for Minimum Distortion, IRE Transactions on 
 """
 
 import math
+from functools import cache
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.compression.bit_packing import pack, unpack
+from strategies.compression.bit_packing import pack, packed_size, unpack
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from strategies.compression.hadamard import FLOAT32_MAX, Rotation, block_sizes
+from strategies.compression.hadamard import FLOAT32_MAX, Matrix, Rotation, block_sizes
 from strategies.compression.vector_layout import Layout
 
 Bits = Annotated[int, Field(ge=1, le=4)]
@@ -57,23 +58,24 @@ class Rotated(Compressor):
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
         seed = int(rng.integers(2**64, dtype=np.uint64))
-        numbers, scales = [np.empty(0, np.uint8)], [np.empty(0)]
+        packed, scales = [b""], [np.empty(0)]
         for y, unit in Rotation(seed, len(vector)).forward(vector):
             squares = (y * y).sum(axis=1, keepdims=True)
             deviation, levels = np.sqrt(squares / y.shape[1]), LEVELS[self.bits]
             number = np.zeros(y.shape, np.uint8)  # of the nearest level, from the lowest
             for border in (levels[1:] + levels[:-1]) / 2 / DEVIATION:
                 number += (y >= border * deviation).view(np.uint8)
-            sent = levels.take(number)
-            product = (y * sent).sum(axis=1, keepdims=True)
+            packed.append(pack(number.reshape(-1), self.bits))  # of a multiple of 256 entries
+            sent = _levels(packed[-1], number.size, self.bits).reshape(y.shape)
+            y *= sent
+            product = y.sum(axis=1, keepdims=True)
             if self.unbiased:
                 scale = squares / np.where(product > 0, product, 1)
             else:
                 scale = product / (sent * sent).sum(axis=1, keepdims=True)
-            numbers.append(number.reshape(-1))
             scales.append(scale[:, 0] * unit)
         head = np.concatenate(scales).clip(0, FLOAT32_MAX).astype("<f4").tobytes()
-        return seed.to_bytes(SEED_BYTES, "little") + head + pack(np.concatenate(numbers), self.bits)
+        return b"".join([seed.to_bytes(SEED_BYTES, "little"), head, *packed])
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update; DecodeError if the bytes are not one of this layout."""
@@ -84,9 +86,16 @@ class Rotated(Compressor):
         scales = read_floats(data[SEED_BYTES:start])
         if np.signbit(scales).any():
             raise DecodeError("a scale is negative")
-        numbers = unpack(data[start:], sum(blocks), self.bits)
+        packed, size = memoryview(data)[start:], packed_size(sum(blocks), self.bits)
+        if len(packed) != size:
+            raise DecodeError(f"{len(packed)} bytes, not {size} for {sum(blocks)} numbers")
+
+        def levels(part: slice) -> Matrix:
+            data = packed[part.start * self.bits // 8 : part.stop * self.bits // 8]
+            return _levels(data, part.stop - part.start, self.bits)
+
         rotation = Rotation(int.from_bytes(data[:SEED_BYTES], "little"), layout.size)
-        return DenseUpdate(rotation.back(numbers, LEVELS[self.bits], scales.astype(np.float64)))
+        return DenseUpdate(rotation.back(levels, scales.astype(np.float64)))
 
     def error_bound(self, size: int) -> float:
         """Return the distortion D of Max's quantiser.
@@ -101,3 +110,17 @@ class Rotated(Compressor):
         """Return ``bits`` an entry, a scale for each block, and the seed."""
         blocks = block_sizes(layout.size)
         return float(self.bits * sum(blocks) + SCALE_BITS * len(blocks) + 8 * SEED_BYTES)
+
+
+def _levels(data: bytes | memoryview, count: int, bits: int) -> Matrix:
+    """Return the levels whose numbers are packed in the bytes, float64 (count,)."""
+    if 8 % bits:
+        return LEVELS[bits].take(unpack(data, count, bits))
+    return _levels_of_bytes(bits).take(np.frombuffer(data, np.uint8), axis=0).reshape(-1)
+
+
+@cache
+def _levels_of_bytes(bits: int) -> Matrix:
+    """Return the levels in each byte, (256, 8 / bits); the bits divide 8."""
+    every = bytes(range(256))
+    return LEVELS[bits].take(unpack(every, 256 * 8 // bits, bits)).reshape(256, -1)

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
+from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, signs_of
 from strategies.compression.vector_layout import Layout
 
 # A positive number of float32.
@@ -49,11 +49,13 @@ class Sign(Compressor):
         if not (math.isfinite(step) and step > 0):
             raise DecodeError(f"the step is {step}, not a positive number")
         zeros, negative = golomb.decode(data[HEAD.size :], b, count, size, signs=size - count)
-        nonzero = np.ones(size, np.bool_)
-        nonzero[zeros] = False
-        signs = np.zeros(size, np.float32)
-        signs[nonzero] = 1 - 2 * negative.astype(np.float32)
-        return DenseUpdate(signs * np.float32(step))
+        values = signs_of(negative) * np.float32(step)
+        if count:
+            steps, nonzero = values, np.ones(size, np.bool_)
+            nonzero[zeros] = False
+            values = np.zeros(size, np.float32)
+            values[nonzero] = steps
+        return DenseUpdate(values)
 
     def error_bound(self, size: int) -> float:
         """Return infinity: the step does not depend on the vector."""

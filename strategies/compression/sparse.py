@@ -11,7 +11,13 @@ from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector, read_floats
+from strategies.compression.decoded_update import (
+    DecodeError,
+    Update,
+    Vector,
+    read_floats,
+    sparse_or_dense,
+)
 from strategies.compression.float32 import BITS
 from strategies.compression.largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
 from strategies.compression.vector_layout import Layout
@@ -34,13 +40,14 @@ class Sparse(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
-        positions = np.concatenate(kept)
+        positions = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
         b = golomb.parameter(len(positions) / max(len(vector), 1))
-        values = vector[positions].astype("<f4").tobytes()
-        return HEAD.pack(b, len(positions)) + values + golomb.encode(positions, b)
+        head, code = HEAD.pack(b, len(positions)), golomb.encode(positions, b)
+        values = vector[positions].astype("<f4", copy=False)
+        del positions  # as large as two models if all entries are kept
+        return b"".join([head, values.data, code])
 
-    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+    def decode(self, data: bytes, layout: Layout) -> Update:
         """Return the update; DecodeError if invalid, or if it has more entries than p allows."""
         size = layout.size
         if len(data) < HEAD.size:
@@ -50,11 +57,13 @@ class Sparse(Compressor):
         allowed = max_kept(self.sparsity, layout.blocks(self.scope))
         if count > allowed or len(data) < start:
             raise DecodeError(f"k = {count}, the sparsity allows {allowed}, or the bytes end early")
-        values = read_floats(data[HEAD.size : start])
-        if not (values.view(np.int32) & MAGNITUDE_BITS).all():
+        rest = memoryview(data)
+        values = read_floats(rest[HEAD.size : start])
+        as_bits = values.view(np.int32)  # denormals count, whatever the processor's settings
+        if ((as_bits == 0) | (as_bits == ~MAGNITUDE_BITS)).any():
             raise DecodeError("a value is zero")
-        positions, _ = golomb.decode(data[start:], b, count, size)
-        return SparseUpdate(size, positions, values)
+        positions, _ = golomb.decode(rest[start:], b, count, size)
+        return sparse_or_dense(size, positions, values)
 
     def error_bound(self, size: int) -> float:
         """Return 1 - p: the entries that are kept have at least the share p of the squared norm."""

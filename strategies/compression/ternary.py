@@ -11,7 +11,14 @@ from pydantic.dataclasses import dataclass
 
 from strategies.compression import golomb
 from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate, Vector, read_floats
+from strategies.compression.decoded_update import (
+    DecodeError,
+    Update,
+    Vector,
+    read_floats,
+    signs_of,
+    sparse_or_dense,
+)
 from strategies.compression.largest_entries import largest_of_blocks, max_kept
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Scope, Share
@@ -37,15 +44,18 @@ class Ternary(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        kept = largest_of_blocks(vector, self.sparsity, layout.blocks(self.scope))
-        positions = np.concatenate(kept)
-        means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0.0 for part in kept]
-        magnitudes = np.array(means, np.float32)
+        blocks = layout.blocks(self.scope)
+        positions = largest_of_blocks(vector, self.sparsity, blocks)
+        ends = np.cumsum(blocks[:-1], dtype=np.int64)
+        kept = np.split(positions, np.searchsorted(positions, ends))
+        magnitudes = np.array([_mean_magnitude(vector[part]) for part in kept], np.float32)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
-        bits = golomb.encode(positions, b, vector[positions] < 0)
+        parts = np.split(positions, range(golomb.BLOCK, len(positions), golomb.BLOCK))
+        negative = np.concatenate([vector[part] < 0 for part in parts])
+        bits = golomb.encode(positions, b, negative)
         return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
 
-    def decode(self, data: bytes, layout: Layout) -> SparseUpdate:
+    def decode(self, data: bytes, layout: Layout) -> Update:
         """Return the update; DecodeError if it is none, or has more entries than p allows."""
         size, blocks = layout.size, layout.blocks(self.scope)
         start = HEAD.size + 4 * len(blocks)
@@ -56,14 +66,16 @@ class Ternary(Compressor):
         if count > allowed:
             raise DecodeError(f"k = {count}, the sparsity allows {allowed}")
         magnitudes = read_floats(data[HEAD.size : start])
-        positions, negative = golomb.decode(data[start:], b, count, size, signs=count)
+        code = memoryview(data)[start:]
+        positions, negative = golomb.decode(code, b, count, size, signs=count)
         bounds = np.concatenate([[0], np.cumsum(blocks)])
         counts = np.diff(np.searchsorted(positions, bounds))  # of the positions in each block
         as_bits = magnitudes.view(np.int32)  # denormals count, whatever the processor's settings
         if not np.where(counts > 0, as_bits > 0, as_bits == 0).all():
             raise DecodeError("a magnitude is not a positive number, or its block has no entry")
-        of_entries = np.repeat(magnitudes, counts)
-        return SparseUpdate(size, positions, np.where(negative, -of_entries, of_entries))
+        values = np.repeat(magnitudes, counts)
+        values *= signs_of(negative)
+        return sparse_or_dense(size, positions, values)
 
     def error_bound(self, size: int) -> float:
         """Return 1 - k / (k^2 + n - k).
@@ -77,3 +89,8 @@ class Ternary(Compressor):
     def expected_bits(self, layout: Layout) -> float:
         """Return n p positions, each with one sign bit."""
         return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
+
+
+def _mean_magnitude(values: Vector) -> float:
+    """Return the mean magnitude, 0 of no values; the values are overwritten."""
+    return float(np.abs(values, out=values).mean(dtype=np.float64)) if len(values) else 0.0

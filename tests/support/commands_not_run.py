@@ -82,6 +82,7 @@ NOT_RUN = {
     ],
     "It takes minutes.": [
         "make hashes", "python -m benchmarks.step", "python -m benchmarks.latency",
+        "python -m benchmarks.devices",
         "python -m benchmarks.clients",
     ],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],

@@ -27,7 +27,9 @@ async def answer_of(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
     async def send(message: Message) -> None:
         messages.append(message)
 
-    await app(scope, receive, send)
+    headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+    headers.append((b"content-length", b"%d" % len(body)))
+    await app({**scope, "headers": headers}, receive, send)
     return messages
 
 

@@ -250,9 +250,7 @@ class Gate:
     async def _call(self, name: str, body: bytes, scope: Scope) -> list[Message]:
         """Return the messages with which the SuperLink answers."""
         path = PREFIX + name
-        headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
-        headers.append((b"content-length", str(len(body)).encode()))
-        changed = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        changed = {**scope, "path": path, "raw_path": path.encode()}
         return await answer_of(self._app, changed, body)
 
 

@@ -105,3 +105,14 @@ def error_reply(message: Any, reason: str) -> tuple[Any, bytes]:
         message_object_trees=[get_object_tree(reply)],
     )
     return announcement, reply.deflate()
+
+
+def ids_of_replies(request: Any) -> Any:
+    """Return the ids, to be changed in place, of the messages whose replies a run asks for.
+
+    Args:
+        request: A PullAppMessagesRequest, of Flower before 1.43 or since.
+    """
+    if "reply_to_message_ids" in request.DESCRIPTOR.fields_by_name:
+        return request.reply_to_message_ids.vals
+    return request.message_ids

@@ -16,6 +16,7 @@ from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
+TASK_REFERENCE = ROOT / "docs" / "task-reference.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
 
@@ -34,9 +35,9 @@ def install(package, target):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """The folder that holds the files of both documents as their readers save them."""
+    """The folder that holds the files of the documents as their readers save them."""
     folder = tmp_path_factory.mktemp("package")
-    for document in (TASK_DOCUMENT, STRATEGY_DOCUMENT):
+    for document in (TASK_DOCUMENT, TASK_REFERENCE, STRATEGY_DOCUMENT):
         for name, content in examples(document).items():
             (folder / name).write_text(content)
     return folder

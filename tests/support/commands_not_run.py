@@ -67,7 +67,9 @@ NOT_RUN = {
     "It needs a GPU.": ["make gpu-check"],
     "It makes 23 runs; test_plan.py has a plan of two methods.": [
         "fedavg plan mnist-logistic --num-clients 50 --batch-size 20 --partition shards "
-        '--num-server-rounds 150 --budget "1.5 MB up"'
+        '--num-server-rounds 150 --budget "1.5 MB up"',
+        "fedavg plan mnist-2nn --num-clients 50 --partition shards --num-server-rounds 150 "
+        '--budget "40 MB up"',
     ],
     "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": [
         "python -m paper enter fedavgm:FedAvgM --board mnist-2nn",

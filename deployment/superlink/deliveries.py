@@ -34,6 +34,9 @@ REQUESTS: dict[str, Any] = {
 }
 # A device is told so for so long at most; then the SuperLink is asked again.
 NOTHING_SECONDS = 30.0
+# So many devices fetch messages at a time, each for so long at most: a SuperNode gives up a request
+# after 5 s and repeats it, so that a hundred that fetch at once get nothing and cost twice.
+FETCHING, FETCH_SECONDS = 16, 10.0
 # A run is told so for so long at most, about a message whose reply is not announced.
 LOOK_SECONDS = 5.0
 # Objects that are awaited at a time; of more, the oldest are forgotten.
@@ -48,6 +51,7 @@ class Deliveries:
         self._posted: Counter[int] = Counter()  # how often the run has posted to a node
         # By node: until when, in monotonic seconds, and the objects that must be there before.
         self._nothing: dict[int, tuple[float, list[str] | None]] = {}
+        self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
 
     def posting(self, node_ids: Iterable[int]) -> None:
         """Note that the run is about to post messages to these nodes."""
@@ -86,14 +90,24 @@ class Deliveries:
             self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
 
     def has_nothing(self, node_id: int) -> bool:
-        """Return whether there is nothing for a node that is complete."""
+        """Return whether there is nothing for a node that is complete, or too many are fetching."""
+        now = time.monotonic()
         until, objects = self._nothing.get(node_id, (0.0, None))
-        if time.monotonic() < until and (
-            objects is None or any(name in self._awaited for name in objects)
-        ):
+        if now < until and (objects is None or any(name in self._awaited for name in objects)):
+            return True
+        self._fetching = {node: end for node, end in self._fetching.items() if now < end}
+        if len(self._fetching) >= FETCHING:
             return True
         self._nothing.pop(node_id, None)
         return False
+
+    def given(self, node_id: int) -> None:
+        """Note that a node was given a message, which it is now to fetch."""
+        self._fetching[node_id] = time.monotonic() + FETCH_SECONDS
+
+    def fetched(self, node_id: int) -> None:
+        """Note that a node has confirmed its message."""
+        self._fetching.pop(node_id, None)
 
     def _hold(self, node_id: int, objects: list[str] | None) -> None:
         self._posted[node_id] += 1

@@ -152,8 +152,12 @@ class Gate:
             self._monitor.served(len(body), len(answer))
             if request is not None and (instead := self._note(request, answer)) is not None:
                 messages = _with_content(messages, instead)
-            if isinstance(request, PullMessagesRequest) and not answer:
+            if isinstance(request, PullMessagesRequest) and answer:
+                self._deliveries.given(request.node.node_id)
+            elif isinstance(request, PullMessagesRequest):
                 self._deliveries.found_nothing(request.node.node_id, posted)
+            elif isinstance(request, ConfirmMessageReceivedRequest):
+                self._deliveries.fetched(request.node.node_id)
         for message in messages:
             await send(message)
         if status != 200:

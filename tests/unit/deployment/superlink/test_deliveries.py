@@ -176,3 +176,17 @@ def test_message_without_a_reply_is_looked_for_now_and_then(clock):
     assert [asked_for(link, wanted) for _ in range(3)] == [["a"], [], []]
     clock.now += module.LOOK_SECONDS + 0.1
     assert asked_for(link, wanted) == ["a"]
+
+
+def test_so_many_devices_fetch_at_a_time(clock):
+    deliveries = Deliveries()
+    for node in range(module.FETCHING):
+        assert not deliveries.has_nothing(node)
+        deliveries.given(node)
+    assert deliveries.has_nothing(100)
+    deliveries.fetched(3)
+    assert not deliveries.has_nothing(100)
+    deliveries.given(100)
+    assert deliveries.has_nothing(101)
+    clock.now += module.FETCH_SECONDS  # those that died meanwhile hold up nobody
+    assert not deliveries.has_nothing(101)

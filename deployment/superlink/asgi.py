@@ -1,8 +1,10 @@
 """Requests and answers of an ASGI app as whole values."""
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope
 
-PROTOBUF = "application/protobuf"  # the media type of Flower's answers
+# An answer without content, which is a protobuf message of any type with no field set.
+EMPTY = Response(media_type="application/protobuf")
 
 
 async def read_body(receive: Receive) -> bytes | None:

@@ -15,14 +15,12 @@ from typing import Any
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.runtime_pb2 import (
     PullAppMessagesRequest,
-    PullAppMessagesResponse,
     PushAppMessagesRequest,
     PushAppMessagesResponse,
 )
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployment.superlink.asgi import PROTOBUF, answer_of, content_of, read_body
+from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
 from deployment.superlink.internals import ids_of_replies
 from deployment.superlink.ledger import Ledger, places
 
@@ -147,8 +145,7 @@ class RunRequests:
                 ids.extend(filter(self._is_worth_a_look, wanted))
                 body = request.SerializeToString()
                 if not ids:
-                    nothing = PullAppMessagesResponse().SerializeToString()
-                    await Response(nothing, media_type=PROTOBUF)(scope, receive, send)
+                    await EMPTY(scope, receive, send)
                     return
         elif name == "push-messages":
             pairs = zip(request.messages_list, request.message_object_trees, strict=True)

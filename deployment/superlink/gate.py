@@ -27,10 +27,10 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployment.superlink.asgi import PROTOBUF, answer_of, content_of, read_body
+from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.internals import error_reply
 from deployment.superlink.ledger import Ledger, RefusedError
@@ -132,9 +132,8 @@ class Gate:
         if isinstance(request, PullMessagesRequest):
             named = request.node.node_id
             if named == node_id and self._deliveries.has_nothing(node_id):
-                self._monitor.asked(node_id, nothing := PullMessagesResponse())
-                empty = Response(nothing.SerializeToString(), media_type=PROTOBUF)
-                await empty(scope, _nothing, send)
+                self._monitor.asked(node_id, PullMessagesResponse())
+                await EMPTY(scope, _nothing, send)
                 return node_id
             posted = self._deliveries.times_posted(named)
         try:
@@ -152,12 +151,8 @@ class Gate:
             self._monitor.served(len(body), len(answer))
             if request is not None and (instead := self._note(request, answer)) is not None:
                 messages = _with_content(messages, instead)
-            if isinstance(request, PullMessagesRequest) and answer:
-                self._deliveries.given(request.node.node_id)
-            elif isinstance(request, PullMessagesRequest):
-                self._deliveries.found_nothing(request.node.node_id, posted)
-            elif isinstance(request, ConfirmMessageReceivedRequest):
-                self._deliveries.fetched(request.node.node_id)
+            if isinstance(request, PullMessagesRequest) and not answer:
+                self._deliveries.found_nothing(named, posted)
         for message in messages:
             await send(message)
         if status != 200:
@@ -185,6 +180,10 @@ class Gate:
             given = PullMessagesResponse.FromString(answer)
             self._ledger.note_given(node_id, given)
             self._monitor.asked(node_id, given)
+            if given.messages_list:
+                self._deliveries.given(node_id)
+        elif isinstance(request, ConfirmMessageReceivedRequest):
+            self._deliveries.fetched(node_id)
         elif isinstance(request, PullObjectRequest):
             self._ledger.note_fetched(request, len(answer))
         elif isinstance(request, PushMessagesRequest):

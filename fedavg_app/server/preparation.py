@@ -14,7 +14,7 @@ import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
 from fedavg_app.client_optimizer import check_weights, client_optimizer
-from fedavg_app.config import RunConfig, TrainingConfig, parse_table
+from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
@@ -119,7 +119,7 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
     if clock is not None:
         clock.check_links(strategy.links, "strategy-args", config)
-        clock.check_links(parse_table("link-work", config.link_work), "link-work", config)
+        clock.check_links(filter(None, config.by_link), "link-work", config)
     elif strategy.links or config.link_work:
         logger.warning(
             "what strategy-args or link-work say of links holds only for devices whose SuperNode's "

@@ -183,10 +183,10 @@ class TrainingLoop:
         They are its local work and, in a simulation, the link, by which it compresses; a device has
         that from its node's config.
         """
-        by_link, told = self.config.by_link, dict[int, dict[str, Any]]()
         names_link = self.clock is not None and bool(self.strategy.links)
         if not names_link and not self.config.link_work:
-            return told
+            return {}
+        by_link, told = self.config.by_link, dict[int, dict[str, Any]]()
         for node, client in self.nodes.clients_of(nodes).items():
             link = self.clock.link(client) if self.clock else self.nodes.links.get(client, "")
             own = by_link.get(link, by_link[""])

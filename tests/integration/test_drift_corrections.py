@@ -16,6 +16,7 @@ from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here
+from tests.support.links import FAST_AND_SLOW
 from tests.support.local_grid import LocalGrid
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
@@ -183,18 +184,6 @@ def averaged(config, data, steps, *, normalised):
     return x
 
 
-LINKS = """[[class]]
-name = "fast"
-up = 50
-down = 50
-
-[[class]]
-name = "slow"
-up = 1
-down = 50
-"""
-
-
 class DeviceGrid(LocalGrid):
     """Devices that name the links that a simulation's clients have."""
 
@@ -211,7 +200,7 @@ class DeviceGrid(LocalGrid):
 def test_clients_on_a_slow_link_take_their_own_steps(strategy, tmp_path, monkeypatch):
     """In a simulation and on devices."""
     links = tmp_path / "links.toml"
-    links.write_text(LINKS)
+    links.write_text(FAST_AND_SLOW)
     keys = {"strategy": strategy, "local-steps": 5, "link-work": "slow = {local-steps = 2}"}
     config, model = train(tmp_path / "a", links=str(links), **keys)
     fleet = load_fleet(str(links))

@@ -10,6 +10,7 @@ from fedavg_app.links.fleet import Devices, load_fleet
 from fedavg_app.links.virtual_clock import make_clock
 from strategies.compression import golomb
 from tests.support.in_process import run_here
+from tests.support.links import FAST_AND_SLOW
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
@@ -93,21 +94,9 @@ def test_slow_clients_miss_the_timeout_and_over_selection_continues_without_them
     assert slowest[1] < slowest[0]
 
 
-TWO = """[[class]]
-name = "fast"
-up = 50
-down = 50
-
-[[class]]
-name = "slow"
-up = 1
-down = 50
-"""
-
-
 def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed(tmp_path):
     links = tmp_path / "links.toml"
-    links.write_text(TWO)
+    links.write_text(FAST_AND_SLOW)
     arguments = "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"
     keys = {"links": str(links), "strategy-args": arguments, "fraction-train": 1.0}
     found = start(tmp_path / "runs", **keys)

@@ -4,16 +4,7 @@ import sys
 import pytest
 
 from fedavg_app.ray_engine.signals import Signals
-
-
-class Interrupted:
-    """Gets a signal while it is destroyed."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def __del__(self):
-        signal.raise_signal(self.number)
+from tests.support.dropped_signal import Interrupted
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -23,7 +23,6 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
-from fedavg_app.ray_engine.signals import Signals
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Call, WorkerDiedError, WorkerHandle
 from fedavg_app.server.global_evaluation import Batch as TestBatch
@@ -84,7 +83,6 @@ class RayGrid(BaseGrid):
         )
         self._check_data = check_data
         self._failed_starts, self._cause = 0, ""  # in a row; of the last death
-        self._signals = Signals()
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
         # By client, the worker that keeps its state, or handles its message.
         self._owner: dict[int, WorkerHandle] = {}
@@ -96,13 +94,11 @@ class RayGrid(BaseGrid):
         self._seconds: dict[str, float] = {}  # what a message of a type took lately
 
     def __enter__(self) -> "RayGrid":
-        """Return the grid; a signal ends what it is at from now on."""
-        self._signals.__enter__()
+        """Return the grid."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the actors."""
-        self._signals.__exit__()
         for worker in self._workers:
             worker.kill()
 
@@ -147,7 +143,6 @@ class RayGrid(BaseGrid):
 
     def wait(self, seconds: float) -> None:
         """Return as soon as a worker has answered, after ``seconds`` at the latest."""
-        self._signals.check()
         self._answering(min(seconds, CHECK_SECONDS))
 
     def take_lost_states(self) -> list[int]:

@@ -69,7 +69,7 @@ NOT_RUN = {
         "fedavg plan mnist-logistic --num-clients 50 --batch-size 20 --partition shards "
         '--num-server-rounds 150 --budget "1.5 MB up"',
         "fedavg plan mnist-2nn --num-clients 50 --partition shards --num-server-rounds 150 "
-        '--budget "40 MB up"',
+        '--budget "8 MB up"',
     ],
     "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": [
         "python -m paper enter fedavgm:FedAvgM --board mnist-2nn",

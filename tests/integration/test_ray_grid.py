@@ -20,7 +20,6 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
 from strategies.reply_validation import MAX_FILE
 from tests.support import faulty_task, in_process
-from tests.support.dropped_signal import Interrupted
 from tests.support.in_process import run_here, same_model
 from tests.support.processes import until
 
@@ -195,16 +194,6 @@ def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     assert "\nValueError: this client's disk is broken\n" in error
     assert "ClientFailedError: ValueError: this client's disk is broken" in caplog.text
     assert result.history[-1].accuracy > result.history[0].accuracy
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_interrupt_whose_exception_python_drops_ends_a_round(make_config):
-    config = make_config()
-    with ray_grid(config, 1) as grid:
-        grid.worker_process_ids()
-        Interrupted(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            run(grid, config, grid.evaluation)
 
 
 def test_worker_that_raises_in_evaluation_ends_the_run_with_one_line(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
-from tests.support.processes import ran, succeed, until
+from tests.support.processes import AS_IN_A_TERMINAL, ran, succeed, until
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,9 @@ def simulate(
 ):
     """Start a simulation, on these CPUs only if they are given; its output is a pipe."""
     command = [
-        sys.executable, "simulation.py", "run", *SMALL, "--task", task, "--run-dir", str(run_dir),
-        "--num-server-rounds", str(rounds), "--evaluate-every", str(evaluate_every), *arguments,
+        *AS_IN_A_TERMINAL, sys.executable, "simulation.py", "run", *SMALL, "--task", task,
+        "--run-dir", str(run_dir), "--num-server-rounds", str(rounds), "--evaluate-every",
+        str(evaluate_every), *arguments,
     ]  # fmt: skip
     if cpus:
         command = ["taskset", "--cpu-list", ",".join(map(str, cpus)), *command]

@@ -17,7 +17,7 @@ from paper.records import Record, by_run, read_all
 from paper.sweep import sweep
 from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
-from tests.support.processes import Processes, succeed, until
+from tests.support.processes import AS_IN_A_TERMINAL, Processes, succeed, until
 from tests.support.recomputed_table import check_latex
 from tests.support.run_folders import read_history
 
@@ -187,8 +187,8 @@ def test_interrupted_sweep_says_what_is_done_and_resumes_from_the_checkpoint(tmp
     folder = tmp_path / "sweeps/long"
     with Processes() as processes:
         process = subprocess.Popen(
-            command, cwd=tmp_path, env=processes.environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*AS_IN_A_TERMINAL, *command], cwd=tmp_path, env=processes.environment,
+            start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert until(lambda: under_way(folder), 300)
         process.send_signal(number)

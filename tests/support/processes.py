@@ -13,6 +13,9 @@ from pathlib import Path
 from tests.support.documents import ROOT
 
 MARK = "FEDAVG_APP_TEST_PROCESSES"
+# Before a command that is sent SIGINT: tests that a script starts in the background ignore it, and
+# so would their processes, which those of a terminal do not.
+AS_IN_A_TERMINAL = ["env", "--default-signal=INT"]
 
 
 class Processes:

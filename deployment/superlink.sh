@@ -16,6 +16,8 @@ shift
 # This machine's own programs are not behind a proxy that HTTP_PROXY names.
 NO_PROXY="${no_proxy-${NO_PROXY-}},localhost,127.0.0.1,::1"
 export NO_PROXY no_proxy="$NO_PROXY"
+# A model's pieces of up to 5 MiB go back to the system once they are freed.
+export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_-1000000}"
 exec python3 -P -m deployment.superlink --ssl-ca-certfile "$folder/ca.crt" \
     --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
     --enable-supernode-auth --database "$folder/superlink.db" \

@@ -6,7 +6,8 @@ Every step is checked, because a SuperLink without the middleware would work but
 
 Every request writes to the SuperLink's SQLite database, and waits for others that do: up to 5 s by
 a constant of Flower, after which it fails. With 24 devices in a round some do, and their messages,
-or the run, are lost.
+or the run, are lost. Each of up to 15 connections to the database may keep 64 MB of it in memory,
+and the file of the write-ahead log stays as large as it once was.
 """
 
 import os
@@ -17,8 +18,11 @@ from starlette.middleware import Middleware
 from deployment.flower_parts import SUPERLINK, why_unfit
 from deployment.superlink.connections import raise_file_limit
 
-# Milliseconds that a request waits for the database.
-BUSY_TIMEOUT = 60_000
+PRAGMAS = {
+    "busy_timeout": "60000",  # milliseconds that a request waits for the database
+    "cache_size": "-8000",  # kB of a connection; the objects of messages are read only once
+    "journal_size_limit": "67108864",  # bytes of the write-ahead log that are kept for new ones
+}
 
 
 class UnsupportedFlowerError(RuntimeError):
@@ -41,7 +45,7 @@ def run_superlink(middleware: list[Middleware]) -> None:
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)
-    _wait_for_the_database()
+    _set_pragmas()
     _bound_connections()
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
@@ -61,14 +65,13 @@ def _insert(middleware: list[Middleware]) -> None:
         raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")
 
 
-def _wait_for_the_database() -> None:
+def _set_pragmas() -> None:
     from flwr.supercore import sql_mixin
 
     pragmas = vars(sql_mixin).get("SQLITE_PRAGMAS", ())
     if "busy_timeout" not in dict(pragmas):
         raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
-    patient = {**dict(pragmas), "busy_timeout": str(BUSY_TIMEOUT)}
-    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(patient.items())
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple({**dict(pragmas), **PRAGMAS}.items())
 
 
 def _bound_connections() -> None:

@@ -60,18 +60,21 @@ def test_flower_that_does_not_take_what_the_launcher_gives_it_is_not_started(bef
     assert "\n" not in printed
 
 
-def test_requests_wait_a_minute_for_the_database(monkeypatch, tmp_path):
+def test_database_has_the_launchers_pragmas(monkeypatch, tmp_path):
     from flwr.supercore import sql_mixin
 
-    from deployment.superlink.internals import _wait_for_the_database
+    from deployment.superlink.internals import _set_pragmas
 
     pragmas = sql_mixin.SQLITE_PRAGMAS
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", pragmas)
-    _wait_for_the_database()
+    _set_pragmas()
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         sql_mixin._set_sqlite_pragmas(connection, None)
-        found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name, _ in pragmas}
+        names = [name for name, _ in sql_mixin.SQLITE_PRAGMAS]
+        found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
     assert found["busy_timeout"] == 60_000
+    assert found["cache_size"] == -8000
+    assert found["journal_size_limit"] == 2**26
     assert found["journal_mode"] == dict(pragmas)["journal_mode"].lower()
 
 

@@ -1,7 +1,9 @@
 """The program: its commands, and what it prints of errors."""
 
+import atexit
 import io
 import logging
+import os
 import signal
 import sys
 import traceback
@@ -88,6 +90,26 @@ def options(
         logging.getLogger("fedavg_app").setLevel(logging.DEBUG)
 
 
+def run_process() -> None:
+    """Run the program as all that its process does; exit with its status.
+
+    The process ends after the last exit handler: Python would take up to a second to unload torch.
+    """
+    status = 1
+
+    def end() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    atexit.register(end)  # the first registered is the last called
+    try:
+        status = main()
+    except SystemExit as error:  # a signal
+        status = int(error.code or 0)
+    sys.exit(status)
+
+
 def main() -> int:
     """Run the program; return its exit status."""
     return run_command_line(app)
@@ -138,4 +160,4 @@ def _failed(text: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_process()

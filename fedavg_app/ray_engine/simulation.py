@@ -1,15 +1,31 @@
 """A run on virtual clients: the ServerApp on a `RayGrid`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Literal
 
-from fedavg_app.callbacks.base import MakeCallback
+from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.preparation_line import PreparationLine
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import check_names, prepare
+
+
+class EndOfWorkers(Callback):
+    """A callback that ends the workers once nothing is left to train.
+
+    Args:
+        end: Ends them.
+    """
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+
+    def on_train_end(self, _: TrainingResult) -> None:
+        """End the workers."""
+        self._end()
 
 
 def simulate(
@@ -38,11 +54,11 @@ def simulate(
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     check_names(config)
     check_reachable(ray_address)
-    # Ray and its workers start while this process imports torch and loads the data.
-    with (
-        ray_cluster(ray_address, num_workers, gpus_per_worker, config.device) as started,
-        ExitStack() as actors,
-    ):
+    # Ray and its workers start while this process imports torch and loads the data, and end while
+    # the other callbacks draw curves.
+    with ThreadPoolExecutor(1) as background, ExitStack() as ray, ExitStack() as actors:
+        cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
+        started = ray.enter_context(cluster)
         with PreparationLine() as tell:
             prepared = prepare(config, tell)
             # Not at the top: they import torch.
@@ -56,4 +72,11 @@ def simulate(
                 run_config, config.num_clients, workers, gpu_share, told, prepared.check_digests
             )
             actors.enter_context(grid).numbered_nodes()
-        return run(grid, prepared, grid.evaluation, callbacks)
+
+        def end_workers() -> None:
+            actors.close()
+            background.submit(ray.close)
+
+        ending = EndOfWorkers(end_workers)
+
+        return run(grid, prepared, grid.evaluation, [lambda _: ending, *callbacks])

@@ -82,6 +82,21 @@ sys.exit(main.main())
     assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 
 
+@pytest.mark.parametrize(("words", "status"), [(["probe"], 0), (["lost"], 2)])
+def test_process_ends_with_its_status_after_the_exit_handlers_of_others(words, status):
+    """Such as those of experiment trackers, which send what is left."""
+    code = (
+        "import atexit, sys; from fedavg_app.cli.main import app, run_process\n"
+        "@app.command('probe')\n"
+        "def probe(): atexit.register(print, 'sent', end='')\n"
+        f"sys.argv = ['fedavg', *{words}]; run_process()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (status, "sent" if status == 0 else "")
+
+
 @pytest.mark.parametrize("debug", [True, False])
 def test_unexpected_error_has_its_place_and_with_debug_its_traceback(debug):
     program = (

@@ -9,7 +9,7 @@ nothing yet.
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
@@ -37,8 +37,6 @@ NOTHING_SECONDS = 30.0
 FETCHING, FETCH_SECONDS = 16, 10.0
 # A run is told so for so long at most, about a message whose reply is not announced.
 LOOK_SECONDS = 5.0
-# A run is given replies of so many bytes at a time, and the one that goes beyond them.
-REPLIES_BYTES = 16 * 2**20
 # Objects that are awaited at a time; of more, the oldest are forgotten.
 AWAITED = 2**18
 
@@ -144,7 +142,7 @@ class RunRequests:
             ids = ids_of_replies(request)
             if wanted := list(ids):
                 del ids[:]
-                ids.extend(self._to_look_for(wanted))
+                ids.extend(filter(self._is_worth_a_look, wanted))
                 body = request.SerializeToString()
                 if not ids:
                     await EMPTY(scope, receive, send)
@@ -164,17 +162,6 @@ class RunRequests:
             self._deliveries.stored(request.object_id)
         for message in messages:
             await send(message)
-
-    def _to_look_for(self, message_ids: Iterable[str]) -> Iterator[str]:
-        """Yield the messages whose replies the run is to have now: the first, and those that fit.
-
-        Flower gives a run all that it asks for at once, in its memory.
-        """
-        total = 0
-        for message_id in message_ids:
-            if total < REPLIES_BYTES and self._is_worth_a_look(message_id):
-                yield message_id
-                total += self._ledger.reply_bytes(message_id)
 
     def _is_worth_a_look(self, message_id: str) -> bool:
         """Return whether the SuperLink may have something for a run that asks for a reply."""

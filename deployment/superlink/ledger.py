@@ -214,11 +214,6 @@ class Ledger:
         stalled = time.monotonic() - upload.last_arrival > STALLED_SECONDS
         return not upload.awaited or stalled
 
-    def reply_bytes(self, message_id: str) -> int:
-        """Return the bytes that have arrived of the reply to a message."""
-        upload = self._replies.get(message_id)
-        return sum(upload.sizes.values()) if upload is not None else 0
-
     def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:
         """Check that a device confirms, which deletes it, a message that it was given.
 

@@ -122,7 +122,7 @@ def test_stranger_who_names_a_device_is_answered_by_the_superlink():
     assert len(link.superlink.asked) == 2
 
 
-def replying(missing=3, ledger=None):
+def replying(missing=3):
     """Return a link whose device has announced a reply, the run's request for it, and objects."""
     device = Device()
     announcement, contents = device.announcement(record(np.zeros(3)))
@@ -130,7 +130,7 @@ def replying(missing=3, ledger=None):
     proto, tree, _ = as_sent(device.message)
     given = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
     answers = [(200, given.SerializeToString()), (200, opened.SerializeToString())]
-    link = Link(*answers, *[(200, STORED)] * missing, EMPTY, EMPTY, ledger=ledger)
+    link = Link(*answers, *[(200, STORED)] * missing, EMPTY, EMPTY)
     link.ask("pull-messages", PULL)
     link.ask("push-messages", announcement)
     wanted = runtime.PullAppMessagesRequest(message_ids=[device.message.metadata.message_id])
@@ -150,8 +150,7 @@ def asked_for(link, wanted):
 
 
 def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
-    ledger = Ledger()
-    link, wanted, announcement, contents = replying(ledger=ledger)
+    link, wanted, announcement, contents = replying()
     run_id = announcement.messages_list[0].metadata.run_id
     for name, content in contents.items():
         assert asked_for(link, wanted) == []
@@ -161,7 +160,6 @@ def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
         )  # fmt: skip
         assert link.ask("push-object", push)[0] == 200
     assert asked_for(link, wanted) == list(wanted.message_ids)
-    assert ledger.reply_bytes(wanted.message_ids[0]) == sum(map(len, contents.values()))
 
 
 def test_reply_whose_upload_stopped_is_asked_for_so_that_the_run_hears_of_it(clock):
@@ -169,19 +167,6 @@ def test_reply_whose_upload_stopped_is_asked_for_so_that_the_run_hears_of_it(clo
     assert asked_for(link, wanted) == []
     clock.now += ledger_module.STALLED_SECONDS + 1
     assert asked_for(link, wanted) == list(wanted.message_ids)
-
-
-def test_run_is_given_large_replies_a_few_at_a_time():
-    class Arrived(Ledger):
-        def reply_has_arrived(self, message_id):
-            return True
-
-        def reply_bytes(self, message_id):
-            return module.REPLIES_BYTES // 2
-
-    link = Link(EMPTY, ledger=Arrived())
-    wanted = runtime.PullAppMessagesRequest(message_ids=["a", "b", "c"])
-    assert asked_for(link, wanted) == ["a", "b"]
 
 
 def test_message_without_a_reply_is_looked_for_now_and_then(clock):

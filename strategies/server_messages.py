@@ -81,12 +81,17 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
-        vector = self._read_vector(self._arrays)
-        if not np.isfinite(vector).all():
-            sent = self._model.vector
+        return self._model.layout.flatten(self.trained)
+
+    @cached_property
+    def trained(self) -> Arrays:
+        """The client's trained arrays, by name; errors as for `vector`, which copies them."""
+        arrays = self._read_trained(self._arrays)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            vector, sent = self._model.layout.flatten(arrays), self._model.vector
             same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
             self._check_finite(np.isfinite(vector) | same)
-        return vector
+        return arrays
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""
@@ -95,7 +100,7 @@ class Reply:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):
             raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
-        vector = self._read_vector(record)
+        vector = self._model.layout.flatten(self._read_trained(record))
         self._check_finite(np.isfinite(vector))
         return vector
 
@@ -127,11 +132,16 @@ class Reply:
             raise ReplyError(f"array names differ from the model's: {different}")
         return record
 
-    def _read_vector(self, record: ArrayRecord) -> Vector:
+    def _read_trained(self, record: ArrayRecord) -> Arrays:
         layout, exact = self._model.layout, self._bounds.exact
         likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
-        arrays = {name: _read(name, record[name], one, shape, exact) for name, shape, one in likes}
-        return layout.flatten(arrays)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            return {
+                name: _read(name, record[name], dtype, shape, exact).astype(
+                    layout.dtype, copy=False
+                )
+                for name, shape, dtype in likes
+            }
 
     def _check_finite(self, finite: NDArray[np.bool_]) -> None:
         if not finite.all():

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.base import FederatedStrategy
-from strategies.model import TrainedArrays, Vector
+from strategies.model import Vector
 from strategies.registry import Part
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.server_messages import Reply
@@ -33,7 +33,7 @@ class FedAvg(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return the client's model w_k."""
-        return (TrainedArrays(now.model.layout, reply.trained),)
+        return (reply.trained,)
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return the weighted mean of w_k, passed through the server optimiser if there is one."""

@@ -86,23 +86,24 @@ class Model:
 
 
 class TrainedArrays:
-    """A client's trained arrays as a term of a mean, which takes no copy of them as one vector.
+    """A client's trained arrays as a term of a mean, without a copy of them as one vector.
 
     Args:
-        layout: Their layout.
-        arrays: They, by name.
+        layout: Names and shapes.
+        arrays: The arrays by name, in ``layout.dtype``.
 
     Attributes:
+        arrays: The same.
         size: Number of entries of all.
     """
 
     def __init__(self, layout: Layout, arrays: Arrays) -> None:
-        self.size, self._layout, self._arrays = layout.size, layout, arrays
+        self.size, self.arrays, self._layout = layout.size, arrays, layout
 
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the arrays to ``total``, (size,), in place."""
         for name, part in zip(self._layout.names, self._layout.split(total), strict=True):
-            add_weighted(part, self._arrays[name].reshape(-1), weight)
+            add_weighted(part, self.arrays[name].reshape(-1), weight)
 
 
 def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from strategies.client_memory import ClientMemory, Vectors
 from strategies.client_messages import Train
 from strategies.local_steps import local_steps
 from strategies.messages import Broadcast, Received, Update
-from strategies.model import TrainedArrays, Vector, change_norm
+from strategies.model import Vector, change_norm
 from strategies.registry import Positive, Weights
 from strategies.reply_validation import GRADIENT_OFFSET
 from strategies.rounds import Aggregate, Round, Terms
@@ -91,7 +91,7 @@ class SCAFFOLD(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return y and the change of c_k."""
-        return TrainedArrays(now.model.layout, reply.trained), reply.vector_of(VARIATE)
+        return reply.trained, reply.vector_of(VARIATE)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the larger of the norms of y - x and K eta (c + the change of c_k).

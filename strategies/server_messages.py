@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from strategies.aggregation import finite_or_sent
 from strategies.flower_arrays import array_record, find_record, from_array, to_record
 from strategies.messages import BUFFERS, PAYLOAD, UPDATE, Broadcast, named_or_only
-from strategies.model import Arrays, Model, Vector, name_at
+from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -81,17 +81,17 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
-        return self._model.layout.flatten(self.trained)
+        return self._model.layout.flatten(self.trained.arrays)
 
     @cached_property
-    def trained(self) -> Arrays:
-        """The client's trained arrays, by name; errors as for `vector`, which copies them."""
-        arrays = self._read_trained(self._arrays)
+    def trained(self) -> TrainedArrays:
+        """The client's trained arrays, which `vector` copies; errors as there."""
+        layout, arrays = self._model.layout, self._read_trained(self._arrays)
         if not all(np.isfinite(array).all() for array in arrays.values()):
-            vector, sent = self._model.layout.flatten(arrays), self._model.vector
+            vector, sent = layout.flatten(arrays), self._model.vector
             same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
             self._check_finite(np.isfinite(vector) | same)
-        return arrays
+        return TrainedArrays(layout, arrays)
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import Update, add_weighted
-from strategies.model import Array, Arrays
+from strategies.model import Array, Arrays, TrainedArrays
 
-# What is averaged over the clients: an array, or a decoded update, which adds itself.
-Term = Array | Update
+# What is averaged over the clients: an array, or what adds itself.
+Term = Array | Update | TrainedArrays
 
 
 class WeightedMean:
@@ -26,16 +26,16 @@ class WeightedMean:
         self._weight = 0.0
 
     def add(self, term: Term, weight: float) -> None:
-        """Add one client's array, or decoded update, of the same shape every time."""
-        if not isinstance(term, np.ndarray):
-            if self._total is None:
-                self._total = np.zeros(term.size)
-            term.add_to(self._total, weight)
-        else:
-            if self._total is None:
-                self._total = np.zeros(term.shape, np.result_type(term, np.float64))
-            with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
+        """Add one client's term, of the same shape every time."""
+        with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
+            if isinstance(term, np.ndarray):
+                if self._total is None:
+                    self._total = np.zeros(term.shape, np.result_type(term, np.float64))
                 add_weighted(self._total.reshape(-1), term.reshape(-1), weight)
+            else:
+                if self._total is None:
+                    self._total = np.zeros(term.size)
+                term.add_to(self._total, weight)
         self._weight += weight
 
     def result(self) -> NDArray[Any]:

@@ -36,7 +36,7 @@ from pydantic.dataclasses import dataclass
 from strategies.client_memory import ClientMemory
 from strategies.client_messages import Train, around_handler
 from strategies.messages import Broadcast, Received, Update
-from strategies.model import Vector, change_norm
+from strategies.model import TrainedArrays, Vector, change_norm
 from strategies.registry import Weights
 from strategies.reply_validation import NUM_EXAMPLES, ReplyError
 from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
@@ -146,7 +146,8 @@ class FederatedStrategy(Strategy):
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
-        (vector,) = terms
+        (term,) = terms
+        vector = reply.vector if isinstance(term, TrainedArrays) else term
         return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
 
     def bits_down(self, now: Round, node: int) -> float:

@@ -120,7 +120,7 @@ class SharedUpdates(Downlink):
         self.versions.confirm(answered)
         dense = sent.to_dense()
         if self._keeps_error:
-            self.residual = update - dense
+            self.residual = np.subtract(update, dense, out=update)
         vector = layout.rounded(now.model.vector + dense)
         self.versions.append(now.number, data, vector)
         return vector

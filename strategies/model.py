@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from strategies.compression.decoded_update import add_weighted
 from strategies.compression.vector_layout import Layout
 from strategies.flower_arrays import from_record, to_record
 
@@ -82,6 +83,27 @@ class Model:
     def buffer_size(self) -> int:
         """Number of entries of the buffers."""
         return sum(array.size for array in self.buffers.values())
+
+
+class TrainedArrays:
+    """A client's trained arrays as a term of a mean, without a copy of them as one vector.
+
+    Args:
+        layout: Names and shapes.
+        arrays: The arrays by name, in ``layout.dtype``.
+
+    Attributes:
+        arrays: The same.
+        size: Number of entries of all.
+    """
+
+    def __init__(self, layout: Layout, arrays: Arrays) -> None:
+        self.size, self.arrays, self._layout = layout.size, arrays, layout
+
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight`` times the arrays to ``total``, (size,), in place."""
+        for name, part in zip(self._layout.names, self._layout.split(total), strict=True):
+            add_weighted(part, self.arrays[name].reshape(-1), weight)
 
 
 def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from strategies.aggregation import finite_or_sent
 from strategies.flower_arrays import array_record, find_record, from_array, to_record
 from strategies.messages import BUFFERS, PAYLOAD, UPDATE, Broadcast, named_or_only
-from strategies.model import Arrays, Model, Vector, name_at
+from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
 from strategies.reply_validation import (
     ARRAYS,
     METRICS,
@@ -81,12 +81,17 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
-        vector = self._read_vector(self._arrays)
-        if not np.isfinite(vector).all():
-            sent = self._model.vector
+        return self._model.layout.flatten(self.trained.arrays)
+
+    @cached_property
+    def trained(self) -> TrainedArrays:
+        """The client's trained arrays, which `vector` copies; errors as there."""
+        layout, arrays = self._model.layout, self._read_trained(self._arrays)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            vector, sent = layout.flatten(arrays), self._model.vector
             same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
             self._check_finite(np.isfinite(vector) | same)
-        return vector
+        return TrainedArrays(layout, arrays)
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""
@@ -95,7 +100,7 @@ class Reply:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):
             raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
-        vector = self._read_vector(record)
+        vector = self._model.layout.flatten(self._read_trained(record))
         self._check_finite(np.isfinite(vector))
         return vector
 
@@ -127,11 +132,16 @@ class Reply:
             raise ReplyError(f"array names differ from the model's: {different}")
         return record
 
-    def _read_vector(self, record: ArrayRecord) -> Vector:
+    def _read_trained(self, record: ArrayRecord) -> Arrays:
         layout, exact = self._model.layout, self._bounds.exact
         likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
-        arrays = {name: _read(name, record[name], one, shape, exact) for name, shape, one in likes}
-        return layout.flatten(arrays)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            return {
+                name: _read(name, record[name], dtype, shape, exact).astype(
+                    layout.dtype, copy=False
+                )
+                for name, shape, dtype in likes
+            }
 
     def _check_finite(self, finite: NDArray[np.bool_]) -> None:
         if not finite.all():

@@ -22,6 +22,7 @@ from fedavg_app.flower_internals import (
     identify_server,
 )
 from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
 from fedavg_app.ray_engine.worker_handle import Call, WorkerDiedError, WorkerHandle
@@ -74,6 +75,7 @@ class RayGrid(BaseGrid):
         check_data: Callable[[DataDigests], None] = lambda _: None,
     ) -> None:
         identify_server(RUN_ID)
+        keep_freed_memory()
         self._num_clients = num_clients
         # With links the timeout is of virtual seconds.
         timeout = 0.0 if run_config["links"] else float(run_config["round-timeout"])

@@ -28,6 +28,7 @@ from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.stream import Stream
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
@@ -88,6 +89,7 @@ class Worker:
 
     def __init__(self, settings: WorkerSettings) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
         if settings.gpu_share and torch.cuda.is_available():
             torch.cuda.set_per_process_memory_fraction(min(settings.gpu_share, 1.0))
         self._settings = settings

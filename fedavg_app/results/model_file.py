@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedavg_app.errors import RunError
-from strategies.flower_arrays import to_record
+from strategies.flower_arrays import from_record, to_record
 from tasks.data.atomic_file import replacing
 
 
@@ -21,7 +21,7 @@ def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | Non
         RunError: It cannot be written.
     """
     # In C order: safetensors 0.8.0 writes wrong numbers for arrays in another order.
-    arrays = {name: np.asarray(array.numpy(), order="C") for name, array in model.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in from_record(model).items()}
     with reporting_write_errors(path.parent), replacing(path) as temporary:
         save_file(arrays, temporary, dict(metadata or {}))
 

@@ -4,11 +4,11 @@ A network of torch's own layers alone does in a forward pass what torch document
 keep something between two passes, draw random numbers or compare the examples of a batch.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import wraps
+from weakref import WeakKeyDictionary
 
 from torch import nn
-
-FEW_MODELS = 4  # a process has few, and asks of each for every client
 
 # Layers, exactly of these types, that compute each example's output from that example alone, and
 # keep nothing.
@@ -31,6 +31,22 @@ ONE_BY_ONE = (
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+def asked_once(question: Callable[[nn.Module], bool]) -> Callable[[nn.Module], bool]:
+    """Return the question with its answers kept, each as long as there is the model.
+
+    It is asked with every client.
+    """
+    known: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+    @wraps(question)
+    def answer(model: nn.Module) -> bool:
+        if model not in known:
+            known[model] = question(model)
+        return known[model]
+
+    return answer
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Return whether a module or its own weights have a hook, or a replaced forward.
 
@@ -44,7 +60,7 @@ def has_hooks(module: nn.Module) -> bool:
     )
 
 
-@lru_cache(maxsize=FEW_MODELS)
+@asked_once
 def runs_own_code(model: nn.Module) -> bool:
     """Return whether a forward or backward pass runs anything but the code of torch's layers."""
     return any(
@@ -53,7 +69,7 @@ def runs_own_code(model: nn.Module) -> bool:
     )
 
 
-@lru_cache(maxsize=FEW_MODELS)
+@asked_once
 def looks_at_one_example(model: nn.Module) -> bool:
     """Return whether all layers are known to compute an output from one example alone."""
     return not any(
@@ -62,7 +78,7 @@ def looks_at_one_example(model: nn.Module) -> bool:
     )
 
 
-@lru_cache(maxsize=FEW_MODELS)
+@asked_once
 def normalises_batches(model: nn.Module) -> bool:
     """Return whether the network normalises by the batch's mean and variance."""
     kind = nn.modules.batchnorm._BatchNorm

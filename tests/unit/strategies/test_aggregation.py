@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.model import buffer_norms, change_norm
+from strategies.aggregation import WeightedMean
+from strategies.compression.vector_layout import Layout
+from strategies.model import TrainedArrays, buffer_norms, change_norm
 from tests.support.means import weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)
@@ -90,3 +92,16 @@ def test_counters_do_not_count_in_the_norm():
     arrays = {"w": np.array([3.0, 4.0]), "count": np.array(60), "mask": np.array([True])}
     sent = {name: np.zeros_like(array) for name, array in arrays.items()}
     assert buffer_norms(arrays, sent) == [5]
+
+
+@settings(max_examples=60, deadline=None)
+@given(clients(), st.booleans())
+def test_arrays_have_the_mean_of_their_vector_bit_for_bit(case, in_fortran_order):
+    updates, weights = case
+    layout, separate, joined = Layout.of(updates[0]), WeightedMean(), WeightedMean()
+    order = "F" if in_fortran_order else "C"
+    for update, weight in zip(updates, weights, strict=True):
+        arrays = {name: np.asarray(one, layout.dtype, order) for name, one in update.items()}
+        separate.add(TrainedArrays(layout, arrays), weight)
+        joined.add(layout.flatten(update), weight)
+    assert separate.result().tobytes() == joined.result().tobytes()

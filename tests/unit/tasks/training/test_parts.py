@@ -1,5 +1,6 @@
 """Which batches are cut: only where the gradient of the whole is that of the parts."""
 
+import weakref
 from functools import partial
 
 import pytest
@@ -78,3 +79,11 @@ def test_a_task_may_say_that_its_batches_can_be_cut():
     for said in (True, False):
         task = networks.task("tied", networks.Tied, in_parts=said, loss=networks.weighted_loss)
         assert (part_count(task, model) is not None) == said
+
+
+def test_answers_do_not_outlast_the_network():
+    model = nn.Linear(2, 2)
+    assert looks_at_one_example(model)
+    seen = weakref.ref(model)
+    del model
+    assert seen() is None

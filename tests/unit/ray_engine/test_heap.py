@@ -1,0 +1,25 @@
+"""Memory that was freed is used again, counted by Linux as page faults of a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+COUNT = """
+import resource
+from fedavg_app.ray_engine.heap import keep_freed_memory
+keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    before = faults()
+    b"x" * 2**26
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
+def test_freed_memory_needs_no_new_pages():
+    command = [sys.executable, "-c", COUNT]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 100  # of the 16384 pages

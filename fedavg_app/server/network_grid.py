@@ -25,8 +25,8 @@ T = TypeVar("T")
 # Seconds until the next look at the SuperLink after one without a result. A look is a request for
 # each message that has no reply, and a SuperLink spends some 20 ms of CPU time on a request.
 MIN_PAUSE = 0.2
-# Looks at a time; one that takes longer than `SLOW_LOOK` seconds, for a stopped upload, does not
-# count.
+# Looks at a time, or one at a time for large messages: Flower fetches a reply in three times its
+# memory. One that takes longer than `SLOW_LOOK` seconds, for a stopped upload, does not count.
 LOOKS, SLOW_LOOK = 4, 10.0
 # Seconds without a reply after which the nodes that are waited for are logged.
 SILENCE = 10.0
@@ -60,7 +60,7 @@ class NetworkGrid(BaseGrid):
     """Flower's grid, whose replies are fetched one by one, each on a thread."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        self._grid, self._looks_at_a_time = grid, LOOKS
         self._sent: dict[str, Message] = {}  # the least recently polled comes first
         self._looks: dict[str, float] = {}  # in progress, since when
         self._arrived: dict[str, Message] = {}
@@ -79,6 +79,8 @@ class NetworkGrid(BaseGrid):
         """Send messages through Flower's grid; the id of an unsent message is empty."""
         given = list(messages)
         contents = pack_all(message.content for message in given)
+        is_large = any(content.array_records for content in contents)  # packed ones have none
+        self._looks_at_a_time = 1 if is_large else LOOKS
         pushed = list(map(_with_content, given, contents))
         ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))
         with self._news:
@@ -96,7 +98,7 @@ class NetworkGrid(BaseGrid):
             if self._ended is not None:
                 raise self._ended
             found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
-            slots = LOOKS - sum(now - since < SLOW_LOOK for since in self._looks.values())
+            slots = self._looks_at_a_time - sum(now - since < SLOW_LOOK for since in self._looks.values())
             silent = {key: one for key, one in self._sent.items() if key in wanted}
             for key in [key for key in silent if key not in self._looks][: max(slots, 0)]:
                 self._looks[key] = now

@@ -1,4 +1,4 @@
-"""The tasks of docs/example-tasks.md: under several strategies, resumed, and their metrics."""
+"""The example tasks of the documents: under several strategies, resumed, and their metrics."""
 
 import importlib
 import sys

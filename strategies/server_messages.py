@@ -129,8 +129,10 @@ class Reply:
 
     def _read_vector(self, record: ArrayRecord) -> Vector:
         layout, exact = self._model.layout, self._bounds.exact
-        likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
-        arrays = {name: _read(name, record[name], one, shape, exact) for name, shape, one in likes}
+        expected = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        arrays = {
+            name: _read(name, record[name], dtype, shape, exact) for name, shape, dtype in expected
+        }
         return layout.flatten(arrays)
 
     def _check_finite(self, finite: NDArray[np.bool_]) -> None:

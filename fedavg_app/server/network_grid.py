@@ -97,7 +97,7 @@ class NetworkGrid(BaseGrid):
                 raise self._ended
             found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
             slots = LOOKS - sum(now - since < SLOW_LOOK for since in self._looks.values())
-            silent = {key: one for key, one in self._sent.items() if key in wanted}
+            silent = {key: message for key, message in self._sent.items() if key in wanted}
             for key in [key for key in silent if key not in self._looks][: max(slots, 0)]:
                 self._looks[key] = now
                 message = self._sent[key] = self._sent.pop(key)
@@ -105,7 +105,7 @@ class NetworkGrid(BaseGrid):
         if found:
             self._last_arrival = now
         elif now - self._last_arrival > SILENCE and silent:
-            nodes = sorted({one.metadata.dst_node_id for one in silent.values()})
+            nodes = sorted({message.metadata.dst_node_id for message in silent.values()})
             logger.info("waiting for %s", ", ".join(f"node {node}" for node in nodes))
             self._last_arrival = float("inf")  # once
         return found

@@ -150,7 +150,9 @@ class TrainingLoop:
             train_metrics=train_metrics,
             **test_scores(scores),
             client_metrics=evaluated.metrics,
-            client_values={name: self._by_client(one) for name, one in evaluated.values.items()},
+            client_values={
+                name: self._by_client(values) for name, values in evaluated.values.items()
+            },
             partial=_partial(outcome, evaluated),
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,

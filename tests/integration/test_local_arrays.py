@@ -148,7 +148,7 @@ def own_accuracies(grid, model, config):
         rows = partition(data, "test", config)[client]
         network = task.model().eval()
         arrays = {**model, **context.state[LOCAL]}
-        network.load_state_dict({key: torch.tensor(one.numpy()) for key, one in arrays.items()})
+        network.load_state_dict({key: torch.tensor(array.numpy()) for key, array in arrays.items()})
         with torch.no_grad():
             scores = network(task.prepare(torch.tensor(data.test.inputs[rows])))
         right = (scores.argmax(1).numpy() == data.test.targets[rows]).sum()
@@ -161,15 +161,17 @@ def test_run_goes_by_the_clients_own_accuracy_and_keeps_each(tmp_path):
     config = make_config(**KEYS)
     expected = own_accuracies(grid, result.model, config)
     last = read_history(result.folder)[-1]
-    found = {int(client): one for client, one in last["client_values"]["accuracy"].items()}
+    found = {
+        int(client): accuracy for client, accuracy in last["client_values"]["accuracy"].items()
+    }
     assert list(found) == list(range(10))
-    assert found == pytest.approx({client: one for client, (one, _) in expected.items()})
+    assert found == pytest.approx({client: accuracy for client, (accuracy, _) in expected.items()})
     examples = sum(number for _, number in expected.values())
-    own = sum(one * number for one, number in expected.values()) / examples
+    own = sum(accuracy * number for accuracy, number in expected.values()) / examples
     summary = read_summary(result.folder)
     assert summary["final-accuracy"] == pytest.approx(own)
     assert own > last["accuracy"] + 0.2, "the global model is of no use to the clients"
-    curve = [(one.round, one.client_metrics["accuracy"]) for one in result.history[1:]]
+    curve = [(metrics.round, metrics.client_metrics["accuracy"]) for metrics in result.history[1:]]
     best = max(curve, key=lambda point: point[1])
     assert (summary["best-round"], summary["best-accuracy"]) == best
     assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
@@ -177,21 +179,21 @@ def test_run_goes_by_the_clients_own_accuracy_and_keeps_each(tmp_path):
 
 def test_target_and_patience_go_by_the_clients_own_accuracy(tmp_path):
     _, _, whole = run_in_folder(tmp_path / "whole", 8, fraction_evaluate=1.0)
-    own = [one.client_metrics["accuracy"] for one in whole.history[1:]]
-    reached = next(number for number, one in enumerate(own, 1) if one >= own[2])
-    assert max(one.accuracy for one in whole.history) < own[2]
+    own = [metrics.client_metrics["accuracy"] for metrics in whole.history[1:]]
+    reached = next(number for number, accuracy in enumerate(own, 1) if accuracy >= own[2])
+    assert max(metrics.accuracy for metrics in whole.history) < own[2]
     keys = {"fraction_evaluate": 1.0, "target_accuracy": own[2]}
     _, _, result = run_in_folder(tmp_path / "target", 8, **keys)
     assert result.history[-1].round == reached
     assert reached - 1 < read_summary(result.folder)["rounds-to-target"] <= reached
     _, _, result = run_in_folder(tmp_path / "patience", 50, fraction_evaluate=1.0, patience=2)
-    own = [one.client_metrics["accuracy"] for one in result.history[1:]]
+    own = [metrics.client_metrics["accuracy"] for metrics in result.history[1:]]
     assert len(own) - 1 - own.index(max(own)) == 2
 
 
 def test_run_without_the_clients_accuracy_says_first_what_will_not_be_known(tmp_path, caplog):
     _, _, result = run_in_folder(tmp_path, 2, target_accuracy=0.01, patience=1)
-    (warning,) = [one for one in caplog.records if "fraction-evaluate" in one.getMessage()]
+    (warning,) = [record for record in caplog.records if "fraction-evaluate" in record.getMessage()]
     assert warning.getMessage() == (
         "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "
         "be known, so there is no best model, and neither a target nor patience ends the run; "

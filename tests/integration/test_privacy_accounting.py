@@ -120,12 +120,12 @@ def test_epsilon_of_every_round_is_right_also_after_a_resume(tmp_path):
     folder = train(tmp_path, arguments(), **{"num-server-rounds": 3})
     train(tmp_path, arguments(), resume=str(folder))
     spent = [line["privacy"] for line in read_history(folder)[1:]]
-    assert {one["delta"] for one in spent} == {DELTA}
-    for number, one in enumerate(spent, start=1):
+    assert {each["delta"] for each in spent} == {DELTA}
+    for number, each in enumerate(spent, start=1):
         for key, sensitivity in (("epsilon", 1), ("epsilon-replace-one", 2)):
             expected = renyi_epsilon(number, sensitivity)
-            assert exact_epsilon(number, sensitivity) <= one[key]
-            assert one[key] == pytest.approx(expected, rel=2e-3)
+            assert exact_epsilon(number, sensitivity) <= each[key]
+            assert each[key] == pytest.approx(expected, rel=2e-3)
     summary = read_summary(folder)
     assert {key: summary[key] for key in spent[-1]} == spent[-1]
 

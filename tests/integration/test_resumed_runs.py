@@ -50,7 +50,9 @@ class StatefulGrid(LocalGrid):
         return ids
 
     def client_states(self):
-        return {self.partition(n): pickle.dumps(one.state) for n, one in self.contexts.items()}
+        return {
+            self.partition(n): pickle.dumps(context.state) for n, context in self.contexts.items()
+        }
 
     def restore_states(self, states):
         for node, context in self.contexts.items():

@@ -89,7 +89,7 @@ def test_slow_clients_miss_the_timeout_and_over_selection_continues_without_them
     for line in hurried[1:]:
         assert (line["virtual_seconds"]["round"] == 0.3) == bool(line["rejected"])
     assert {line["participants"] for line in chosen[1:]} == {8}
-    times = [[line["virtual_seconds"].get("round", 0) for line in one] for one in (patient, chosen)]
+    times = [[line["virtual_seconds"].get("round", 0) for line in run] for run in (patient, chosen)]
     slowest = [*map(max, times)]
     assert slowest[1] < slowest[0]
 

@@ -146,7 +146,7 @@ def test_messages_that_have_expired_are_forgotten():
 
 def test_late_reply_that_nobody_asks_for_ends_no_wait():
     answered = threading.Event()
-    late = lambda one: answered.wait(9) and answer(one)  # noqa: E731
+    late = lambda request: answered.wait(9) and answer(request)  # noqa: E731
     grid, flower, ids = make(silent=lambda _: None, late=late)
     grid.pull_messages([ids[1]])  # looked for once, and then no more
     answered.set()

@@ -236,8 +236,8 @@ OURS, THEIRS = DataDigests("a", "b"), DataDigests("a", "c")
 def with_digests(*found):
     """Return the answers of nodes 0, 1, ... that have these digests."""
     return [
-        {"partition-id": number, "data": one.data, "partition": one.partition}
-        for number, one in enumerate(found)
+        {"partition-id": number, "data": digests.data, "partition": digests.partition}
+        for number, digests in enumerate(found)
     ]
 
 

@@ -52,7 +52,7 @@ def test_reply_that_is_announced_again_may_have_no_more_bytes(device):
     """Flower keeps what came in the first session."""
     large = np.zeros(SPARE_BYTES, np.uint8)
     request, contents = device.announcement(record(large, large + 1))
-    chunks = [one for one in contents.items() if len(one[1]) > SPARE_BYTES]
+    chunks = [item for item in contents.items() if len(item[1]) > SPARE_BYTES]
     for session, chunk in zip(("s", "t"), chunks[:1] * 2, strict=True):
         device.ledger.check_reply(request)
         opened = PushMessagesResponse(session_id=session, objects_to_push=contents)

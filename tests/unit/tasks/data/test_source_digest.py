@@ -87,8 +87,8 @@ def test_what_a_function_has_from_around_it_counts(module):
     found = module(SOURCE)
     made, reader = found.made, found.Reader
     digests = {
-        source_digest(one)
-        for one in (
+        source_digest(variant)
+        for variant in (
             made(abs, 1), made(abs, 2), made(lambda x: x, 1), made(lambda x: -x, 1),
             functools.partial(made, abs, 1), functools.partial(made, abs, 2),
             made(abs, [1]), made(abs, {"a": np.arange(3)}), made(abs, {"a": np.arange(4)}),
@@ -113,7 +113,7 @@ def test_what_a_function_has_from_around_it_counts(module):
 )
 def test_arrays_of_objects_tensors_and_tables_count(module, values):
     made = module(SOURCE).made
-    first, second = (source_digest(made(abs, one)) for one in values)
+    first, second = (source_digest(made(abs, value)) for value in values)
     assert first != second
     assert source_digest(made(abs, copy.deepcopy(values[0]))) == first
 

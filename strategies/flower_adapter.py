@@ -31,7 +31,7 @@ from strategies.reply_validation import (
     ReplyError,
     check_norm,
 )
-from strategies.rounds import Round, RunSettings
+from strategies.rounds import NodeSettings, Round, RunSettings
 from strategies.runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 from strategies.server_messages import Reply, read_report
 
@@ -78,7 +78,12 @@ class FlowerAdapter(Runner):
         self.counts_privacy = accountant_of(inner) is not None
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        by_node: NodeSettings | None = None,
     ) -> list[Message]:
         """Return the inner strategy's messages, for all nodes of the grid.
 

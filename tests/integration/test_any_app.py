@@ -149,7 +149,7 @@ def test_fedavg_gives_what_flowers_gives():
 
 
 def test_fedbuff_is_fedavg_where_no_reply_is_late():
-    for _ in range(2):  # a second training begins anew
+    for _ in range(2):  # a second training starts from scratch
         ours, grid = run(FedBuff(weights="samples"), client_app(), rounds=3)
     theirs, _ = run(flower.FedAvg(), client_app(), rounds=3)
     assert grid.errors == []
@@ -232,7 +232,7 @@ def test_flowers_mods_run_inside_and_see_the_plain_model():
     assert 0 < np.linalg.norm(result.arrays["w"].numpy()) <= 1
 
 
-def test_nan_of_a_client_is_rejected_and_its_node_named(caplog):
+def test_reply_with_nan_is_rejected_and_its_node_named(caplog):
     app = ClientApp(mods=[compression_mod])
     honest = client_app()
 
@@ -266,7 +266,7 @@ def test_strategy_that_needs_settings_says_so(strategy, missing):
         run(strategy, client_app())
 
 
-def test_mod_lets_a_strategy_through_that_does_not_compress():
+def test_mod_passes_on_messages_of_strategies_that_do_not_compress():
     with_mod, grid = run(FedAvg(), client_app(compression_mod), rounds=2)
     assert grid.errors == []
     without, _ = run(FedAvg(), client_app(), rounds=2)

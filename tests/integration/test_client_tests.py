@@ -133,7 +133,7 @@ def one_for_the_last(labels, num_clients, seed):
     return [*np.array_split(order[:-1], num_clients - 1), order[-1:]]
 
 
-def test_mean_absolute_error_of_torchmetrics_is_the_functions():
+def test_mean_absolute_error_of_torchmetrics_equals_the_function():
     whole = dataclasses.replace(TASK, metrics={"mae": MeanAbsoluteError()})
     outputs, targets = torch.randn(10), torch.randn(10)
     metric = whole.test_metrics()["mae"]

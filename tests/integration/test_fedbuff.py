@@ -81,7 +81,7 @@ def event_queue(config):
     return model, now, lateness
 
 
-def test_run_is_that_of_an_event_queue_to_the_bit(config):
+def test_run_equals_an_event_queue_bit_for_bit(config):
     model, seconds, lateness = event_queue(config)
     assert max(map(max, lateness)) >= 3, "some replies must be late"
     result = run_here(config)
@@ -95,7 +95,7 @@ def test_run_is_that_of_an_event_queue_to_the_bit(config):
     assert not any(line.rejected for line in result.history)
 
 
-def test_compressed_updates_are_buffered_alike(config):
+def test_compressed_updates_are_buffered_too(config):
     """With nothing compressed it is FedBuff; a message has 25 bytes more, which moves no reply."""
     ours = run_here(config)
     arguments = "uplink = 'float32', feedback = 'none', max-staleness = 50"
@@ -138,7 +138,7 @@ def test_reply_that_is_too_late_is_rejected_and_its_client_asked_again(config):
         ("99", "it answers round 99, and this is round "),
     ],
 )
-def test_reply_that_says_it_answers_no_round_before_is_rejected(config, group, reason):
+def test_reply_to_a_round_that_never_was_is_rejected(config, group, reason):
     def lie(reply):
         reply.metadata.group_id = group
         return reply

@@ -60,7 +60,7 @@ def whole_test_set(page):
     return inputs, torch.tensor(test.targets)
 
 
-def test_only_adapters_travel_and_the_base_stays(page, tmp_path):
+def test_only_adapters_are_sent(page, tmp_path):
     result = start(tmp_path / "runs", "lora", num_server_rounds=2)
     model = page.TASK.initial_model(1)
     arrays = ModelArrays.of(model)

@@ -146,7 +146,7 @@ def test_unusable_dtype_is_refused_in_one_line_before_the_run(strategy):
 
 @pytest.mark.parametrize("task", ["FLOAT16", "BFLOAT16", "FLOAT64"])
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "scaffold", "stc", "eden", FLOWERS[0]])
-def test_other_floats_are_trained_by_every_strategy_and_stay_what_they_are(task, strategy):
+def test_other_float_dtypes_are_trained_and_kept_by_every_strategy(task, strategy):
     """But for bfloat16, which NumPy lacks: it travels as float32."""
     before, after, result = run(task, strategy, num_server_rounds=2)
     assert not result.history[-1].rejected

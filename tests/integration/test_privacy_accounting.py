@@ -93,7 +93,7 @@ def released(updates, examples=1):
 
 @pytest.mark.usefixtures("server_identity")
 @pytest.mark.parametrize("examples", [1, 1000])
-def test_one_client_moves_the_mean_by_the_accounted_sensitivity(examples):
+def test_a_client_changes_the_mean_by_the_accounted_sensitivity(examples):
     """In units of C / m: 1 if its update is zeroed, 2 if it is replaced or left out."""
     before, tiny = released([9, -9, -9, -9, -9], examples), 1e-12  # Flower cannot clip a zero
 
@@ -178,6 +178,6 @@ def test_run_without_an_accountant_says_nothing_of_privacy(tmp_path):
     ],
     ids=["our FedAvg", "delta", "text", "budget", "no delta", "weights", "adaptive"],
 )
-def test_what_cannot_be_accounted_says_why(tmp_path, text, changes, problem):
+def test_settings_without_privacy_accounting_say_why(tmp_path, text, changes, problem):
     with pytest.raises(ConfigError, match=problem):
         train(tmp_path, text, **changes)

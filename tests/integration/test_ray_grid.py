@@ -297,7 +297,7 @@ def test_workers_that_always_die_in_evaluation_end_the_run(make_config, flag):
             flag.unlink(missing_ok=True)
 
 
-def test_time_in_which_workers_start_is_nobodys(make_config):
+def test_start_of_workers_counts_in_no_rounds_time(make_config):
     """The round's time is shorter than what a worker takes to start."""
     config = make_config(**{"round-timeout": 1, "local-steps": 1, "num-server-rounds": 3})
     prepared = prepare(config)

@@ -118,7 +118,7 @@ def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed
         ("4g", "no class of 4g: 4g"),
     ],
 )
-def test_class_that_the_links_have_not_is_named(links, error, tmp_path):
+def test_unknown_link_class_is_named(links, error, tmp_path):
     for key, value in (
         ("strategy-args", "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"),
         ("link-work", "slow = {local-steps = 1}"),

@@ -91,7 +91,7 @@ def test_csv_has_a_row_for_every_run_and_says_which_row_is_which(write, spread):
     assert rows == [(name, *row) for name in METHODS for row in own]
 
 
-def test_latex_shows_what_is_asked_for_beside_the_mean(write):
+def test_latex_shows_the_chosen_spread_next_to_the_mean(write):
     assert re.search(r"& \$0\.\d{4} \\pm 0\.\d{4}\$ &", write().read_text())
     assert re.search(
         r"& \{0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]\} &", write("--spread=range").read_text()

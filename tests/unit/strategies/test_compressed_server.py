@@ -301,7 +301,7 @@ def test_update_that_is_too_long_costs_its_client_the_memory_and_no_later_round(
     network.train(network.configure(0, 1)[0], small[1])
     replies = network.run_round({0: small[2], 1: small[0]})
     assert not network.outcome.rejected
-    if name != "dgc":  # its momentum goes on
+    if name != "dgc":  # its momentum continues
         data = payload(replies[0])[REPLY_HEAD_BYTES:]
         update = network.strategy.codec.uplink.decode(data, network.layout).to_dense()
         both = update + network.residual(0)

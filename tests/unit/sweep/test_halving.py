@@ -33,7 +33,7 @@ def choose(table, objective=None, rounds=lambda name, share: 99, initial=None):
     return [(each.candidate, each.share, each.reached.value) for each in judged], asked
 
 
-def test_the_best_third_and_untested_candidates_stay_in():
+def test_best_third_and_untested_candidates_are_kept():
     table = {
         "a": (0.5, 0.6, 0.7), "b": (0.9, 0.5, 0.9), "c": (0.4, 0.9, 0.9), "d": (None, 0.8, 0.85),
         "e": (0.6, 0.7, 0.8), "f": (None, None, 0.1), "g": (0.1, 0.9, 0.9),
@@ -61,7 +61,7 @@ def test_nothing_is_dropped_in_its_first_ten_rounds():
     assert ranking[0] == ("c", 1, 1.0)
 
 
-def test_candidates_close_to_the_best_stay_in():
+def test_candidates_close_to_the_best_are_kept():
     table = {"a": (0.9, 0.9, 0.9), "b": (0.861, 0.9, 0.9), "c": (0.859, 0.9, 0.9)}
     assert choose(table)[1] == ["abc", "a", "a"]
     assert choose(table, initial=0.1)[1] == ["abc", "ab", "ab"]  # 5 % of 0.8 are 0.04

@@ -260,7 +260,7 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
     assert set(monitor.refusals) == {(NODE, PUSH)}
 
 
-def test_second_key_in_a_request_does_not_make_a_device_another(device):
+def test_second_key_in_a_request_does_not_change_the_device(device):
     """Flower checks the first; the gate would file the request under the second."""
     gate, monitor, _ = given(device, (200, OPENED), (200, b""))
     assert ask(gate, PUSH, b"\xff" * 20, "device", "another")[0] == 403
@@ -272,7 +272,7 @@ def without_signature(name):
     return [signed(name)[0], *signed("thief")[1:]]
 
 
-def test_public_key_without_its_signature_is_a_strangers(device):
+def test_request_with_a_public_key_but_no_signature_is_from_a_stranger(device):
     gate, monitor, _ = given(device)
     assert ask(gate, PUSH, b"", without_signature("device"))[0] == 403
     assert ask(gate, PUSH, b"", signed("device")[:1])[0] == 403
@@ -304,7 +304,7 @@ async def while_slow(gate, who, kinds, *wanted):
     return found
 
 
-def test_who_has_the_public_key_of_a_device_cannot_keep_it_out(device):
+def test_knowing_a_public_key_does_not_let_a_stranger_block_the_device(device):
     gate, _, _ = given(device, (200, OPENED))
     push = device.announcement(record(np.zeros(3)))[0].SerializeToString()
     found = asyncio.run(while_slow(gate, without_signature("device"), SENDS, PUSH, push))

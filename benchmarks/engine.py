@@ -86,11 +86,16 @@ def main() -> None:
             ]
             rounds, starts = [], []
             for of_engine in zip(*runs, strict=True):
-                rounds.append(statistics.median(one for seconds, _ in of_engine for one in seconds))
+                rounds.append(
+                    statistics.median(second for seconds, _ in of_engine for second in seconds)
+                )
                 starts.append(statistics.median(start for _, start in of_engine))
             ratio = f"{rounds[0] / rounds[1]:.1f}x"
             table.add_row(
-                title, *(f"{one:.4f}" for one in rounds), ratio, *(f"{one:.1f}" for one in starts)
+                title,
+                *(f"{value:.4f}" for value in rounds),
+                ratio,
+                *(f"{value:.1f}" for value in starts),
             )
     Console(width=100).print(table)
 

@@ -57,7 +57,7 @@ def compare(device: torch.device) -> bool:
     passed = True
     for name in tasks.names():
         task = replace(tasks.load(name), augment=None)
-        here, there = (trained(task, one) for one in (torch.device("cpu"), device))
+        here, there = (trained(task, place) for place in (torch.device("cpu"), device))
         apart = max(float((a - b).abs().max()) for a, b in zip(here, there, strict=True))
         found = apart / max(float(a.abs().max()) for a in here)
         equal = found <= TOLERANCE  # not for NaN either
@@ -89,10 +89,10 @@ def time_workers(numbers: Sequence[int], device: str) -> None:
                 )  # fmt: skip
                 share = 1 / number if device == "cuda" else 0.0
                 result = simulate(config, num_workers=number, gpus_per_worker=share)
-            medians.append(statistics.median(one.seconds for one in result.history[3:-1]))
+            medians.append(statistics.median(metrics.seconds for metrics in result.history[3:-1]))
             assert result.model is not None
             models.add(b"".join(array.data for array in result.model.values()))
-        seconds = " | ".join(f"{one:.3f} s" for one in medians)
+        seconds = " | ".join(f"{median:.3f} s" for median in medians)
         equal = "equal" if len(models) == 1 else "differ"
         print(f"| {name} | {seconds} | {equal} |", flush=True)
 

@@ -143,7 +143,7 @@ def main() -> None:
         os.environ["FEDAVG_APP_CACHE"] = str(folder / "cache")
 
         def show(name: str, *found: tuple[str, float | None]) -> None:
-            hashes = " ".join(one for one, _ in found)
+            hashes = " ".join(digest for digest, _ in found)
             last = " ".join("-" if accuracy is None else f"{accuracy:.4f}" for _, accuracy in found)
             print(f"{name:20} {hashes} | {last}", file=out, flush=True)
 
@@ -157,8 +157,8 @@ def main() -> None:
             if only in network:
                 keys = {**NETWORK, "task": f"tests.support.networks:{network}"}
                 show(network, *(
-                    outcome({**keys, "strategy": one, "strategy-args": arguments}, folder / "runs")
-                    for one, arguments in NETWORK_STRATEGIES.items()
+                    outcome({**keys, "strategy": name, "strategy-args": arguments}, folder / "runs")
+                    for name, arguments in NETWORK_STRATEGIES.items()
                 ))  # fmt: skip
 
 

@@ -30,14 +30,16 @@ Arrays = dict[str, NDArray[Any]]
 
 def layers(model: nn.Module) -> dict[str, Any]:
     """Return the layers with adapters, by name."""
-    return {name: one for name, one in model.named_modules() if isinstance(one, LoraLayer)}
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
 
 
 @torch.no_grad()
 def products(model: nn.Module, arrays: Arrays) -> dict[str, Tensor]:
     """Return what these adapters add to the base's weights, by layer."""
     load_arrays(model, arrays)
-    return {name: one.get_delta_weight("default").clone() for name, one in layers(model).items()}
+    return {
+        name: layer.get_delta_weight("default").clone() for name, layer in layers(model).items()
+    }
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -89,7 +91,7 @@ def main() -> None:
         name: sum(arrays[name] * (number / total) for arrays, number in clients) for name in start
     }
     own = [(products(model, arrays), number / total) for arrays, number in clients]
-    exact = {name: sum(one[name] * share for one, share in own) for name in own[0][0]}
+    exact = {name: sum(product[name] * share for product, share in own) for name in own[0][0]}
     before, apart = products(model, start), products(model, mean)
     test = Examples.stored(task, task.dataset(DataOptions()).test, CPU)
 

@@ -47,7 +47,9 @@ def load(options: DataOptions) -> Dataset:
     return Dataset.of(*splits, options, "made up")
 
 
-TASK = Task("weights", lambda: nn.Linear(side(), side(), bias=False), load, lambda one: one, 0.01)
+TASK = Task(
+    "weights", lambda: nn.Linear(side(), side(), bias=False), load, lambda inputs: inputs, 0.01
+)
 
 
 def measure(strategy: str, width: int, rounds: int) -> tuple[float, float, int]:
@@ -98,7 +100,7 @@ def main() -> None:
                 time.process_time,
             )
             models = f"{(memory - base) / vector.nbytes:.1f}"
-            seconds = [digits(one) for one in (a_round, cpu, cpu / copying)]
+            seconds = [digits(number) for number in (a_round, cpu, cpu / copying)]
             table.add_row(
                 f"{width**2:,}", strategy, *seconds, models, digits(copying), digits(packing)
             )

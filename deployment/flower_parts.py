@@ -80,7 +80,7 @@ def _lacks(place: str, arguments: Sequence[str]) -> str:
     if not arguments:
         return ""
     known = signature(part).parameters  # type: ignore[arg-type]
-    if any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values()):
         return ""
     missing = [name for name in arguments if name not in known]
     return f"{module}.{names}({missing[0]}=...)" if missing else ""

@@ -383,7 +383,7 @@ class RunConfig(TrainingConfig):
     @property
     def local_work(self) -> str:
         """Human-readable E, or the number of local steps, by link if they differ, and B."""
-        others = [f"{link}: {one._work}" for link, one in self.by_link.items() if link]
+        others = [f"{link}: {own._work}" for link, own in self.by_link.items() if link]
         work = f"{self._work} ({', '.join(others)})" if others else self._work
         return f"{work}, {super().local_work}"
 

@@ -41,5 +41,5 @@ def own_folder() -> Path | None:
 def claim() -> None:
     """Make later imports of `OWN` find this project's packages."""
     # By name: a process may have had another copy of this module.
-    others = [one for one in sys.meta_path if type(one).__name__ != OwnPackages.__name__]
+    others = [finder for finder in sys.meta_path if type(finder).__name__ != OwnPackages.__name__]
     sys.meta_path[:] = [OwnPackages(), *others]

@@ -24,7 +24,7 @@ def pack(content: RecordDict) -> RecordDict:
     """Return the content as one record, beside which large arrays stay as they are."""
     arrays = dict(content.array_records)
     if (
-        sum(len(one.data) for record in arrays.values() for one in record.values())
+        sum(len(array.data) for record in arrays.values() for array in record.values())
         <= MAX_ARRAY_BYTES
     ):
         arrays = {}
@@ -62,6 +62,6 @@ def unpack(message: Message) -> bool:
         data = data.data
     if not isinstance(data, bytes):
         raise ValueError(f"no bytes {ENTRY!r} in the record {RECORD!r}")
-    arrays = {name: one for name, one in message.content.items() if name != RECORD}
+    arrays = {name: record for name, record in message.content.items() if name != RECORD}
     message.content = RecordDict({**arrays, **content_from_bytes(data)})
     return True

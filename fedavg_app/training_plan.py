@@ -110,7 +110,9 @@ def make_plan(
         ConfigError: The task has no such objective, or the target does not fit it.
         TaskError: The task's own objective cannot be used.
     """
-    begun = {name: one for name, one in (resolved or {}).items() if getattr(config, name) == "auto"}
+    begun = {
+        name: value for name, value in (resolved or {}).items() if getattr(config, name) == "auto"
+    }
     if config.target_accuracy != "auto":
         begun.pop("target", None)
     if "optimizer" in begun and resolved is not None:

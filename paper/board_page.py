@@ -70,7 +70,7 @@ def place(board: Board, rows: list[Row], row: Row) -> str:
 
 def name(row: Row) -> str:
     """Return what the method is called: what it was entered as, or its strategy."""
-    given = [one.record.name for one in row.runs if one.record.name]
+    given = [entry.record.name for entry in row.runs if entry.record.name]
     strategy, arguments = row.settings["strategy"], row.settings["strategy-args"]
     return given[-1] if given else f"{strategy}, {arguments}" if arguments else strategy
 
@@ -90,7 +90,7 @@ def cell(row: Row, target: float, kind: Measure) -> str:
 
 
 def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure]) -> dict[str, Any]:
-    records = [one.record for one in row.runs]
+    records = [entry.record for entry in row.runs]
     return {
         "place": place(board, rows, row),
         "name": name(row),
@@ -99,12 +99,14 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
         "cells": [cell(row, target, kind) for target in reversed(board.targets) for kind in kinds],
         "ends": _each(records, _end),
         "command": records[0].command,
-        "numbers": ", ".join(str(one.config["seed"]) for one in records),
-        "commit": _each(records, lambda one: one.commit[:10] + one.commit[40:]),
-        "versions": _each(records, lambda one: ", ".join(map(" ".join, one.versions.items()))),
-        "dates": _each(records, lambda one: one.date),
+        "numbers": ", ".join(str(record.config["seed"]) for record in records),
+        "commit": _each(records, lambda record: record.commit[:10] + record.commit[40:]),
+        "versions": _each(
+            records, lambda record: ", ".join(map(" ".join, record.versions.items()))
+        ),
+        "dates": _each(records, lambda record: record.date),
         "data": board.data[:8],
-        "models": _each(records, lambda one: one.model[:8]),
+        "models": _each(records, lambda record: record.model[:8]),
     }
 
 
@@ -130,6 +132,6 @@ def _settings(row: Row) -> str:
     parts += [
         f"{key} = {own[key]}" for key in METHOD if key not in SAID and own[key] != defaults[key]
     ]
-    if any(one.record.name for one in row.runs):
+    if any(entry.record.name for entry in row.runs):
         parts.append(" ".join(filter(None, (own["strategy"], own["strategy-args"]))))
     return ", ".join(parts)

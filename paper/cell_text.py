@@ -43,7 +43,7 @@ def _ours(result: Result, kind: Measure) -> tuple[str, str]:
         return NOT_RUN, "absent"
     if result.value is not None:
         return number(result.value, kind), "measured"
-    diverged = all(one.record.status == "diverged" for one in result.best)
+    diverged = all(run.record.status == "diverged" for run in result.best)
     return "diverged" if diverged else "not reached", "missed"
 
 
@@ -53,7 +53,7 @@ def _why_not_run(cell: Cell) -> str:
 
 
 def _notes(result: Result, kind: Measure) -> list[str]:
-    records = [one.record for one in result.best]
+    records = [run.record for run in result.best]
     notes = [_setting(result.best[0].run)]
     if result.value is None:
         column = result.cell.column
@@ -62,7 +62,7 @@ def _notes(result: Result, kind: Measure) -> list[str]:
         notes.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         notes.append("diverged later")
-    if len(records) > 1 and any(one.value is not None for one in result.best):
+    if len(records) > 1 and any(run.value is not None for run in result.best):
         notes.append(f"{seeds(result)}: {spread(result, kind)}")
     if len(result.done) < len(result.cell.runs):
         notes.append(f"{len(result.done)} of {len(result.cell.runs)} runs")
@@ -72,7 +72,7 @@ def _notes(result: Result, kind: Measure) -> list[str]:
 def seeds(result: Result) -> str:
     """Return how many seeds reached the target, and of how many."""
     total = len(result.best)
-    reached = sum(one.value is not None for one in result.best)
+    reached = sum(run.value is not None for run in result.best)
     if total == reached == 1:
         return "one seed"
     return f"{reached} seeds" if reached == total else f"{reached} of {total} seeds"
@@ -80,7 +80,7 @@ def seeds(result: Result) -> str:
 
 def spread(result: Result, kind: Measure) -> str:
     """Return how far the seeds lie apart."""
-    values = [one.value for one in result.best if one.value is not None]
+    values = [run.value for run in result.best if run.value is not None]
     lowest, highest = number(min(values), kind), number(max(values), kind)
     return lowest if lowest == highest else f"{lowest} to {highest}"
 

@@ -207,7 +207,9 @@ def load(path: Path) -> Experiment:
     except OSError as error:
         raise ConfigError("experiment", str(path), f"cannot be read: {error}") from error
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        problems = (
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        )
         raise ConfigError("experiment", str(path), "; ".join(problems)) from error
 
 

@@ -85,10 +85,10 @@ def compare(ours: float, paper: float, measure: Measure, *, speedup: bool = Fals
 def _spread(result: Result, first: Result, measure: Measure, *, speedup: bool) -> str:
     """Return the range of the seeds, or how far the run came."""
     if result.value is None:
-        accuracies = [one.record.summary["best-accuracy"] or 0.0 for one in result.done]
-        rounds = [one.record.summary["rounds"] for one in result.done]
+        accuracies = [run.record.summary["best-accuracy"] or 0.0 for run in result.done]
+        rounds = [run.record.summary["rounds"] for run in result.done]
         text = f"best {100 * max(accuracies):.1f} % in {max(rounds):,} rounds" if rounds else ""
-        some = any(one.value is not None for one in result.best)
+        some = any(run.value is not None for run in result.best)
         return f"{text}; {seeds(result)}: {spread(result, measure)}" if some else text
     if speedup and seeds(first) != seeds(result):
         return f"{seeds(first)} ({first.cell.row.name}) and {seeds(result)}"

@@ -206,7 +206,7 @@ def read_all(folder: Path) -> list[Stored]:
 
 def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
     """Return the records by identity; with a fingerprint, only those on that data."""
-    return {one.identity: one for one in found if data in ("", one.record.fingerprint)}
+    return {match.identity: match for match in found if data in ("", match.record.fingerprint)}
 
 
 def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored | None:
@@ -217,14 +217,14 @@ def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored |
     wanted = identity(config)
     if exact := records.get(wanted):
         return exact
-    for one in records.values():
-        summary = one.record.summary
+    for entry in records.values():
+        summary = entry.record.summary
         if (
-            {key for key, _ in one.identity ^ wanted} == {"num-server-rounds"}
+            {key for key, _ in entry.identity ^ wanted} == {"num-server-rounds"}
             and summary["rounds-to-target"] is not None
             and summary["rounds"] <= config.num_server_rounds
         ):
-            return one
+            return entry
     return None
 
 

@@ -69,7 +69,7 @@ def load(name: str) -> type[Strategy]:
         ValueError, ImportError, AttributeError: As there. For the name of a Flower strategy, such
             as "fedprox", the line says how to name it.
     """
-    flowers = {one.lower(): one for one in flwr.serverapp.strategy.__all__}
+    flowers = {name.lower(): name for name in flwr.serverapp.strategy.__all__}
     unknown = name not in STRATEGIES.built_in and ":" not in name
     if unknown and name.lower() in flowers and name not in names():
         path = f"flwr.serverapp.strategy:{flowers[name.lower()]}"

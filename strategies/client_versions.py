@@ -45,7 +45,7 @@ class ClientVersions:
     def offer(self, server_round: int, keep: int) -> None:
         """Record that a round's clients are sent the current version, and ``keep`` rounds more."""
         self.offered.setdefault(server_round, (self.current.number, self._count))
-        for number in [one for one in self.offered if one < server_round - keep]:
+        for number in [offered for offered in self.offered if offered < server_round - keep]:
             del self.offered[number]
 
     def confirm(self, answered: Mapping[int, int]) -> None:
@@ -63,7 +63,7 @@ class ClientVersions:
         self._joined.clear()
         self._count += 1
         self._updates.append((server_round, encode_update(server_round, data)))
-        while self._updates and sum(len(one) for _, one in self._updates) >= self._max_bytes:
+        while self._updates and sum(len(update) for _, update in self._updates) >= self._max_bytes:
             self._oldest, _ = self._updates.popleft()
 
     def following(self, node: int) -> int | None:

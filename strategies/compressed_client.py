@@ -130,14 +130,14 @@ def _synced(
     own = Model.read(memory.model, received.buffer_names)
     # A process may have had clients of another run, whose models have other arrays.
     starts = [
-        (have, one)
-        for have, one in _last_built.items()
-        if (one.layout, one.order) == (own.layout, own.order)
+        (have, start)
+        for have, start in _last_built.items()
+        if (start.layout, start.order) == (own.layout, own.order)
     ]
     starts.append((memory.version, own))
     starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
-    built = (_build(codec, have, one, version, updates) for have, one in starts)
-    model = next((one for one in built if one is not None), None)
+    built = (_build(codec, have, start, version, updates) for have, start in starts)
+    model = next((model for model in built if model is not None), None)
     if model is not None and version not in _last_built:
         _last_built.clear()
         _last_built[version] = model

@@ -248,7 +248,7 @@ class CompressedStrategy(FederatedStrategy):
             ValueError: The strategy does not take the arguments, or they do not affect the clients'
                 updates.
         """
-        names = [one.name for one in fields(self) if one.init and one.name != "links"]
+        names = [field.name for field in fields(self) if field.init and field.name != "links"]
         own = {name: getattr(self, name) for name in names}
         given = {name.replace("-", "_"): value for name, value in self.links[link].items()}
         try:

@@ -48,7 +48,7 @@ class FedBuff(FedAvg):
     def begin(self, now: Round) -> None:
         """Keep the round's model until its last reply can have arrived."""
         self._models.setdefault(now.number, now.model.vector)
-        for number in [one for one in self._models if one < now.number - self.max_staleness]:
+        for number in [kept for kept in self._models if kept < now.number - self.max_staleness]:
             del self._models[number]
 
     def read(self, now: Round, reply: Reply) -> Terms:

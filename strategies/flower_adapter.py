@@ -31,7 +31,7 @@ from strategies.reply_validation import (
     ReplyError,
     check_norm,
 )
-from strategies.rounds import Round, RunSettings
+from strategies.rounds import NodeSettings, Round, RunSettings
 from strategies.runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 from strategies.server_messages import Reply, read_report
 
@@ -73,12 +73,17 @@ class FlowerAdapter(Runner):
     def __init__(self, inner: Strategy, settings: RunSettings | None = None) -> None:
         super().__init__(settings)
         self.inner = inner
-        self.plain_sgd = any(getattr(one, "plain_sgd", False) for one in wrapped(inner))
+        self.plain_sgd = any(getattr(strategy, "plain_sgd", False) for strategy in wrapped(inner))
         self.clips_on_clients = isinstance(inner, CLIPPED_BY_CLIENTS)
         self.counts_privacy = accountant_of(inner) is not None
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        by_node: NodeSettings | None = None,
     ) -> list[Message]:
         """Return the inner strategy's messages, for all nodes of the grid.
 
@@ -193,7 +198,7 @@ class FlowerAdapter(Runner):
         if self.counts_privacy:  # a client of many examples would move the mean by more than C / m
             for reply in replies:
                 get_record(reply.content, METRICS, MetricRecord)[NUM_EXAMPLES] = 1
-        before = [(one, dict(vars(one))) for one in wrapped(self.inner)]
+        before = [(strategy, dict(vars(strategy))) for strategy in wrapped(self.inner)]
         layout = self.now.model.layout
         with self._calling_inner(self.now.number):
             arrays, metrics = self.inner.aggregate_train(self.now.number, replies)
@@ -203,8 +208,8 @@ class FlowerAdapter(Runner):
             # FedAdam and others return float64.
             new = layout.rounded(layout.flatten({n: arrays[n].numpy() for n in layout.names}))
         if not np.isfinite(new).all():
-            for one, attributes in before:  # Flower's replace what they keep, such as momentum
-                vars(one).update(attributes)
+            for strategy, attributes in before:  # Flower's replace what they keep, such as momentum
+                vars(strategy).update(attributes)
             raise ReplyError(
                 f"the model that {type(self.inner).__name__} made of the replies is not finite"
             )

@@ -111,7 +111,7 @@ def named_or_only(content: RecordDict, name: str, kind: type[Record]) -> tuple[s
     Raises:
         ReplyError: There is none, or there are several of other names.
     """
-    found = {key: one for key, one in content.items() if isinstance(one, kind)}
+    found = {key: record for key, record in content.items() if isinstance(record, kind)}
     if name not in found and len(found) != 1:
         raise ReplyError(f"no {kind.__name__} {name!r}")
     key = name if name in found else next(iter(found))

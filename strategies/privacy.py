@@ -105,7 +105,7 @@ def with_accountant(
         accountant = Accountant(config)
     except (ImportError, TypeError) as error:
         raise ValueError(str(error)) from error
-    others = {key: one for key, one in arguments.items() if key not in (DELTA, MAX_EPSILON)}
+    others = {key: value for key, value in arguments.items() if key not in (DELTA, MAX_EPSILON)}
     return {**others, ACCOUNTANT: accountant}
 
 

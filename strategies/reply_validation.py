@@ -123,7 +123,7 @@ def report_of(
     }
     metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
     unusable = tuple(key for key in scalars if key not in metrics)
-    lists = {key: one for key, one in entries.items() if isinstance(one, list)}
+    lists = {key: entry for key, entry in entries.items() if isinstance(entry, list)}
     return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)
 
 

@@ -6,7 +6,7 @@ are used in the order in which they arrive.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from strategies.reply_validation import (
     printable,
     shorten,
 )
-from strategies.rounds import Round, RoundOutcome, RunSettings
+from strategies.rounds import NodeSettings, Round, RoundOutcome, RunSettings
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -129,7 +129,6 @@ class Runner(ABC):
         in_flight: The messages, by id, whose replies may still arrive, if late replies count; the
             app keeps them here so that checkpoints have them.
         links: The links with their own compressors.
-        told: `Round.told` of the round that is configured next, which the app sends.
         clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """
@@ -146,7 +145,6 @@ class Runner(ABC):
         self.settings = settings or RunSettings()
         self._now: Round | None = None
         self.in_flight: dict[str, Any] = {}
-        self.told: Mapping[int, Mapping[str, Any]] = {}
 
     @property
     def now(self) -> Round:
@@ -156,7 +154,7 @@ class Runner(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that outlasts a round."""
-        return {**vars(self), "_now": None, "told": {}}
+        return {**vars(self), "_now": None}
 
     def read_model(self, arrays: ArrayRecord) -> Model:
         """Return the model that is sent to clients.
@@ -169,9 +167,17 @@ class Runner(ABC):
 
     @abstractmethod
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        by_node: NodeSettings | None = None,
     ) -> list[Message]:
-        """Return one training message for each node that takes part."""
+        """Return one training message for each node that takes part.
+
+        The caller adds the settings ``by_node`` to the messages.
+        """
 
     @abstractmethod
     def configure_evaluate(

@@ -134,13 +134,13 @@ class Reply:
 
     def _read_trained(self, record: ArrayRecord) -> Arrays:
         layout, exact = self._model.layout, self._bounds.exact
-        likes = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        expected = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             return {
                 name: _read(name, record[name], dtype, shape, exact).astype(
                     layout.dtype, copy=False
                 )
-                for name, shape, dtype in likes
+                for name, shape, dtype in expected
             }
 
     def _check_finite(self, finite: NDArray[np.bool_]) -> None:

@@ -15,7 +15,7 @@ from strategies.messages import ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE,
 from strategies.metrics import mean_metrics
 from strategies.model import Vector, buffer_norms
 from strategies.reply_validation import ARRAYS, ClientReport, ReplyError, check_norm
-from strategies.rounds import Aggregate, Round, RunSettings
+from strategies.rounds import Aggregate, NodeSettings, Round, RunSettings
 from strategies.runner import (
     Finish,
     FinishEvaluation,
@@ -51,7 +51,12 @@ class StrategyRunner(Runner):
         self.links = frozenset(getattr(strategy, "links", ()))
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        by_node: NodeSettings | None = None,
     ) -> list[Message]:
         """Return one training message for each node that takes part.
 
@@ -66,7 +71,7 @@ class StrategyRunner(Runner):
             strategy.__post_init__()  # `start` was called again
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
-        self._now = Round(server_round, model, config, settings, self.told)
+        self._now = Round(server_round, model, config, settings, by_node or {})
         nodes = self._drawn(server_round, grid, trains=True)
         return self._messages(self._now, config, nodes, strategy.train_type)
 

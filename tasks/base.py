@@ -61,7 +61,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(one.contiguous() for one in inputs)
+    return tuple(tensor.contiguous() for tensor in inputs)
 
 
 if TYPE_CHECKING:

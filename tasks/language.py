@@ -52,7 +52,7 @@ def token_split(
 
 def prepare(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's keyword arguments: the stored arrays as int64."""
-    return {name: one.long() for name, one in stored.items()}
+    return {name: tokens.long() for name, tokens in stored.items()}
 
 
 def _flat(outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,9 @@ def adapted(
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         model: nn.Module = get_peft_model(plain, config)
     if freeze_a:
-        frozen = [one for name, one in model.named_parameters() if "lora_A" in name.split(".")]
+        frozen = [
+            parameter for name, parameter in model.named_parameters() if "lora_A" in name.split(".")
+        ]
         if not frozen:
             raise ValueError("freeze_a is of LoRA: the adapters of this config have no A")
         for weight in frozen:

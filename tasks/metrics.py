@@ -208,4 +208,4 @@ def make_metrics(given: Mapping[str, Any]) -> dict[str, Metric]:
     """Return the metrics by name; as for `make_metric`."""
     if not isinstance(given, dict):
         raise TypeError(f"they are a {type(given).__name__}: give a dictionary of them by name")
-    return {name: make_metric(name, one) for name, one in given.items()}
+    return {name: make_metric(name, metric) for name, metric in given.items()}

@@ -100,8 +100,8 @@ def _figure(
         }
         is_finished = line.status == FINISHED
         for place, (shown, scale) in enumerate(zip(axes.flat, scales, strict=True), start=1):
-            if any(one.points[:, place].any() for one in own):  # central training sends nothing
-                _draw_line(shown, [one.points for one in own], place, scale, look)
+            if any(curve.points[:, place].any() for curve in own):  # central training sends nothing
+                _draw_line(shown, [curve.points for curve in own], place, scale, look)
             if not is_finished:
                 _draw_ends(shown, own, place, scale, look["color"])
         legend.append(Line2D([], [], label=name, marker=None if is_finished else "x", **look))
@@ -149,9 +149,9 @@ def _draw_ends(axes: Axes, curves: Sequence[Curve], place: int, scale: float, co
 def _curve(run: FinishedRun, panels: Sequence[Panel], clocks: Mapping[str, Clock]) -> Curve:
     own = [places(run, panel, clocks) for panel in panels]
     rows = [
-        (one.round, *(place[number] for place in own), score)
-        for number, one in enumerate(run.history)
-        if (score := one.score(run.objective, on_clients=run.on_clients)) is not None
+        (metrics.round, *(place[number] for place in own), score)
+        for number, metrics in enumerate(run.history)
+        if (score := metrics.score(run.objective, on_clients=run.on_clients)) is not None
     ]
     points = np.array(rows, float).reshape(len(rows), len(panels) + 2)
     return Curve(points, np.array([run.history[-1].round, *(place[-1] for place in own)], float))

@@ -179,7 +179,11 @@ class Console(Callback):
             if name not in metrics.client_metrics:
                 continue
             of = [*best] if name == objective and on_clients else []
-            of += [one for key, one in metrics.partial.items() if key == f"client_metrics.{name}"]
+            of += [
+                of_clients
+                for key, of_clients in metrics.partial.items()
+                if key == f"client_metrics.{name}"
+            ]
             for worst, percent in (("p10", 10), ("p90", 90)):
                 if (value := metrics.client_metrics.get(f"{name}-{worst}")) is not None:
                     of.append(f"{percent}th percentile {show_metric(name, value)}")

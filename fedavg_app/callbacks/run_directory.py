@@ -176,5 +176,5 @@ def communication(history: Sequence[RoundMetrics]) -> dict[str, Any]:
         for metrics in history
         if metrics.round
     }
-    total = sum(one["comm_bytes_total"] for one in rounds.values())
+    total = sum(each["comm_bytes_total"] for each in rounds.values())
     return {"totals": {"total_comm_bytes": total}, "train_rounds": rounds}

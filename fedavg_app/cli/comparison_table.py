@@ -106,7 +106,7 @@ def _on_terminal(
         number = f"{len(row.costs)}{space}" if len(row.costs) > 1 else ""
         texts = [_cell(key, row, spread) for key in keys]
         if narrow:
-            texts = [RANGE.sub("-\n", one).replace("± ", "±") for one in texts]
+            texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
         shown.add_row(row.line.name, f"{number}{row.line.status}", *texts)
     return shown
 
@@ -125,7 +125,7 @@ def _cell(key: str, row: Row, spread: Spread) -> str:
     found = row.values(key)
     if not found:
         return "-"
-    text, least, most = (_shown(key, one) for one in (fmean(found), min(found), max(found)))
+    text, least, most = (_shown(key, value) for value in (fmean(found), min(found), max(found)))
     if least != most and spread == "range":
         number, _, unit = least.partition(" ")
         text += f"\n({number if most.endswith(unit) else least}-{most})"
@@ -163,5 +163,5 @@ def as_csv(table: Table) -> str:
             found = [row.values(key) for key in keys]
             about = [line.name, name, len(row.costs), line.status, "", ""]
             none = 0 if name == "count" else ""
-            writer.writerow([*about, *(statistic(one) if one else none for one in found)])
+            writer.writerow([*about, *(statistic(values) if values else none for values in found)])
     return text.getvalue()

@@ -56,10 +56,10 @@ def _registered(registry: "Registry[Any]") -> Iterator[Row]:
 def _described(name: str, cls: type) -> Row:
     """Return a class's name, the first line of its docstring and its arguments as keys."""
     arguments = [
-        one.name.replace("_", "-")
-        + ("" if one.default is one.empty else f" = {_toml(one.default)}")
-        for one in inspect.signature(cls).parameters.values()
-        if one.kind is not one.VAR_KEYWORD
+        parameter.name.replace("_", "-")
+        + ("" if parameter.default is parameter.empty else f" = {_toml(parameter.default)}")
+        for parameter in inspect.signature(cls).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
     ]
     return name, (inspect.getdoc(cls) or "").partition("\n")[0], ", ".join(arguments)
 

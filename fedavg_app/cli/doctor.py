@@ -61,11 +61,11 @@ def _data() -> Iterator[Finding]:
 
     yield True, f"data cache {cache_root()}", ""
     loaders = [getattr(tasks.load(name).dataset, "__self__", None) for name in tasks.names()]
-    sources = {one.label: one for one in loaders if isinstance(one, Sources)}
-    for one in sources.values():
-        where = one.available()
-        fix = "" if where else one.ways()
-        yield True if where else None, f"{one.label}: {where or 'not on this machine'}", fix
+    sources = {loader.label: loader for loader in loaders if isinstance(loader, Sources)}
+    for source in sources.values():
+        where = source.available()
+        fix = "" if where else source.ways()
+        yield True if where else None, f"{source.label}: {where or 'not on this machine'}", fix
 
 
 def _ray() -> Iterator[Finding]:

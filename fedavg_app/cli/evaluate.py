@@ -42,5 +42,7 @@ def evaluate(
         text = f"local-arrays = {config.local_arrays!r}: each client has its own values of these; "
         typer.echo(f"{text}the saved model has the initial values", err=True)
     scores = CentralEvaluation(task, data, config)(model)
-    found = ", ".join(f"{name} {show_metric(name, one)}" for name, one in scores.metrics.items())
+    found = ", ".join(
+        f"{name} {show_metric(name, value)}" for name, value in scores.metrics.items()
+    )
     typer.echo(f"{path}: test {found}{', ' * bool(found)}loss {scores.loss:.4f}")

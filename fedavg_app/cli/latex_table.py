@@ -149,10 +149,10 @@ def _siunitx_column(cells: Sequence[str]) -> str:
         return "c"
     signs, wholes, decimals, deviations = zip(*found, strict=True)
     whole, decimal = (max(map(len, parts)) for parts in (wholes, decimals))
-    room = max(len(one.replace(".", "").lstrip("0")) for one in deviations)
+    room = max(len(text.replace(".", "").lstrip("0")) for text in deviations)
     uncertainty = f"({room})" if room else ""
     return f"S[table-format={max(signs)}{whole}.{decimal}{uncertainty}]"
 
 
 def _escaped(text: str) -> str:
-    return "".join(LATEX.get(one, one) for one in text)
+    return "".join(LATEX.get(character, character) for character in text)

@@ -75,9 +75,12 @@ def with_config(
             command(parse(kind, (read_config(file, kind) if file else {}) | options), **given)
 
         own = list(inspect.signature(command).parameters.values())[1:]
-        parameters = [*(one for one in _options(kind) if one.name not in without), *own]
+        parameters = [
+            *(parameter for parameter in _options(kind) if parameter.name not in without),
+            *own,
+        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate

@@ -108,12 +108,16 @@ class Devices:
 
     def __init__(self, fleet: Fleet, num_clients: int, seed: int) -> None:
         generator, self._classes = numpy_generator(seed, "devices"), fleet.classes
-        shares = np.array([one.share for one in fleet.classes])
+        shares = np.array([kind.share for kind in fleet.classes])
         self._drawn = generator.choice(len(shares), size=num_clients, p=shares / shares.sum())
         self._normal = generator.standard_normal((num_clients, 2))
 
     def __getitem__(self, client: int) -> DeviceClass:
-        one: DeviceClass = self._classes[self._drawn[client]]
-        rate, computing = np.exp(one.spread * self._normal[client]).tolist()
-        own = {"up": one.up * rate, "down": one.down * rate, "computing": one.computing * computing}
-        return one.model_copy(update=own)
+        kind: DeviceClass = self._classes[self._drawn[client]]
+        rate, computing = np.exp(kind.spread * self._normal[client]).tolist()
+        own = {
+            "up": kind.up * rate,
+            "down": kind.down * rate,
+            "computing": kind.computing * computing,
+        }
+        return kind.model_copy(update=own)

@@ -59,10 +59,10 @@ def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
     Histories of earlier versions have the mean only.
     """
     times, total = [], 0.0
-    for one in history:
-        if one.participants:
-            up = one.largest_up or one.bytes_up / one.participants
-            down = one.largest_down or one.bytes_down / one.participants
+    for metrics in history:
+        if metrics.participants:
+            up = metrics.largest_up or metrics.bytes_up / metrics.participants
+            down = metrics.largest_down or metrics.bytes_down / metrics.participants
             total += link.seconds(up, down)
         times.append(total)
     return times

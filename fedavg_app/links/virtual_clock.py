@@ -69,7 +69,7 @@ class VirtualClock:
         Raises:
             ConfigError: There is none of one.
         """
-        known = [one.name for one in self._fleet.classes]
+        known = [kind.name for kind in self._fleet.classes]
         if unknown := sorted(set(names) - {*known}):
             fix = f"links: {unknown[0]!r} is no class of {config.links}: {', '.join(known)}"
             raise ConfigError(key, config.model_dump(by_alias=True)[key], fix)
@@ -133,13 +133,13 @@ def make_clock(
     fleet = load_fleet(config.links)
     if not seconds_per_example:
         logger.warning("computing takes no virtual time: give seconds-per-example to count it")
-    if not config.round_timeout and any(one.loss for one in fleet.classes):
+    if not config.round_timeout and any(kind.loss for kind in fleet.classes):
         fix = "give the virtual seconds after which a round goes on: these links lose replies"
         raise ConfigError("round-timeout", config.round_timeout, fix)
 
     def seconds(own: RunConfig) -> list[float]:
         examples = [size if whole_data else own.local_examples(size) for size in map(int, sizes)]
-        return [seconds_per_example * one for one in examples]
+        return [seconds_per_example * count for count in examples]
 
     work = {link: seconds(own) for link, own in config.by_link.items()}
     return VirtualClock(fleet, work, config.seed)

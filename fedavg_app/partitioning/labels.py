@@ -39,8 +39,8 @@ def find_labels(data: Dataset, by: str) -> tuple[NDArray[Any], NDArray[Any]]:
     found = [split.owners_or_targets for split in splits]
     # Those that have no labels of one array can still be split at random.
     return tuple(  # type: ignore[return-value]
-        one if isinstance(one, np.ndarray) else np.empty((len(split), 0))
-        for one, split in zip(found, splits, strict=True)
+        labels if isinstance(labels, np.ndarray) else np.empty((len(split), 0))
+        for labels, split in zip(found, splits, strict=True)
     )
 
 
@@ -79,19 +79,19 @@ def _bins(splits: tuple[Split, Split], by: str) -> tuple[Labels, Labels]:
     number, found = by.removeprefix(BINS), [split.targets for split in splits]
     if not number.isdecimal() or int(number) < 2:
         raise ConfigError(KEY, by, "give the number of bins, 2 or more, as in bins:10")
-    targets = [one for one in found if isinstance(one, np.ndarray) and one.ndim == 1]
+    targets = [labels for labels in found if isinstance(labels, np.ndarray) and labels.ndim == 1]
     if len(targets) < len(found):
         raise ConfigError(KEY, by, "an example has no single target; give a function instead")
     edges = np.quantile(targets[0], np.linspace(0, 1, int(number) + 1)[1:-1])
-    train, test = (np.searchsorted(edges, one, side="right") for one in targets)
+    train, test = (np.searchsorted(edges, values, side="right") for values in targets)
     return train, test
 
 
 def _column(split: Split, name: str) -> NDArray[Any]:
-    several = [one for one in (split.inputs, split.targets) if isinstance(one, Mapping)]
-    for one in several:
-        if name in one:
-            return np.asarray(one[name])
-    known = ", ".join(key for one in several for key in one) or "none, the data have no names"
+    several = [values for values in (split.inputs, split.targets) if isinstance(values, Mapping)]
+    for values in several:
+        if name in values:
+            return np.asarray(values[name])
+    known = ", ".join(key for values in several for key in values) or "none, the data have no names"
     fix = f"no such array; there are: {known}; or give 'bins:10', or 'package.module:function'"
     raise ConfigError(KEY, name, fix)

@@ -118,7 +118,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> Rows:
         )
     if config.partition in PARTITIONERS.keys() - {"iid"}:
         train, test = (
-            check_labels(one, config.partition, config.partition_by) for one in (train, test)
+            check_labels(split, config.partition, config.partition_by) for split in (train, test)
         )
     partitioner = make_partitioner(config.partition, config.partition_arguments)
     labels, count = {"train": train, "test": test}[split], config.num_clients

@@ -24,13 +24,15 @@ class Batch:
         records = [record for message in messages for record in message.content.values()]
         times = Counter(map(id, records))
         # Kept: an object made later must not get the `id` of one of them.
-        self._records = {id(one): one for one in records if times[id(one)] > 1}
+        self._records = {id(record): record for record in records if times[id(record)] > 1}
         self._numbers = {key: number for number, key in enumerate(self._records)}
         self.shared = deepcopy([*self._records.values()])  # the bytes in them are not copied
 
     def dumps(self, message: Message) -> bytes:
         """Return one of the messages pickled, without what is in ``shared``."""
-        records = {name: self._numbers.get(id(one), one) for name, one in message.content.items()}
+        records = {
+            name: self._numbers.get(id(record), record) for name, record in message.content.items()
+        }
         head = copy(message)
         head.content = RecordDict()
         return pickle.dumps((head, records))

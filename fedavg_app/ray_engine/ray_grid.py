@@ -131,7 +131,10 @@ class RayGrid(BaseGrid):
             pending = PendingMessage(message, batch)
             owner = self._owner.get(pending.partition)
             (self._free if owner is None else owner.queue).append(pending)
-        if any(self._seconds.get(one.metadata.message_type, 0.0) > MOVE_SECONDS for one in pushed):
+        if any(
+            self._seconds.get(message.metadata.message_type, 0.0) > MOVE_SECONDS
+            for message in pushed
+        ):
             self._level_loads()
         self._hand_out()
         return ids
@@ -164,8 +167,8 @@ class RayGrid(BaseGrid):
                     raise RunError(f"no worker can evaluate: {self._cause}")
                 self._wait_until(lambda: any(worker.idle for worker in self._workers))
                 idle = [worker for worker in self._workers if worker.idle]
-                parts = {one: missing[number :: len(idle)] for number, one in enumerate(idle)}
-                asked = {one: (data.options, arrays, part) for one, part in parts.items()}
+                parts = {worker: missing[number :: len(idle)] for number, worker in enumerate(idle)}
+                asked = {worker: (data.options, arrays, part) for worker, part in parts.items()}
                 for worker, answer in self._ask("evaluate", asked).items():
                     results |= zip(parts[worker], answer, strict=True)
                 failures = 0 if results.keys() & set(missing) else failures + 1
@@ -197,7 +200,7 @@ class RayGrid(BaseGrid):
             for worker in idle
             if len(worker.queue) > share
         }
-        clients = {one: ([each.partition for each in some],) for one, some in leaving.items()}
+        clients = {worker: ([each.partition for each in some],) for worker, some in leaving.items()}
         for states in self._ask("give_up", clients).values():
             self._parked |= states
         for pending in chain(*leaving.values()):
@@ -239,7 +242,7 @@ class RayGrid(BaseGrid):
             except WorkerDiedError as error:
                 self._replace(worker, str(error))
         now = time.monotonic()
-        for worker in [one for one in self._workers if now > one.hangs_at]:
+        for worker in [handle for handle in self._workers if now > handle.hangs_at]:
             self._replace(worker, "a client hung beyond the round's deadline, and it was ended")
         self._hand_out()
 
@@ -268,12 +271,12 @@ class RayGrid(BaseGrid):
         """Give idle workers the clients whose state they have, or their shares of the others."""
         started = sum(bool(worker.process_id) for worker in self._workers)
         share = math.ceil(len(self._free) / max(started, 1))
-        for worker in [one for one in self._workers if one.idle]:
+        for worker in [handle for handle in self._workers if handle.idle]:
             try:
                 if worker.next_call:
                     worker.send(worker.next_call)
                 elif chosen := self._choose(worker, worker.queue or self._free, share):
-                    clients = self._parked.keys() & {one.partition for one in chosen}
+                    clients = self._parked.keys() & {message.partition for message in chosen}
                     worker.handle(chosen, {client: self._parked.pop(client) for client in clients})
             except WorkerDiedError as error:
                 self._replace(worker, str(error))
@@ -326,7 +329,7 @@ class RayGrid(BaseGrid):
         begun = worker.call.pending if worker.call else []
         for call in filter(None, (worker.call, worker.next_call)):
             call.done = True
-        clients = ", ".join(str(one.partition) for one in begun)
+        clients = ", ".join(str(message.partition) for message in begun)
         for pending in begun:
             reason = f"{died} (it had client {clients})"
             self._keep_reply(pending, error_reply(pending.message, reason))

@@ -144,9 +144,9 @@ class Worker:
         began = time.monotonic()
         if shared is not None:
             self._shared = shared
-        self._states |= {one: pickle.loads(state) for one, state in states.items()}  # noqa: S301
+        self._states |= {client: pickle.loads(state) for client, state in states.items()}  # noqa: S301
         deadline = began + seconds
-        handled = [self._client(loads(one, self._shared), deadline) for one in messages]
+        handled = [self._client(loads(message, self._shared), deadline) for message in messages]
         return handled, time.monotonic() - began
 
     def _client(self, message: Message, deadline: float) -> HandledClient:
@@ -188,11 +188,11 @@ class Worker:
 
     def states(self) -> dict[int, bytes]:
         """Return the states of its clients, pickled, by partition."""
-        return {one: pickle.dumps(state) for one, state in self._states.items()}
+        return {client: pickle.dumps(state) for client, state in self._states.items()}
 
     def give_up(self, clients: Sequence[int]) -> dict[int, bytes]:
         """Return the states of these clients as `states` does, and keep them no longer."""
-        return {one: pickle.dumps(self._states.pop(one)) for one in clients}
+        return {client: pickle.dumps(self._states.pop(client)) for client in clients}
 
 
 def set_tcp_nodelay(connection: "Connection[Any, Any]") -> None:

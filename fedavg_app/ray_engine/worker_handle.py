@@ -95,7 +95,7 @@ class WorkerHandle:
         self._batch = batch
         left = max(batch.deadline - now, 0.0)
         self.hangs_at = now + left + GRACE_SECONDS
-        messages = [batch.dumps(one.message) for one in pending]
+        messages = [batch.dumps(sent.message) for sent in pending]
         self.send(Call("handle", (messages, shared, states, left), pending))
 
     def send(self, call: Call) -> None:

@@ -19,7 +19,7 @@ TO_TARGET = "_to_target"
 
 def wall_clock(history: Sequence[RoundMetrics]) -> list[float]:
     """Return the seconds that the run took by the end of every round."""
-    return list(accumulate(one.seconds for one in history))
+    return list(accumulate(metrics.seconds for metrics in history))
 
 
 def one_objective(runs: Sequence[FinishedRun]) -> Objective:
@@ -61,7 +61,7 @@ def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float | None = N
         return found
     reached = (number for number, value in curve if objective.is_reached(value, target))
     last = next(reached, None)
-    until = [one for one in history if last is not None and one.round <= last]
+    until = [metrics for metrics in history if last is not None and metrics.round <= last]
     spent = _spent(until, clocks) if until else dict.fromkeys(_spent(history, clocks))
     counted = {"rounds": rounds_to_target(curve, target, objective), **spent}
     return found | {key + TO_TARGET: value for key, value in counted.items()}
@@ -69,7 +69,7 @@ def cost(run: FinishedRun, clocks: Mapping[str, Clock], target: float | None = N
 
 def _spent(history: Sequence[RoundMetrics], clocks: Mapping[str, Clock]) -> Cost:
     return {
-        "rejected": sum(len(one.rejected) for one in history),
+        "rejected": sum(len(metrics.rejected) for metrics in history),
         "bytes_up": history[-1].total.get("bytes_up", 0),
         "bytes_down": history[-1].total.get("bytes_down", 0),
         **{name: clock(history)[-1] for name, clock in clocks.items()},

@@ -67,7 +67,7 @@ def group_runs(
     found = [(method, run.status) for method, run in zip(methods, runs, strict=True)]
     lines = []
     for method, status in dict.fromkeys(found):
-        own = [run for run, one in zip(runs, found, strict=True) if one == (method, status)]
+        own = [run for run, key in zip(runs, found, strict=True) if key == (method, status)]
         lines.append(Line(method, status, own, colors[method]))
     return sorted(lines, key=lambda line: line.color)
 

@@ -120,7 +120,7 @@ def test_scores(scores: "Scores | None") -> dict[str, Any]:
 def finite_json(value: Any) -> Any:
     """Return the value with None for numbers that JSON cannot represent, also within mappings."""
     if isinstance(value, dict):
-        return {key: finite_json(one) for key, one in value.items()}
+        return {key: finite_json(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -158,13 +158,15 @@ def objective_curve(
     history: Sequence[RoundMetrics], objective: Objective, *, on_clients: bool = False
 ) -> list[tuple[int, float]]:
     """Return (round, `RoundMetrics.score`) for every round that was tested."""
-    scores = ((one.round, one.score(objective, on_clients=on_clients)) for one in history)
+    scores = (
+        (metrics.round, metrics.score(objective, on_clients=on_clients)) for metrics in history
+    )
     return [(number, score) for number, score in scores if score is not None]
 
 
 def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:
     """Return the virtual seconds that have passed by the end of every round; 0 without links."""
-    return list(accumulate(one.virtual_seconds.get("round", 0.0) for one in history))
+    return list(accumulate(metrics.virtual_seconds.get("round", 0.0) for metrics in history))
 
 
 def read_history(
@@ -191,7 +193,7 @@ def read_history(
             values = json.loads(line)
             values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
             values["client_values"] = {
-                name: {int(client): one for client, one in own.items()}
+                name: {int(client): value for client, value in own.items()}
                 for name, own in values.get("client_values", {}).items()
             }
             history.append(RoundMetrics(**values))

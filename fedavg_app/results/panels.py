@@ -37,9 +37,11 @@ def default_panels(clocks: Mapping[str, Clock]) -> list[Panel]:
 def places(run: FinishedRun, panel: Panel, clocks: Mapping[str, Clock]) -> Sequence[float]:
     """Return where each round of a run is in a panel."""
     if panel in TRAFFIC:
-        return [sum(one.total.get(key, 0) for key in TRAFFIC[panel][0]) for one in run.history]
+        return [
+            sum(metrics.total.get(key, 0) for key in TRAFFIC[panel][0]) for metrics in run.history
+        ]
     if panel is Panel.ROUND:
-        return [one.round for one in run.history]
+        return [metrics.round for metrics in run.history]
     return list(clocks.values())[-1 if panel is Panel.LINK else 0](run.history)
 
 
@@ -48,7 +50,7 @@ def axis(panel: Panel, largest: float, clock: str) -> tuple[float, str]:
     if panel is Panel.ROUND:
         return 1.0, "round"
     units = BYTES if panel in TRAFFIC else SECONDS
-    scale, unit = next((one for one in units if largest >= 2 * one[0]), units[-1])
+    scale, unit = next(((size, name) for size, name in units if largest >= 2 * size), units[-1])
     if panel in TRAFFIC:
         return scale, TRAFFIC[panel][1].format(unit)
     if panel is Panel.WALL:

@@ -69,7 +69,7 @@ class ClientTests:
         """
         # A client whose own value is not usable, such as an R2 of one example, still has states.
         counted = self._metrics if self._records else {}
-        partial = {key: one for key, one in outcome.partial.items() if key not in counted}
+        partial = {key: count for key, count in outcome.partial.items() if key not in counted}
         found = ClientScores({**means}, {}, partial)
         for name, metric in self._metrics.items():
             self._add(found, name, metric, outcome.reports)
@@ -90,7 +90,9 @@ class ClientTests:
                 values[report.node_id] = value
         if self._records or not isinstance(metric, Ratio):  # a mean of theirs is another number
             found.metrics.pop(name, None)
-            together = value_or_nan(name, metric, [one for own in usable.values() for one in own])
+            together = value_or_nan(
+                name, metric, [state for own in usable.values() for state in own]
+            )
             if math.isnan(together):
                 logger.warning("the clients' %s has no value over all of them", name)
                 return

@@ -55,7 +55,7 @@ class CentralEvaluation:
         self._hidden.restore()
         load_arrays(self._model, from_record(arrays))
         evaluator = Evaluator(self._task, self._model, self._config.seed)
-        return [evaluator.batch(one[0], *self._batch(one)) for one in batches]
+        return [evaluator.batch(batch[0], *self._batch(batch)) for batch in batches]
 
     def _batch(self, batch: Batch) -> tuple[Any, Any]:
         """Return a batch's prepared inputs and its targets."""

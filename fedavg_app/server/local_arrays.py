@@ -21,12 +21,12 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
     """
     given, names = config.local_arrays, list(model.sent)
     local = matching(names, given)
-    clipped = [one for one in names if one.endswith("running_mean") and one not in local]
+    clipped = [name for name in names if name.endswith("running_mean") and name not in local]
     if strategy.clips_on_clients and clipped:
         fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
         fix += "batch normalisation, or name its arrays in local-arrays"
         raise ConfigError("strategy", config.strategy, fix)
-    released = [one for one in model.arrays.buffers if one not in local]
+    released = [name for name in model.arrays.buffers if name not in local]
     if strategy.counts_privacy and released:
         fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
         fix += "and noise; name them here, too, or give a network without such arrays"

@@ -54,7 +54,7 @@ class RoundMessenger:
         self._grid, self._nodes, self._config, self._clock = grid, nodes, config, clock
         self._in_flight = in_flight
         if in_flight:  # of a run before it was resumed, without its replies on the wall clock
-            for key in [key for key, one in in_flight.items() if one.reply is None]:
+            for key in [key for key, sent in in_flight.items() if sent.reply is None]:
                 del in_flight[key]
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
@@ -69,11 +69,11 @@ class RoundMessenger:
         if purpose == "train":
             # Less the rounding error of, for example, 50 * 0.14.
             size += ceil(size * self._config.over_selection - ROUNDING)
-            working = {one.node for one in (self._in_flight or {}).values()}
+            working = {sent.node for sent in (self._in_flight or {}).values()}
             size = max(size - len(working), 1)
         nodes, connected = self._nodes, self._nodes.clients
         if working:
-            connected = [one for one in connected if nodes.node(one) not in working]
+            connected = [node for node in connected if nodes.node(node) not in working]
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [nodes.node(client) for client in clients])
 
@@ -99,7 +99,7 @@ class RoundMessenger:
         ids, enough = send(cohort, messages), self._num_wanted(purpose)
         in_flight = self._in_flight if purpose == "train" else None
         if in_flight:
-            asked = {*cohort.get_node_ids(), *(one.node for one in in_flight.values())}
+            asked = {*cohort.get_node_ids(), *(sent.node for sent in in_flight.values())}
             clients = self._nodes.clients_of(asked)
             cohort = CohortGrid(self._grid, sorted(clients, key=clients.__getitem__))
         return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of, in_flight)
@@ -125,7 +125,7 @@ class RoundMessenger:
                 for reply in replies:
                     self._late.pop(reply.metadata.reply_to_message_id, None)
         now = time.time()
-        for message_id in [one for one, expiry in self._late.items() if expiry < now]:
+        for message_id in [late for late, expiry in self._late.items() if expiry < now]:
             del self._late[message_id]
 
 
@@ -192,8 +192,8 @@ class SentMessages:
             self._bytes_down[message_id] = size = message_bytes(message)
             self.bytes_down += size
             self.largest_down = max(self.largest_down, size)
-        for message_id, one in (in_flight or {}).items():
-            self._nodes[message_id], self._expiry[message_id] = one.node, one.expiry
+        for message_id, sent in (in_flight or {}).items():
+            self._nodes[message_id], self._expiry[message_id] = sent.node, sent.expiry
 
     def replies(self) -> Iterator[Message]:
         """Wait for the replies and yield those that come in time, in the clients' order.
@@ -252,9 +252,9 @@ class SentMessages:
             return
         carried = self._in_flight or {}
         timed: list[Arrival] = [
-            (one.seconds, self._order[one.node], one.time, one.reply)
-            for one in carried.values()
-            if one.reply is not None and one.time is not None
+            (sent.seconds, self._order[sent.node], sent.time, sent.reply)
+            for sent in carried.values()
+            if sent.reply is not None and sent.time is not None
         ]
         new = [key for key in self._nodes if key not in carried]
         for reply in chain.from_iterable(poll_replies(self._cohort, new)):
@@ -264,7 +264,7 @@ class SentMessages:
             time = self._time_of(node, len(self._nodes), bytes_down, message_bytes(reply))
             if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
                 timed.append((time.total, self._order[node], time, reply))
-        self._on_their_way = sorted(timed, key=lambda one: one[:2])
+        self._on_their_way = sorted(timed, key=lambda arrival: arrival[:2])
         while self._on_their_way:
             total, _, time, reply = self._on_their_way.pop(0)
             self.virtual_seconds = {"round": total, **time.parts()}
@@ -274,7 +274,7 @@ class SentMessages:
 
     def _accept_all(self, arrived: dict[str, Message], pending: list[str]) -> Iterator[Message]:
         """Yield the replies that have come, in the order of ``pending``; empty ``arrived``."""
-        for message_id in [one for one in pending if one in arrived]:
+        for message_id in [number for number in pending if number in arrived]:
             pending.remove(message_id)
             yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
 

@@ -98,8 +98,9 @@ class NetworkGrid(BaseGrid):
             if self._ended is not None:
                 raise self._ended
             found = [self._arrived.pop(key) for key in wanted & self._arrived.keys()]
-            slots = self._looks_at_a_time - sum(now - since < SLOW_LOOK for since in self._looks.values())
-            silent = {key: one for key, one in self._sent.items() if key in wanted}
+            looking = sum(now - since < SLOW_LOOK for since in self._looks.values())
+            slots = self._looks_at_a_time - looking
+            silent = {key: message for key, message in self._sent.items() if key in wanted}
             for key in [key for key in silent if key not in self._looks][: max(slots, 0)]:
                 self._looks[key] = now
                 message = self._sent[key] = self._sent.pop(key)
@@ -107,7 +108,7 @@ class NetworkGrid(BaseGrid):
         if found:
             self._last_arrival = now
         elif now - self._last_arrival > SILENCE and silent:
-            nodes = sorted({one.metadata.dst_node_id for one in silent.values()})
+            nodes = sorted({message.metadata.dst_node_id for message in silent.values()})
             logger.info("waiting for %s", ", ".join(f"node {node}" for node in nodes))
             self._last_arrival = float("inf")  # once
         return found

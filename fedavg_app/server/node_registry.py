@@ -175,7 +175,7 @@ class NodeRegistry(Nodes):
 
     def _hand_over(self) -> None:
         """Give the clients of nodes that have disconnected to nodes that wait for them."""
-        gone = [one for one in self.by_client.items() if one[1] not in self._nodes]
+        gone = [held for held in self.by_client.items() if held[1] not in self._nodes]
         for client, number in gone:
             logger.warning("node %d, client %d, has disconnected", number, client)
             del self.by_client[client]

@@ -112,7 +112,7 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     if plan.budget and (spent := plan.spent(completed)) > plan.budget.amount:
         fix = f"the run has spent {spent:.6g} {plan.budget.kind} already; give more"
         raise ConfigError("budget", config.budget, fix)
-    if state is not None and any(state.model[name] != one for name, one in model.fixed.items()):
+    if state is not None and any(state.model[name] != array for name, array in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)

@@ -114,12 +114,12 @@ class TrainingLoop:
         config = ConfigRecord({**self.client_config, "learning-rate": learning_rate})
 
         cohort = self._messenger.cohort(server_round, "train")
-        self.strategy.told = self._told_by_link(cohort.get_node_ids())
-        messages = self.strategy.configure_train(server_round, self.model, config, cohort)
+        by_node = self._settings_by_link(cohort.get_node_ids())
+        messages = self.strategy.configure_train(server_round, self.model, config, cohort, by_node)
         for message in messages:
-            if told := self.strategy.told.get(message.metadata.dst_node_id):
+            if own := by_node.get(message.metadata.dst_node_id):
                 common = message.content.config_records[CONFIG]
-                message.content[CONFIG] = ConfigRecord({**common, **told})
+                message.content[CONFIG] = ConfigRecord({**common, **own})
         formula_bits_down = self.strategy.round_bits(nodes_of(messages))
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
@@ -150,7 +150,9 @@ class TrainingLoop:
             train_metrics=train_metrics,
             **test_scores(scores),
             client_metrics=evaluated.metrics,
-            client_values={name: self._by_client(one) for name, one in evaluated.values.items()},
+            client_values={
+                name: self._by_client(values) for name, values in evaluated.values.items()
+            },
             partial=_partial(outcome, evaluated),
             bytes_down=sent.bytes_down,
             bytes_up=sent.bytes_up,
@@ -177,23 +179,23 @@ class TrainingLoop:
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, sent.unanswered | reasons(outcome)
 
-    def _told_by_link(self, nodes: Iterable[int]) -> dict[int, dict[str, Any]]:
+    def _settings_by_link(self, nodes: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return, by node, the settings that depend on its link.
 
-        They are its local work and, in a simulation, the link, by which it compresses; a device has
-        that from its node's config.
+        They are its local work and, in a simulation, the link, which sets its compression; a device
+        reads the link from its node's config.
         """
         names_link = self.clock is not None and bool(self.strategy.links)
         if not names_link and not self.config.link_work:
             return {}
-        by_link, told = self.config.by_link, dict[int, dict[str, Any]]()
+        by_link, settings = self.config.by_link, dict[int, dict[str, Any]]()
         for node, client in self.nodes.clients_of(nodes).items():
             link = self.clock.link(client) if self.clock else self.nodes.links.get(client, "")
             own = by_link.get(link, by_link[""])
-            told[node] = {"local-epochs": own.local_epochs, "local-steps": own.local_steps}
+            settings[node] = {"local-epochs": own.local_epochs, "local-steps": own.local_steps}
             if names_link:
-                told[node][LINK] = link
-        return told
+                settings[node][LINK] = link
+        return settings
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""

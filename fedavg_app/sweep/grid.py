@@ -52,12 +52,14 @@ def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
     """
     variants = keys.get(VARIANTS) or [{}]
     keys = {key: value for key, value in keys.items() if key != VARIANTS}
-    if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
+    if not isinstance(variants, list) or not all(isinstance(variant, dict) for variant in variants):
         raise ConfigError(VARIANTS, str(variants), f"write each as a table [[{VARIANTS}]]")
     chosen = [
-        (_method_name(variant), one)
+        (_method_name(variant), combination)
         for variant in variants
-        for one in _combinations({**keys, **{key: variant[key] for key in variant if key != NAME}})
+        for combination in _combinations(
+            {**keys, **{key: variant[key] for key in variant if key != NAME}}
+        )
     ]
     all_values = [values for _, values in chosen]
     seeds = [SEED] if SEED in _varying(all_values) else []
@@ -81,8 +83,8 @@ def _method_name(variant: Mapping[str, Any]) -> str:
 def _varying(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys in which some differ, in order."""
     return [
-        key for key in dict.fromkeys(key for one in chosen for key in one)
-        if any(one.get(key) != chosen[0].get(key) for one in chosen)
+        key for key in dict.fromkeys(key for run in chosen for key in run)
+        if any(run.get(key) != chosen[0].get(key) for run in chosen)
     ]  # fmt: skip
 
 

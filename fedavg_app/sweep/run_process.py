@@ -128,12 +128,12 @@ def uninterrupted() -> Iterator[None]:
     def remember(number: int, _: object) -> None:
         came.append(number)
 
-    before = [signal.signal(one, remember) for one in numbers]
+    before = [signal.signal(number, remember) for number in numbers]
     try:
         yield
     finally:
-        for one, handler in zip(numbers, before, strict=True):
-            signal.signal(one, handler)
+        for each, handler in zip(numbers, before, strict=True):
+            signal.signal(each, handler)
         for number in came:
             signal.raise_signal(number)
 
@@ -141,7 +141,7 @@ def uninterrupted() -> Iterator[None]:
 def finished_folder(folder: Path) -> Path | None:
     """Return the folder of the finished run in this folder; None if there is none."""
     ended = (path.parent for path in folder.glob("*/summary.json"))
-    return next((one for one in ended if read_summary(one)["status"] in STATUSES), None)
+    return next((run for run in ended if read_summary(run)["status"] in STATUSES), None)
 
 
 class RunProcess:

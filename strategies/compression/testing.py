@@ -146,10 +146,10 @@ class CompressorContract:
             expected = _bits(compressor.decode(data, layout))
             seed = 8 if self.deterministic else 7
             busy.encode(self.vectors(LAYOUT)["normal"], LAYOUT, _rng())
-            for one in (compressor, busy, busy):
-                assert one.encode(given, layout, _rng(seed)) == data, f"{name}: the bytes differ"
+            for coder in (compressor, busy, busy):
+                assert coder.encode(given, layout, _rng(seed)) == data, f"{name}: the bytes differ"
                 assert given.tobytes() == vector.tobytes(), f"{name}: the vector is changed"
-                assert _bits(one.decode(data, layout)) == expected, f"{name}: the updates differ"
+                assert _bits(coder.decode(data, layout)) == expected, f"{name}: the updates differ"
 
     def test_truncated_and_extended_bytes_are_rejected(self, compressor: Compressor) -> None:
         """Every byte that is counted is one that is needed."""
@@ -157,9 +157,9 @@ class CompressorContract:
             data = compressor.encode(vector, layout, _rng())
             bad = [data[:length] for length in range(len(data))]
             bad += [data + b"\0", data + b"\xff", data + bytes(100), data + (data or b"\0")]
-            for one in bad:
-                about = f"{name}: {len(one)} bytes instead of {len(data)} decode"
-                assert not _decodes(compressor, one, layout), about
+            for damaged in bad:
+                about = f"{name}: {len(damaged)} bytes instead of {len(data)} decode"
+                assert not _decodes(compressor, damaged, layout), about
 
     def test_damaged_bytes_are_rejected_or_decode_to_a_valid_update(
         self, compressor: Compressor
@@ -176,8 +176,8 @@ class CompressorContract:
             data = compressor.encode(self.vectors(layout)["normal"], layout, _rng())
             for start, bad in itertools.product(range(len(data)), BAD_NUMBERS):
                 for middle in (bad, bad * (len(data) // len(bad) + 1)):
-                    one = data[:start] + middle + data[start + len(middle) :]
-                    _decodes(compressor, one[: len(data)], layout)
+                    damaged = data[:start] + middle + data[start + len(middle) :]
+                    _decodes(compressor, damaged[: len(data)], layout)
 
     def test_cost_of_decoding_is_bounded_by_the_model(self, compressor: Compressor) -> None:
         """Any four bytes may be a count: in short messages, and in those far too long."""

@@ -122,12 +122,12 @@ def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if not isinstance(first, Tensor) or len(first) != number:
         return
     try:
-        alone = [forward(model, one) for one in parts_of(inputs, 1, number)]
+        alone = [forward(model, part) for part in parts_of(inputs, 1, number)]
     except TaskError as error:
         text = "a test of one example fails, so it depends on the others of its batch, or a last "
         yield Finding("warning", "model", f"{text}batch of one has no result ({error})")
         return
-    same_shape = all(one.shape[1:] == first.shape[1:] for one in alone)
+    same_shape = all(output.shape[1:] == first.shape[1:] for output in alone)
     if same_shape and not _same(torch.cat(alone), first, 1e-3):
         text = "an example's output in a test depends on the others of its batch; a test's "
         yield Finding("warning", "model", f"{text}result depends on the size of batches")

@@ -112,7 +112,7 @@ def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> Any:
     """Return an array, or those whose names begin with the name and a dot; None for none."""
     prefix = f"{name}."
     several = {
-        key.removeprefix(prefix): one for key, one in arrays.items() if key.startswith(prefix)
+        key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
     }
     return arrays.get(name, several or None)
 

@@ -95,8 +95,8 @@ class Split:
                     raise DataError(f"the {name} are {array.dtype}: give numbers")
         if len({len(array) for array in leaves((self.inputs, self.targets))}) > 1:
             numbers, targets = (
-                " and ".join(str(len(array)) for array in leaves(one)) or "no"
-                for one in (self.inputs, self.targets)
+                " and ".join(str(len(array)) for array in leaves(values)) or "no"
+                for values in (self.inputs, self.targets)
             )
             text = f"there are {numbers} inputs, but {targets} targets: give as many of both"
             raise DataError(text)
@@ -104,8 +104,8 @@ class Split:
     def part(self, rows: "NDArray[np.int64] | slice") -> "Split":
         """Return some of the examples."""
         inputs, targets, owners = (
-            map_leaves(lambda array: array[rows], one)
-            for one in (self.inputs, self.targets, self.owners)
+            map_leaves(lambda array: array[rows], values)
+            for values in (self.inputs, self.targets, self.owners)
         )
         return Split(inputs, targets, owners)
 

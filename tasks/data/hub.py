@@ -62,7 +62,9 @@ def hub_dataset(
                 rows = datasets.load_from_disk(source)
                 parts = [rows, rows.select([])]
             else:
-                parts = [datasets.load_dataset(source, config, split=one) for one in (train, test)]
+                parts = [
+                    datasets.load_dataset(source, config, split=split) for split in (train, test)
+                ]
             training, testing = map(split, parts)
             return Dataset.of(training, testing, options, f"{name} from {source}")
 

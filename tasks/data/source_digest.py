@@ -93,7 +93,9 @@ class _Digest:
         self._text(found.__qualname__)
         if not _is_installed(found.__module__):
             self._add_all(found.__bases__)
-            self._add_all([one for name, one in vars(found).items() if name not in BY_PYTHON])
+            self._add_all(
+                [attribute for name, attribute in vars(found).items() if name not in BY_PYTHON]
+            )
 
     def _add_function(self, function: Any) -> None:
         if _is_installed(function.__module__):
@@ -103,7 +105,7 @@ class _Digest:
         codes = list(_codes(function.__code__))
         names = dict.fromkeys(name for code in codes for name in code.co_names)
         known = [function.__globals__[name] for name in names if name in function.__globals__]
-        for module in [one for one in known if isinstance(one, ModuleType)]:
+        for module in [value for value in known if isinstance(value, ModuleType)]:
             if not _is_installed(module.__name__):
                 known += [vars(module)[name] for name in names if name in vars(module)]
         cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
@@ -124,14 +126,14 @@ def _source(function: Any) -> str:
     if source and function.__name__ != "<lambda>":
         return source
     # A lambda's source is its whole line, which may have several.
-    return source + repr([_code(one) for one in _codes(function.__code__)])
+    return source + repr([_code(code) for code in _codes(function.__code__)])
 
 
 def _code(code: CodeType) -> tuple[bytes, tuple[str, ...], list[str]]:
     constants = [
-        repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
-        for one in code.co_consts
-        if not isinstance(one, CodeType)
+        repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+        for constant in code.co_consts
+        if not isinstance(constant, CodeType)
     ]
     return code.co_code, code.co_names, constants
 

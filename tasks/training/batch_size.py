@@ -36,7 +36,7 @@ def efficient_batch_size(model: nn.Module, inputs: Any, device: torch.device) ->
     if device.type != "cpu":
         return MAX_BATCH
     known = _largest.setdefault(model, {})
-    kind = tuple((one.shape[1:], one.dtype) for one in leaves(inputs))
+    kind = tuple((array.shape[1:], array.dtype) for array in leaves(inputs))
     if kind not in known:
         before = HiddenState(model)  # neither this pass nor its draws leave a trace
         with seeded(0, device):

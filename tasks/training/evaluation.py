@@ -107,7 +107,9 @@ class Evaluator:
             count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
             found = self._task.predictions(outputs)
-            states = {name: one.of_batch(found, targets) for name, one in self._metrics.items()}
+            states = {
+                name: metric.of_batch(found, targets) for name, metric in self._metrics.items()
+            }
         return BatchResult(loss, count, states)
 
     def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:
@@ -135,8 +137,8 @@ def combine(metrics: Mapping[str, Metric], results: Iterable[BatchResult]) -> Sc
         loss += batch.loss
         predictions += batch.predictions
     values = {
-        name: value_or_nan(name, one, [batch.states[name] for batch in found])
-        for name, one in metrics.items()
+        name: value_or_nan(name, metric, [batch.states[name] for batch in found])
+        for name, metric in metrics.items()
     }
     return Scores(loss / predictions, values)
 

@@ -133,7 +133,7 @@ class MapStyleExamples(Examples):
         end = min(end, len(self))
         numbers = range(start, end) if self.rows is None else self.rows[start:end].tolist()
         batch = default_collate([self.inputs.read(number) for number in numbers])
-        inputs, targets = (map_leaves(lambda one: one.to(self.place), one) for one in batch)
+        inputs, targets = (map_leaves(lambda part: part.to(self.place), part) for part in batch)
         read = Examples(inputs, targets, self.prepare)
         return read.slice(0, len(read))
 
@@ -141,7 +141,7 @@ class MapStyleExamples(Examples):
         """Read all examples for their targets."""
         found = [self.slice(*place)[1] for place in self.places(READ_AT_A_TIME)]
         several = list(zip(*map(leaves, found), strict=True))
-        joined = iter([torch.cat(one) for one in several])
+        joined = iter([torch.cat(parts) for parts in several])
         return map_leaves(lambda _: next(joined), found[0])
 
     def prepared(self) -> "Examples":
@@ -151,7 +151,7 @@ class MapStyleExamples(Examples):
 
 def chosen_of(values: Any, rows: "slice | Tensor") -> Any:
     """Return some of the examples: a tensor's, or of every tensor of a dictionary or tuple."""
-    return map_leaves(lambda one: one[rows], values)
+    return map_leaves(lambda array: array[rows], values)
 
 
 def parts_of(values: Any, size: int, count: int) -> Iterator[Any]:
@@ -180,9 +180,11 @@ def call_in_bf16(model: nn.Module, inputs: Any) -> Any:
         outputs = call_model(model, inputs)
     if not isinstance(outputs, Tensor) and type(outputs) not in (dict, tuple):
         return outputs
-    return map_leaves(lambda one: one.float() if one.dtype == torch.bfloat16 else one, outputs)
+    return map_leaves(
+        lambda output: output.float() if output.dtype == torch.bfloat16 else output, outputs
+    )
 
 
 def bytes_of(values: Any) -> int:
     """Return the bytes of all tensors of a value."""
-    return sum(one.nbytes for one in leaves(values))
+    return sum(array.nbytes for array in leaves(values))

@@ -49,7 +49,7 @@ class HiddenState:
             return
         self._flags = [(weight, weight.requires_grad) for weight in model.parameters()]
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
-        self._own = {id(one): one for one in parts}
+        self._own = {id(part): part for part in parts}
         copies = dict(self._own)
         for name, module in model.named_modules():
             self._keep(name, module, copies)
@@ -97,7 +97,7 @@ class HiddenState:
         self._attributes.append((module, kept, copied))
 
     def _keep_tensors(self, values: Mapping[str, Any]) -> None:
-        for one in values.values():
-            if isinstance(one, Tensor) and not isinstance(one, nn.Parameter) and one.is_leaf:
-                self._tensors.append((one, one.detach().clone()))
-                self._versions.append(one._version)
+        for value in values.values():
+            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.is_leaf:
+                self._tensors.append((value, value.detach().clone()))
+                self._versions.append(value._version)

@@ -28,9 +28,11 @@ def find_optimizer(name: str) -> type[optim.Optimizer]:
         AttributeError: The module has no such class.
     """
     known = {
-        key.lower(): one
-        for key, one in vars(optim).items()
-        if inspect.isclass(one) and issubclass(one, optim.Optimizer) and one is not optim.Optimizer
+        key.lower(): kind
+        for key, kind in vars(optim).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, optim.Optimizer)
+        and kind is not optim.Optimizer
     }
     found: Any = pkgutil.resolve_name(name) if ":" in name else known.get(name.lower())
     if found is None:

@@ -31,8 +31,10 @@ def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
         tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
         for tensor in tensors
     ]
-    streams = {torch.cuda.current_stream(one.device) for one in detached if one.is_cuda}
-    copies = [_read(one) if one.is_cuda else one.numpy().copy(order="C") for one in detached]
+    streams = {torch.cuda.current_stream(tensor.device) for tensor in detached if tensor.is_cuda}
+    copies = [
+        _read(tensor) if tensor.is_cuda else tensor.numpy().copy(order="C") for tensor in detached
+    ]
     for stream in streams:
         stream.synchronize()
     return copies

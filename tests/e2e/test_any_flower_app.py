@@ -131,8 +131,8 @@ def test_our_fedavg_gives_the_same_model(runs):
 
 def test_stc_saves_bytes_both_ways_and_keeps_accuracy(runs):
     flower, compressed = runs(FLOWER), runs(COMPRESSED)
-    for kind, one in ((FLOWER, flower), (COMPRESSED, compressed)):
-        print(f"\n{kind}: {one.accuracy:.1%}, {one.bytes_up:,} up, {one.bytes_down:,} down")
+    for kind, run in ((FLOWER, flower), (COMPRESSED, compressed)):
+        print(f"\n{kind}: {run.accuracy:.1%}, {run.bytes_up:,} up, {run.bytes_down:,} down")
     assert compressed.accuracy > flower.accuracy - 0.03
     assert compressed.bytes_up < flower.bytes_up / 20
     assert compressed.bytes_down < flower.bytes_down / 10

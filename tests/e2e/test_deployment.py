@@ -54,7 +54,7 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     trained = load_file(folder / "model.safetensors")
     assert "2 of 3 clients train on data of their own" in (folder / "run.log").read_text()
     own_data = json.loads((folder / "summary.json").read_text())["own-data"]
-    assert {client: one["examples"] for client, one in own_data.items()} == {"0": 120, "1": 70}
+    assert {client: data["examples"] for client, data in own_data.items()} == {"0": 120, "1": 70}
     # FedAvg by hand: each trains on its own data, and its weight is their number.
     task, cpu = tasks.load("mnist-logistic"), torch.device("cpu")
     shared = MNIST.load(DataOptions("embedded"))

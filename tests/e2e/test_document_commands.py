@@ -161,7 +161,9 @@ def case(command):
     return pytest.param(command, marks=marks, id=command)
 
 
-@pytest.mark.parametrize("command", [case(one) for one in COMMANDS if one not in LISTED])
+@pytest.mark.parametrize(
+    "command", [case(command) for command in COMMANDS if command not in LISTED]
+)
 def test_command_of_a_document_succeeds(command, project, request):
     if "RUN_ID" in command:
         command = command.replace("RUN_ID", str(project.flower_run()["run-id"]))

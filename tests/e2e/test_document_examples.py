@@ -1,4 +1,4 @@
-"""The examples of the documents, and the strategies alone, as installed packages; the notebook."""
+"""The examples of the documents and the strategies alone, as installed packages; the notebook."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
-TASK_REFERENCE = ROOT / "docs" / "task-reference.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
+OTHERS = (ROOT / "docs" / "task-reference.md", ROOT / "docs" / "writing-a-compressor.md")
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
 
 pytestmark = pytest.mark.slow
@@ -35,9 +35,9 @@ def install(package, target):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """The folder that holds the files of the documents as their readers save them."""
+    """Return the folder with the documents' files, as readers save them."""
     folder = tmp_path_factory.mktemp("package")
-    for document in (TASK_DOCUMENT, TASK_REFERENCE, STRATEGY_DOCUMENT):
+    for document in (TASK_DOCUMENT, STRATEGY_DOCUMENT, *OTHERS):
         for name, content in examples(document).items():
             (folder / name).write_text(content)
     return folder
@@ -45,7 +45,7 @@ def package(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(package, tmp_path_factory):
-    """A folder for PYTHONPATH, outside the repository, with the package of both installed."""
+    """Return a folder for PYTHONPATH, outside the repository, with that package installed."""
     target = install(package, tmp_path_factory.mktemp("installed"))
     assert {path.stem for path in target.glob("*.py")} >= MODULES
     assert not target.is_relative_to(ROOT)
@@ -85,7 +85,7 @@ def test_python_of_the_readme_runs_as_it_is_written(tmp_path):
 
 
 def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
-    guide = examples(ROOT / "docs" / "writing-a-strategy.md")
+    guide = examples(STRATEGY_DOCUMENT)
     (tmp_path / "fedavgm.py").write_text(guide["fedavgm.py"])
     command = [
         str(Path(sys.executable).parent / "fedavg"), "run", "--strategy", "fedavgm:FedAvgM",

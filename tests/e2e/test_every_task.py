@@ -63,7 +63,7 @@ def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, st
 
     assert same_model(result, expected)
     # This process evaluates on several threads, a worker on one.
-    losses = ([m.test_loss for m in one.history if m.round != 1] for one in (result, expected))
+    losses = ([m.test_loss for m in run.history if m.round != 1] for run in (result, expected))
     ours, theirs = losses
     assert ours == pytest.approx(theirs, rel=1e-6)
     varying = {"seconds": 0, "test_loss": 0}

@@ -1,4 +1,4 @@
-"""The tasks of docs/example-tasks.md end in one model on every engine: simulation, `flwr run`, TLS.
+"""The example tasks of the documents end in the same model on every engine: Ray, `flwr run`, TLS.
 
 Each of them under each of four strategies. One runs with the slow tests, the others with the long
 ones: `pytest tests/e2e/test_example_tasks.py`, half an hour.

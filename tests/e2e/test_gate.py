@@ -121,7 +121,7 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
 
     deployment.wait_for(lambda: deployment.newest_run()["status"] == "finished:completed", 200)
     folder = only_folder(tmp_path / "attacked")
-    assert [one["rejected"] for one in read_history(folder)] == [{}] * 7
+    assert [line["rejected"] for line in read_history(folder)] == [{}] * 7
     assert f"refused push-messages of node {attacker.node_id}: it says that it comes from" in (
         deployment.log("superlink")
     )

@@ -21,9 +21,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 poll, held = select.epoll(), {}
 while True:
     while len(held) < number:
-        one = socket.create_connection(("127.0.0.1", port), timeout=60)
-        held[one.fileno()] = one
-        poll.register(one, select.EPOLLIN | select.EPOLLHUP)
+        opened = socket.create_connection(("127.0.0.1", port), timeout=60)
+        held[opened.fileno()] = opened
+        poll.register(opened, select.EPOLLIN | select.EPOLLHUP)
     print("all", flush=True)
     for descriptor, _ in poll.poll(1):
         held.pop(descriptor).close()

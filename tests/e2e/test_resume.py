@@ -83,6 +83,6 @@ def test_run_killed_at_random_points_ends_in_the_same_model(processes, ray_addre
     finish(start(processes, ray_address, "resume", str(run_folder(killed))))
     ours, whole = run_folder(killed), run_folder(tmp_path / "whole")
     assert_model(ours, whole)
-    lines = [[{**one, "seconds": 0} for one in read_history(folder)] for folder in (ours, whole)]
+    lines = [[{**line, "seconds": 0} for line in read_history(folder)] for folder in (ours, whole)]
     records, expected = lines
     assert records == expected

@@ -103,7 +103,7 @@ def test_each_message_has_its_own_process_and_the_code_of_its_run(deployment, tm
             assert "/apps/fedavg-app.fedavg-app." in file
 
 
-def test_task_is_not_given_to_who_has_not_the_secret(deployment):
+def test_task_is_given_only_to_the_holder_of_the_secret(deployment):
     addresses = []
     for number in range(NODES):
         log = deployment.log(f"device-{number}")

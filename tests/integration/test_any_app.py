@@ -48,13 +48,13 @@ def client_app(*mods, arrays="arrays", config="config", examples="num-examples")
     @app.train()
     def train(message, context):
         assert set(message.content) == {arrays, config}
-        model = {name: one.numpy().copy() for name, one in message.content[arrays].items()}
+        model = {name: array.numpy().copy() for name, array in message.content[arrays].items()}
         assert list(model) == list(START)
         model["w"] += 0.1 * (target(context.node_id) - model["w"])
         model["b"] += np.float32(0.1)
         model["norm.num_batches_tracked"] += 7
         metrics = {examples: 10 * context.node_id, "train_loss": float(context.node_id)}
-        record = ArrayRecord({name: flower_array(one) for name, one in model.items()})
+        record = ArrayRecord({name: flower_array(array) for name, array in model.items()})
         content = RecordDict({arrays: record, "metrics": MetricRecord(metrics)})
         return Message(content, reply_to=message)
 
@@ -109,7 +109,9 @@ class AppGrid(BaseGrid):
         return ids
 
     def pull_messages(self, message_ids):
-        return [self.replies.pop(one) for one in message_ids if one in self.replies]
+        return [
+            self.replies.pop(message_id) for message_id in message_ids if message_id in self.replies
+        ]
 
 
 def size(message):
@@ -120,7 +122,7 @@ def size(message):
 
 def run(strategy, app, rounds=12, grid=None, **options):
     grid = grid or AppGrid(app)
-    start = ArrayRecord({name: flower_array(one) for name, one in START.items()})
+    start = ArrayRecord({name: flower_array(array) for name, array in START.items()})
     return strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, **options), grid
 
 
@@ -137,7 +139,9 @@ def test_fedavg_gives_what_flowers_gives():
         np.testing.assert_allclose(array.numpy(), expected, rtol=1e-6, atol=1e-12)
         assert array.numpy().dtype == START[name].dtype
     for kind in ("train", "evaluate"):
-        mine, others = (getattr(one, f"{kind}_metrics_clientapp") for one in (ours, theirs))
+        mine, others = (
+            getattr(strategy, f"{kind}_metrics_clientapp") for strategy in (ours, theirs)
+        )
         for server_round, metrics in others.items():
             assert dict(mine[server_round]) == pytest.approx(dict(metrics))
     assert our_grid.bytes_up == their_grid.bytes_up
@@ -145,7 +149,7 @@ def test_fedavg_gives_what_flowers_gives():
 
 
 def test_fedbuff_is_fedavg_where_no_reply_is_late():
-    for _ in range(2):  # a second training begins anew
+    for _ in range(2):  # a second training starts from scratch
         ours, grid = run(FedBuff(weights="samples"), client_app(), rounds=3)
     theirs, _ = run(flower.FedAvg(), client_app(), rounds=3)
     assert grid.errors == []
@@ -169,8 +173,8 @@ def test_compressed_strategy_trains_an_app_with_the_mod_alone(name):
     _, plain = run(flower.FedAvg(), client_app(), rounds=50)
     before, after = (np.abs(w - optimum()).mean() for w in (0, result.arrays["w"].numpy()))
     assert after < 0.7 * before
-    assert {name: one.numpy().dtype for name, one in result.arrays.items()} == {
-        name: one.dtype for name, one in START.items()
+    assert {name: array.numpy().dtype for name, array in result.arrays.items()} == {
+        name: array.dtype for name, array in START.items()
     }
     assert result.arrays["norm.num_batches_tracked"].numpy() == 7 * 50
     assert grid.bytes_up < plain.bytes_up / 3
@@ -228,7 +232,7 @@ def test_flowers_mods_run_inside_and_see_the_plain_model():
     assert 0 < np.linalg.norm(result.arrays["w"].numpy()) <= 1
 
 
-def test_nan_of_a_client_is_rejected_and_its_node_named(caplog):
+def test_reply_with_nan_is_rejected_and_its_node_named(caplog):
     app = ClientApp(mods=[compression_mod])
     honest = client_app()
 
@@ -262,7 +266,7 @@ def test_strategy_that_needs_settings_says_so(strategy, missing):
         run(strategy, client_app())
 
 
-def test_mod_lets_a_strategy_through_that_does_not_compress():
+def test_mod_passes_on_messages_of_strategies_that_do_not_compress():
     with_mod, grid = run(FedAvg(), client_app(compression_mod), rounds=2)
     assert grid.errors == []
     without, _ = run(FedAvg(), client_app(), rounds=2)
@@ -373,7 +377,8 @@ def test_models_of_two_trainings_in_one_process_do_not_mix():
             arrays = message.content["arrays"]
             seen.add(tuple(arrays))
             model = {
-                name: flower_array(one.numpy() + np.float32(0.1)) for name, one in arrays.items()
+                name: flower_array(array.numpy() + np.float32(0.1))
+                for name, array in arrays.items()
             }
             metrics = MetricRecord({"num-examples": 1})
             content = RecordDict({"arrays": ArrayRecord(model), "metrics": metrics})
@@ -384,7 +389,7 @@ def test_models_of_two_trainings_in_one_process_do_not_mix():
     w, mean = np.ones((4, 3), np.float32), np.ones(2, np.float32)
     for model in ({"running_mean": mean, "w": w}, {"w": w, "running_mean": mean}, {"w": w}):
         seen.clear()
-        arrays = ArrayRecord({name: flower_array(one) for name, one in model.items()})
+        arrays = ArrayRecord({name: flower_array(array) for name, array in model.items()})
         grid = AppGrid(app())
         strategy = STC(sparsity_up=0.2, sparsity_down=0.2, fraction_evaluate=0.0)
         strategy.start(grid=grid, initial_arrays=arrays, num_rounds=4)
@@ -418,7 +423,7 @@ def test_further_records_of_a_reply_are_left_as_they_are():
     class KeepingGrid(AppGrid):
         def push_messages(self, messages):
             ids = super().push_messages(messages)
-            kept.extend(set(self.replies[one].content.array_records) for one in ids)
+            kept.extend(set(self.replies[message_id].content.array_records) for message_id in ids)
             return ids
 
     app, honest = ClientApp(mods=[compression_mod]), client_app()

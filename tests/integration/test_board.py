@@ -61,13 +61,13 @@ def test_own_strategy_is_entered_and_stands_on_the_page(tmp_path):
 
     files = sorted((tmp_path / "results/records/board-tiny").iterdir())
     records = [json.loads(file.read_text()) for file in files]
-    assert [one["config"]["seed"] for one in records] == [1, 2]
-    for one in records:
-        assert one["config"]["strategy"] == "my:Longer"
-        assert one["config"]["learning-rate"] == 0.02
-        assert one["name"] == "long steps"
-        assert re.fullmatch("[0-9a-f]{64}", one["model"])
-        assert str(tmp_path) not in json.dumps(one)
+    assert [record["config"]["seed"] for record in records] == [1, 2]
+    for record in records:
+        assert record["config"]["strategy"] == "my:Longer"
+        assert record["config"]["learning-rate"] == 0.02
+        assert record["name"] == "long steps"
+        assert re.fullmatch("[0-9a-f]{64}", record["model"])
+        assert str(tmp_path) not in json.dumps(record)
     page = (tmp_path / "results/leaderboard.md").read_text().replace("&nbsp;", " ")
     assert "| 1 | **long steps**<br>n = 2, B = 10, η = 0.02, my:Longer factor = 3 | 2 |" in page
-    assert " ".join(one["model"][:8] for one in records).replace(" ", "; ") in page
+    assert " ".join(record["model"][:8] for record in records).replace(" ", "; ") in page

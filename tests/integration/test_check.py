@@ -41,7 +41,7 @@ import digits_task
 
 def load(options):
     data = digits_task.load_digits(options)
-    moved = [dataclasses.replace(one, targets=one.targets + 1) for one in (data.train, data.test)]
+    moved = [dataclasses.replace(s, targets=s.targets + 1) for s in (data.train, data.test)]
     return dataclasses.replace(data, train=moved[0], test=moved[1])
 
 TASK = dataclasses.replace(digits_task.TASK, dataset=load)

@@ -36,7 +36,9 @@ KEYS = {
 def outputs_of(result, rows):
     """Return the final model's outputs and the targets of some test examples."""
     model, data = TASK.model(), TASK.dataset(None)
-    model.load_state_dict({name: torch.tensor(one.numpy()) for name, one in result.model.items()})
+    model.load_state_dict(
+        {name: torch.tensor(array.numpy()) for name, array in result.model.items()}
+    )
     with torch.no_grad():
         outputs = model.eval()(TASK.prepare(torch.tensor(data.test.inputs[rows])))
     return outputs, torch.tensor(data.test.targets[rows])
@@ -76,7 +78,7 @@ def spoil(message, context, call_next):
     if STATES in reply.content and context.node_config["partition-id"] == 2:
         record = reply.content[STATES]
         names = [name for name in record if "/f1/" in name]
-        arrays = {name: one for name, one in record.items() if name not in names}
+        arrays = {name: metric for name, metric in record.items() if name not in names}
         reply.content[STATES] = ArrayRecord(arrays | SPOILT[context.run_config["seed"]](names))
     return reply
 
@@ -97,7 +99,9 @@ def test_client_whose_states_cannot_be_used_is_left_out_of_that_metric(seed):
     assert sorted(last.client_values["f1"]) == [0, 1, 3, 4, 5]
     assert last.partial["client_metrics.f1"] == "5 of 6 clients"
     left = [2] if seed == 4 else []
-    assert sorted(last.client_values["mae"]) == [one for one in range(6) if one not in left]
+    assert sorted(last.client_values["mae"]) == [
+        client for client in range(6) if client not in left
+    ]
 
 
 def test_client_without_its_own_value_counts_in_the_overall_value():
@@ -129,7 +133,7 @@ def one_for_the_last(labels, num_clients, seed):
     return [*np.array_split(order[:-1], num_clients - 1), order[-1:]]
 
 
-def test_mean_absolute_error_of_torchmetrics_is_the_functions():
+def test_mean_absolute_error_of_torchmetrics_equals_the_function():
     whole = dataclasses.replace(TASK, metrics={"mae": MeanAbsoluteError()})
     outputs, targets = torch.randn(10), torch.randn(10)
     metric = whole.test_metrics()["mae"]

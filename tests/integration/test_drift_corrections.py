@@ -77,7 +77,7 @@ class Logistic:
 
 
 def plus(a, b, factor=1.0):
-    return [one + factor * other for one, other in zip(a, b, strict=True)]
+    return [ours + factor * other for ours, other in zip(a, b, strict=True)]
 
 
 def scaffold(config, data, steps, lost, global_rate):
@@ -204,7 +204,7 @@ def test_clients_on_a_slow_link_take_their_own_steps(strategy, tmp_path, monkeyp
     keys = {"strategy": strategy, "local-steps": 5, "link-work": "slow = {local-steps = 2}"}
     config, model = train(tmp_path / "a", links=str(links), **keys)
     fleet = load_fleet(str(links))
-    steps = [2 if one.name == "slow" else 5 for one in Devices(fleet, CLIENTS, config.seed)]
+    steps = [2 if device.name == "slow" else 5 for device in Devices(fleet, CLIENTS, config.seed)]
     assert set(steps) == {2, 5}
     data = Logistic(config)
     if strategy == "scaffold":
@@ -224,8 +224,8 @@ def trained_by(config, client, weights, server_round):
     """Return what a client makes of the model in a round."""
     data = tasks.load(config.task).dataset(config.data_options)
     told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
-    one = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
-    trained, _, _ = one.fit([w.astype(np.float32) for w in weights], told)
+    trainer = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
+    trained, _, _ = trainer.fit([w.astype(np.float32) for w in weights], told)
     return [array.astype(np.float64) for array in trained]
 
 

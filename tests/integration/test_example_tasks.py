@@ -1,4 +1,4 @@
-"""The tasks of docs/example-tasks.md: under several strategies, resumed, and their metrics."""
+"""The example tasks of the documents: under several strategies, resumed, and their metrics."""
 
 import importlib
 import sys
@@ -86,14 +86,16 @@ def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     whole, cut = (only_folder(tmp_path / part) for part in ("whole", "cut"))
     start(tmp_path / "cut", name, resume=str(cut), **keys)
     assert_model(cut, whole)
-    tested = [[line["test_metrics"] for line in read_history(one)] for one in (whole, cut)]
+    tested = [[line["test_metrics"] for line in read_history(folder)] for folder in (whole, cut)]
     assert tested[0] == tested[1]
 
 
 def outputs_of(task, result):
     """Return the final model's outputs for the whole test set at once, and the targets."""
     model, data = task.model(), task.dataset(RunConfig().data_options)
-    model.load_state_dict({name: torch.tensor(one.numpy()) for name, one in result.model.items()})
+    model.load_state_dict(
+        {name: torch.tensor(array.numpy()) for name, array in result.model.items()}
+    )
     every = Examples.stored(task, data.test, torch.device("cpu"))
     inputs, targets = every.slice(0, len(every))
     with torch.no_grad():

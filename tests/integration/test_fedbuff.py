@@ -46,7 +46,7 @@ def event_queue(config):
     clock = make_clock(config, sizes, task.seconds_per_example, whole_data=False)
     told = client_config(config, data, initial.fingerprint, client_optimizer(config, task))
     names = list(initial.sent)
-    model = {name: one.numpy().astype(np.float64) for name, one in initial.sent.items()}
+    model = {name: array.numpy().astype(np.float64) for name, array in initial.sent.items()}
     now, queue, lateness = 0.0, [], []
     for number in range(1, ROUNDS + 1):
         busy = {client for _, client, *_ in queue}
@@ -54,7 +54,7 @@ def event_queue(config):
         drawn = sample_clients(config.seed, number, "train", TRAINING - len(queue), free)
         sent = {name: model[name].astype(np.float32) for name in names}
         for client in drawn:
-            record = ArrayRecord({name: Array(one) for name, one in sent.items()})
+            record = ArrayRecord({name: Array(array) for name, array in sent.items()})
             rate = {"learning-rate": task.learning_rate, "server-round": number}
             content = RecordDict({"arrays": record, "config": ConfigRecord({**told, **rate})})
             node = grid.node(client)
@@ -64,7 +64,7 @@ def event_queue(config):
             spent = clock.client_time(
                 number, client, TRAINING, message_bytes(message), message_bytes(reply)
             )
-            trained = {name: one.numpy() for name, one in reply.content["arrays"].items()}
+            trained = {name: array.numpy() for name, array in reply.content["arrays"].items()}
             change = {name: trained[name].astype(float) - sent[name] for name in names}
             queue.append((now + spent.total, client, number, change))
         queue.sort(key=lambda event: event[:2])
@@ -81,7 +81,7 @@ def event_queue(config):
     return model, now, lateness
 
 
-def test_run_is_that_of_an_event_queue_to_the_bit(config):
+def test_run_equals_an_event_queue_bit_for_bit(config):
     model, seconds, lateness = event_queue(config)
     assert max(map(max, lateness)) >= 3, "some replies must be late"
     result = run_here(config)
@@ -95,7 +95,7 @@ def test_run_is_that_of_an_event_queue_to_the_bit(config):
     assert not any(line.rejected for line in result.history)
 
 
-def test_compressed_updates_are_buffered_alike(config):
+def test_compressed_updates_are_buffered_too(config):
     """With nothing compressed it is FedBuff; a message has 25 bytes more, which moves no reply."""
     ours = run_here(config)
     arguments = "uplink = 'float32', feedback = 'none', max-staleness = 50"
@@ -109,7 +109,7 @@ def test_compressed_reply_that_is_too_late_is_rejected(config):
     arguments = "sparsity-up = 0.04, sparsity-down = 0.04, max-staleness = 1"
     keys = {"strategy": "stc", "strategy_args": arguments}
     result = run_here(config.model_copy(update=keys))
-    reasons = [reason for line in result.history for reason in line.rejected.values()]
+    reasons = [text for line in result.history for text in line.rejected.values()]
     assert reasons
     assert all("max-staleness is 1" in reason for reason in reasons)
 
@@ -125,7 +125,7 @@ def test_without_over_selection_it_is_fedavg(config):
 
 def test_reply_that_is_too_late_is_rejected_and_its_client_asked_again(config):
     result = run_here(config.model_copy(update={"strategy_args": "max-staleness = 1"}))
-    reasons = [reason for line in result.history for reason in line.rejected.values()]
+    reasons = [text for line in result.history for text in line.rejected.values()]
     assert reasons
     assert all("max-staleness is 1" in reason for reason in reasons)
 
@@ -138,12 +138,12 @@ def test_reply_that_is_too_late_is_rejected_and_its_client_asked_again(config):
         ("99", "it answers round 99, and this is round "),
     ],
 )
-def test_reply_that_says_it_answers_no_round_before_is_rejected(config, group, reason):
+def test_reply_to_a_round_that_never_was_is_rejected(config, group, reason):
     def lie(reply):
         reply.metadata.group_id = group
         return reply
 
     result = run_here(config, tamper=dict.fromkeys(range(0, 30, 2), lie))
-    reasons = [one for line in result.history for one in line.rejected.values()]
+    reasons = [text for line in result.history for text in line.rejected.values()]
     assert reasons
-    assert all(reason in one for one in reasons)
+    assert all(reason in text for text in reasons)

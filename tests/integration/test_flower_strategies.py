@@ -121,7 +121,7 @@ def test_privacy_without_noise_is_the_mean_of_clipped_updates(tmp_path, kind):
     result = train(tmp_path, f"{FLOWERS}:DifferentialPrivacy{kind}", arguments, mods, rounds=3)
     assert not any(metrics.rejected for metrics in result.history)
     state = tasks.load("mnist-logistic").initial_model(1).state_dict()
-    model, norm = np.concatenate([one.double().numpy().ravel() for one in state.values()]), NORM
+    model, norm = np.concatenate([array.double().numpy().ravel() for array in state.values()]), NORM
     for server_round in (1, 2, 3):
         model, clipped = clipped_mean(model, replies(server_round)[0], norm)
         assert clipped == 1

@@ -94,7 +94,9 @@ def test_unwritable_log_is_one_line_if_the_training_succeeds(tmp_path, capsys, c
             filler.unlink()
         assert (tmp_path / "run.log").read_text().count("\n") < 1000
     assert "Traceback" not in capsys.readouterr().err
-    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert warning == (
         f"run.log is not complete: cannot write to {tmp_path}: No space left on device; "
         "free some space there, or make it writable"

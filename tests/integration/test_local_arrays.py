@@ -57,7 +57,9 @@ def test_each_client_trains_with_its_own_arrays(strategy):
         places = {name: names.index(name) for name in LAYER}
         for before, after in pairwise(calls):
             counter = places["1.num_batches_tracked"]
-            assert after[counter] > before[counter], "it goes on from its own, not from a mean"
+            assert after[counter] > before[counter], (
+                "it continues from its own value, not from a mean"
+            )
             assert not np.array_equal(after[places["1.weight"]], before[places["1.weight"]])
 
 
@@ -98,7 +100,7 @@ def test_patterns_that_cannot_be_used_are_refused(changes, reason):
 
 
 @pytest.mark.usefixtures("server_identity")
-def test_infinities_that_were_sent_do_not_keep_local_arrays_from_being_kept():
+def test_local_arrays_are_kept_after_infinite_values_were_sent():
     """A mask among them has some from the start."""
     context = Context(1, 1, {}, RecordDict(), {"local-arrays": "head.*"})
     sent = {"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)}
@@ -148,7 +150,7 @@ def own_accuracies(grid, model, config):
         rows = partition(data, "test", config)[client]
         network = task.model().eval()
         arrays = {**model, **context.state[LOCAL]}
-        network.load_state_dict({key: torch.tensor(one.numpy()) for key, one in arrays.items()})
+        network.load_state_dict({key: torch.tensor(array.numpy()) for key, array in arrays.items()})
         with torch.no_grad():
             scores = network(task.prepare(torch.tensor(data.test.inputs[rows])))
         right = (scores.argmax(1).numpy() == data.test.targets[rows]).sum()
@@ -156,42 +158,44 @@ def own_accuracies(grid, model, config):
     return found
 
 
-def test_run_goes_by_the_clients_own_accuracy_and_keeps_each(tmp_path):
+def test_run_is_judged_by_the_clients_accuracy_and_records_each_clients(tmp_path):
     grid, models, result = run_in_folder(tmp_path, fraction_evaluate=1.0)
     config = make_config(**KEYS)
     expected = own_accuracies(grid, result.model, config)
     last = read_history(result.folder)[-1]
-    found = {int(client): one for client, one in last["client_values"]["accuracy"].items()}
+    found = {
+        int(client): accuracy for client, accuracy in last["client_values"]["accuracy"].items()
+    }
     assert list(found) == list(range(10))
-    assert found == pytest.approx({client: one for client, (one, _) in expected.items()})
+    assert found == pytest.approx({client: accuracy for client, (accuracy, _) in expected.items()})
     examples = sum(number for _, number in expected.values())
-    own = sum(one * number for one, number in expected.values()) / examples
+    own = sum(accuracy * number for accuracy, number in expected.values()) / examples
     summary = read_summary(result.folder)
     assert summary["final-accuracy"] == pytest.approx(own)
     assert own > last["accuracy"] + 0.2, "the global model is of no use to the clients"
-    curve = [(one.round, one.client_metrics["accuracy"]) for one in result.history[1:]]
+    curve = [(metrics.round, metrics.client_metrics["accuracy"]) for metrics in result.history[1:]]
     best = max(curve, key=lambda point: point[1])
     assert (summary["best-round"], summary["best-accuracy"]) == best
     assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
 
 
-def test_target_and_patience_go_by_the_clients_own_accuracy(tmp_path):
+def test_target_and_patience_use_the_clients_accuracy(tmp_path):
     _, _, whole = run_in_folder(tmp_path / "whole", 8, fraction_evaluate=1.0)
-    own = [one.client_metrics["accuracy"] for one in whole.history[1:]]
-    reached = next(number for number, one in enumerate(own, 1) if one >= own[2])
-    assert max(one.accuracy for one in whole.history) < own[2]
+    own = [metrics.client_metrics["accuracy"] for metrics in whole.history[1:]]
+    reached = next(number for number, accuracy in enumerate(own, 1) if accuracy >= own[2])
+    assert max(metrics.accuracy for metrics in whole.history) < own[2]
     keys = {"fraction_evaluate": 1.0, "target_accuracy": own[2]}
     _, _, result = run_in_folder(tmp_path / "target", 8, **keys)
     assert result.history[-1].round == reached
     assert reached - 1 < read_summary(result.folder)["rounds-to-target"] <= reached
     _, _, result = run_in_folder(tmp_path / "patience", 50, fraction_evaluate=1.0, patience=2)
-    own = [one.client_metrics["accuracy"] for one in result.history[1:]]
+    own = [metrics.client_metrics["accuracy"] for metrics in result.history[1:]]
     assert len(own) - 1 - own.index(max(own)) == 2
 
 
-def test_run_without_the_clients_accuracy_says_first_what_will_not_be_known(tmp_path, caplog):
+def test_run_without_client_tests_warns_first_that_accuracy_will_be_unknown(tmp_path, caplog):
     _, _, result = run_in_folder(tmp_path, 2, target_accuracy=0.01, patience=1)
-    (warning,) = [one for one in caplog.records if "fraction-evaluate" in one.getMessage()]
+    (warning,) = [record for record in caplog.records if "fraction-evaluate" in record.getMessage()]
     assert warning.getMessage() == (
         "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "
         "be known, so there is no best model, and neither a target nor patience ends the run; "

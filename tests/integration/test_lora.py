@@ -60,14 +60,16 @@ def whole_test_set(page):
     return inputs, torch.tensor(test.targets)
 
 
-def test_only_adapters_travel_and_the_base_stays(page, tmp_path):
+def test_only_adapters_are_sent(page, tmp_path):
     result = start(tmp_path / "runs", "lora", num_server_rounds=2)
     model = page.TASK.initial_model(1)
     arrays = ModelArrays.of(model)
     assert all("lora_" in name for name in arrays.sent)
     entries = sum(array.size for array in read_arrays(model, arrays.sent).values())
     history = read_history(only_folder(tmp_path / "runs"))
-    assert entries == sum(one.numel() for one in model.parameters() if one.requires_grad)
+    assert entries == sum(
+        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+    )
     for line in history[1:]:
         assert line["theory_bits_up"] == line["theory_bits_down"] == 5 * 32 * entries
         overhead = 5 * len(arrays.sent) * 250  # heads and names of the arrays
@@ -108,7 +110,7 @@ def test_base_may_be_a_folder_and_lora_a_config(page, tmp_path):
     assert first.peft_config["default"].base_model_name_or_path == str(tmp_path / "base")
     assert config.base_model_name_or_path is None  # each model has its own
     unloaded = first.unload().state_dict()
-    assert all(torch.equal(unloaded[name], one) for name, one in base.state_dict().items())
+    assert all(torch.equal(unloaded[name], array) for name, array in base.state_dict().items())
 
 
 def test_clients_own_tests_give_the_perplexity_of_all_their_tokens(page, tmp_path):
@@ -151,7 +153,7 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
 
 def test_checks_find_nothing_wrong(page):
     found = list(all_checks(page.TASK, page.load(DataOptions()), 1))
-    assert {one.kind for one in found} <= {"ok", "note"}
+    assert {finding.kind for finding in found} <= {"ok", "note"}
 
 
 def test_first_target_that_is_predicted_ends_the_run_before_it_begins(page, tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ class NumberedGrid(LocalGrid):
         return Nodes(CLIENTS)
 
     def client_states(self):
-        return {node - 2: repr(one.state).encode() for node, one in self.contexts.items()}
+        return {node - 2: repr(context.state).encode() for node, context in self.contexts.items()}
 
     def restore_states(self, states):
         raise NotImplementedError

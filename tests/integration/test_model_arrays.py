@@ -105,7 +105,7 @@ def test_flowers_server_optimisers_do_not_step_on_statistics(name):
 def test_model_with_one_percent_trained_sends_one_percent(strategy):
     _, _, result = run("ADAPTER", strategy, num_server_rounds=1)
     whole = GlobalModel.initial(models.ADAPTER, make_config()).complete(result.model)
-    total = sum(one.nbytes for one in from_record(whole).values())
+    total = sum(array.nbytes for array in from_record(whole).values())
     a_message = result.history[1].bytes_down / result.history[1].participants
     assert a_message < 0.01 * total
     assert list(result.model) == ["down.weight", "up.weight"]
@@ -146,7 +146,7 @@ def test_unusable_dtype_is_refused_in_one_line_before_the_run(strategy):
 
 @pytest.mark.parametrize("task", ["FLOAT16", "BFLOAT16", "FLOAT64"])
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "scaffold", "stc", "eden", FLOWERS[0]])
-def test_other_floats_are_trained_by_every_strategy_and_stay_what_they_are(task, strategy):
+def test_other_float_dtypes_are_trained_and_kept_by_every_strategy(task, strategy):
     """But for bfloat16, which NumPy lacks: it travels as float32."""
     before, after, result = run(task, strategy, num_server_rounds=2)
     assert not result.history[-1].rejected
@@ -164,7 +164,7 @@ def test_saved_model_is_the_model_of_the_history(tmp_path):
     path = tmp_path / "model.safetensors"
     save_model(initial.complete(result.model), path)
     model = task.model()
-    model.load_state_dict({name: torch.tensor(one) for name, one in load_file(path).items()})
+    model.load_state_dict({name: torch.tensor(array) for name, array in load_file(path).items()})
     read = load_model(path, model.state_dict())
     evaluation = CentralEvaluation(task, task.dataset(config.data_options), config)
     assert evaluation(read).metrics["accuracy"] == result.history[-1].accuracy > 0.3

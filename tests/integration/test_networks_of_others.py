@@ -128,7 +128,9 @@ def test_the_number_of_workers_does_not_matter(tmp_path, name):
             with RayGrid(config.model_dump(by_alias=True), 4, workers) as grid:
                 results.append(run(grid, prepare(config), grid.evaluation))
     assert same_model(*results)
-    first, second = ([(one.test_loss, one.client_metrics) for one in x.history] for x in results)
+    first, second = (
+        [(metrics.test_loss, metrics.client_metrics) for metrics in x.history] for x in results
+    )
     assert first == second
 
 

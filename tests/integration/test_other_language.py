@@ -152,7 +152,7 @@ def test_replies_of_qsgd_are_read_and_written():
     ]
     payloads = [as_text(data) for _, data in made]
     reads = zip(common, payloads, strict=True)
-    answers = node(*(("readReply", {**said, "payload": one}) for said, one in reads))
+    answers = node(*(("readReply", {**said, "payload": payload}) for said, payload in reads))
     writes, kinds = [], set()
     for said, (network, data), answer in zip(common, made, answers, strict=True):
         assert value(answer)["status"] == 0
@@ -163,8 +163,8 @@ def test_replies_of_qsgd_are_read_and_written():
         writes.append(("quantizedReply", {**said, "levels": levels, "norms": vector_text(norms)}))
         kinds.add(b == 255)
     assert kinds == {True, False}
-    for answer, one in zip(node(*writes), payloads, strict=True):
-        assert value(answer) == one
+    for answer, written in zip(node(*writes), payloads, strict=True):
+        assert value(answer) == written
 
 
 def parts(update, data, form):
@@ -222,12 +222,12 @@ def test_both_reject_the_same_replies(name, arguments, form):
         "codec": str(network.strategy.codec), "round": 1,
         "form": {"sizes": SIZES[arguments.get("scope", "tensor")], **form},
     }  # fmt: skip
-    answers = node(*(("readReply", {**common, "payload": as_text(one)}) for one in payloads))
+    answers = node(*(("readReply", {**common, "payload": as_text(sent)}) for sent in payloads))
     accepted = 0
-    for one, answer in zip(payloads, answers, strict=True):
+    for sent, answer in zip(payloads, answers, strict=True):
         update = answer.get("value", {}).get("update")
-        expected = read_by_us(network, message, one)
-        assert (update is None) == (expected is None), (one.hex(), answer)
+        expected = read_by_us(network, message, sent)
+        assert (update is None) == (expected is None), (sent.hex(), answer)
         if update is not None:
             accepted += 1
             np.testing.assert_array_equal(as_vector(update), expected)  # -0 is 0

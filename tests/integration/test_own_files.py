@@ -72,10 +72,10 @@ def test_images_of_the_hub_are_told_apart(tasks_of_the_page, tmp_path):
     rng = np.random.default_rng(0)
     for split, count in (("train", 80), ("test", 20)):
         pixels = rng.integers(0, 99, (count, 28, 28)).astype(np.uint8)
-        for number, one in enumerate(pixels):
-            one[number % 10] = 255
+        for number, image in enumerate(pixels):
+            image[number % 10] = 255
         columns = {
-            "image": [Image.fromarray(one) for one in pixels],
+            "image": [Image.fromarray(image) for image in pixels],
             "label": [number % 10 for number in range(count)],
         }
         file = tmp_path / "mnist" / "data" / f"{split}-00000-of-00001.parquet"

@@ -93,7 +93,7 @@ def released(updates, examples=1):
 
 @pytest.mark.usefixtures("server_identity")
 @pytest.mark.parametrize("examples", [1, 1000])
-def test_one_client_moves_the_mean_by_the_accounted_sensitivity(examples):
+def test_a_client_changes_the_mean_by_the_accounted_sensitivity(examples):
     """In units of C / m: 1 if its update is zeroed, 2 if it is replaced or left out."""
     before, tiny = released([9, -9, -9, -9, -9], examples), 1e-12  # Flower cannot clip a zero
 
@@ -120,12 +120,12 @@ def test_epsilon_of_every_round_is_right_also_after_a_resume(tmp_path):
     folder = train(tmp_path, arguments(), **{"num-server-rounds": 3})
     train(tmp_path, arguments(), resume=str(folder))
     spent = [line["privacy"] for line in read_history(folder)[1:]]
-    assert {one["delta"] for one in spent} == {DELTA}
-    for number, one in enumerate(spent, start=1):
+    assert {each["delta"] for each in spent} == {DELTA}
+    for number, each in enumerate(spent, start=1):
         for key, sensitivity in (("epsilon", 1), ("epsilon-replace-one", 2)):
             expected = renyi_epsilon(number, sensitivity)
-            assert exact_epsilon(number, sensitivity) <= one[key]
-            assert one[key] == pytest.approx(expected, rel=2e-3)
+            assert exact_epsilon(number, sensitivity) <= each[key]
+            assert each[key] == pytest.approx(expected, rel=2e-3)
     summary = read_summary(folder)
     assert {key: summary[key] for key in spent[-1]} == spent[-1]
 
@@ -178,6 +178,6 @@ def test_run_without_an_accountant_says_nothing_of_privacy(tmp_path):
     ],
     ids=["our FedAvg", "delta", "text", "budget", "no delta", "weights", "adaptive"],
 )
-def test_what_cannot_be_accounted_says_why(tmp_path, text, changes, problem):
+def test_settings_without_privacy_accounting_say_why(tmp_path, text, changes, problem):
     with pytest.raises(ConfigError, match=problem):
         train(tmp_path, text, **changes)

@@ -164,7 +164,7 @@ def test_mod_that_overwrites_what_a_client_is_given_reaches_no_other_client(
     result = run_on_ray(make_config(**changes, **overwriting), num_workers)
     assert not any(metrics.rejected for metrics in result.history)
     assert same_model(result, expected)
-    found, wanted = ([m.client_metrics for m in one.history] for one in (result, expected))
+    found, wanted = ([m.client_metrics for m in run.history] for run in (result, expected))
     assert found == wanted
 
 
@@ -175,7 +175,7 @@ def test_client_that_raises_loses_only_its_reply_whose_error_has_the_traceback(
     replies = []
     with ray_grid(config, 1) as grid:
         pull = grid.pull_messages
-        keep = lambda ids: [(replies.append(one), one)[1] for one in pull(ids)]  # noqa: E731
+        keep = lambda ids: [(replies.append(reply), reply)[1] for reply in pull(ids)]  # noqa: E731
         monkeypatch.setattr(grid, "pull_messages", keep)
         flag.write_text("raise")
         result = run(grid, config)
@@ -258,7 +258,7 @@ def test_killed_worker_loses_only_its_replies_and_the_states_that_the_history_na
     assert bool(lost) == bool(momentum)
     assert set(lost) < set(had) or not had
     assert lost == result.history[3].lost_states
-    (line,) = [one for one in caplog.messages if "it is replaced" in one]
+    (line,) = [text for text in caplog.messages if "it is replaced" in text]
     names = f"; clients {', '.join(map(str, lost))} have lost their states"
     assert line.endswith(f"; it is replaced{names if lost else ''}")
 
@@ -297,7 +297,7 @@ def test_workers_that_always_die_in_evaluation_end_the_run(make_config, flag):
             flag.unlink(missing_ok=True)
 
 
-def test_time_in_which_workers_start_is_nobodys(make_config):
+def test_start_of_workers_counts_in_no_rounds_time(make_config):
     """The round's time is shorter than what a worker takes to start."""
     config = make_config(**{"round-timeout": 1, "local-steps": 1, "num-server-rounds": 3})
     prepared = prepare(config)

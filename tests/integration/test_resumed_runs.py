@@ -50,7 +50,9 @@ class StatefulGrid(LocalGrid):
         return ids
 
     def client_states(self):
-        return {self.partition(n): pickle.dumps(one.state) for n, one in self.contexts.items()}
+        return {
+            self.partition(n): pickle.dumps(context.state) for n, context in self.contexts.items()
+        }
 
     def restore_states(self, states):
         for node, context in self.contexts.items():
@@ -207,7 +209,7 @@ class EditedTask(ModuleType):
         self.TASK = replace(MNIST_LOGISTIC, **changes)
 
 
-def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
+def test_resumed_run_keeps_the_values_that_auto_had_at_its_start(tmp_path, monkeypatch):
     module = EditedTask("edited_task")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     keys = {"task": "edited_task:TASK", "learning-rate-decay": 0.5, "links": "4g"}
@@ -220,7 +222,7 @@ def test_auto_stays_what_it_was_as_the_run_began(tmp_path, monkeypatch):
     whole, cut = (only_folder(tmp_path / name) for name in ("whole", "cut"))
     later = {"learning_rate": 0.4, "embedded_target": 0.2, "seconds_per_example": 1.0}
     module.edit(**later, learning_rates={"fedavg": 0.3})
-    with pytest.raises(PowerLossError):  # from its second checkpoint it goes on alike
+    with pytest.raises(PowerLossError):  # it resumes from its second checkpoint the same way
         start(tmp_path, 7, resume=str(cut), **keys)
     start(tmp_path, resume=str(cut), **keys)
     assert_model(cut, whole)

@@ -68,8 +68,8 @@ def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkey
     counted, push, pull = [], LocalGrid.push_messages, LocalGrid.pull_messages
 
     def count(messages):
-        contents = [one.content for one in messages if "arrays" in one.content]
-        counted.extend(sum(part.count_bytes() for part in one.values()) for one in contents)
+        contents = [message.content for message in messages if "arrays" in message.content]
+        counted.extend(sum(part.count_bytes() for part in content.values()) for content in contents)
         return messages
 
     monkeypatch.setattr(LocalGrid, "push_messages", lambda self, some: push(self, count([*some])))
@@ -79,8 +79,8 @@ def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkey
     written = json.loads((folder / f"result_{folder.name}_communication.json").read_text())
     assert written["totals"] == {"total_comm_bytes": sum(counted)}
     by_round = [written["train_rounds"][number] for number in ("1", "2")]
-    assert [one["comm_bytes_total"] for one in by_round] == [sum(counted) // 2] * 2
-    assert [one["round_wall_clock_sec"] for one in by_round] == [
+    assert [each["comm_bytes_total"] for each in by_round] == [sum(counted) // 2] * 2
+    assert [each["round_wall_clock_sec"] for each in by_round] == [
         line["seconds"] for line in read_history(folder)[1:]
     ]
 
@@ -130,7 +130,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes
 def test_settings_without_effect_are_named(tmp_path, caplog, strategy, changes, warned):
     values = {"strategy": strategy, "num-server-rounds": 1, "learning-rate": 0.01, **changes}
     run_here(tmp_path, **values)
-    texts = [one.getMessage() for one in caplog.records if ": no effect" in one.getMessage()]
+    texts = [
+        record.getMessage() for record in caplog.records if ": no effect" in record.getMessage()
+    ]
     assert [text.partition(":")[0] for text in texts] == warned
 
 

@@ -242,7 +242,7 @@ def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, 
     keys = {"fraction_train": 1.0, "num_server_rounds": rounds, "round_timeout": 5.0}
     grid, result = train(silent, **keys)
     for metrics in result.history[1:]:
-        assert metrics.rejected == {grid.node(one): "no reply in time" for one in silent}
+        assert metrics.rejected == {grid.node(client): "no reply in time" for client in silent}
     # A reply that is there and useless counts, and the line says what is wrong with it alone.
     with pytest.raises(NoRepliesError, match=r"rejected in .*: KeyError: 'x'; run.log"):
         train({**silent, 1: fail, 2: fail}, **keys)

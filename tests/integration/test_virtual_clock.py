@@ -89,7 +89,7 @@ def test_slow_clients_miss_the_timeout_and_over_selection_continues_without_them
     for line in hurried[1:]:
         assert (line["virtual_seconds"]["round"] == 0.3) == bool(line["rejected"])
     assert {line["participants"] for line in chosen[1:]} == {8}
-    times = [[line["virtual_seconds"].get("round", 0) for line in one] for one in (patient, chosen)]
+    times = [[line["virtual_seconds"].get("round", 0) for line in run] for run in (patient, chosen)]
     slowest = [*map(max, times)]
     assert slowest[1] < slowest[0]
 
@@ -118,7 +118,7 @@ def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed
         ("4g", "no class of 4g: 4g"),
     ],
 )
-def test_class_that_the_links_have_not_is_named(links, error, tmp_path):
+def test_unknown_link_class_is_named(links, error, tmp_path):
     for key, value in (
         ("strategy-args", "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"),
         ("link-work", "slow = {local-steps = 1}"),

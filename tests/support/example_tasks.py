@@ -1,10 +1,13 @@
-"""The tasks of docs/example-tasks.md as files, and the strategies that train them."""
+"""The example tasks of the documents as files, and the strategies that train them."""
 
 import shutil
 
 from tests.support.documents import ROOT, examples
 
-EXAMPLES = examples(ROOT / "docs" / "example-tasks.md")
+PAGES = ("example-tasks.md", "fine-tuning.md", "own-training-loop.md")
+EXAMPLES = {
+    name: content for page in PAGES for name, content in examples(ROOT / "docs" / page).items()
+}
 NAMES = [name.removesuffix("_task.py") for name in EXAMPLES]
 APPS = ROOT / "tests" / "apps"
 STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]

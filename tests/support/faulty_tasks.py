@@ -284,7 +284,8 @@ def one_by_one(fault):
     def load(options):
         data = images(options)
         train, test = (
-            MapStyleSplit(Rows(one, fault), labels=one.targets) for one in (data.train, data.test)
+            MapStyleSplit(Rows(split, fault), labels=split.targets)
+            for split in (data.train, data.test)
         )
         return dataclasses.replace(data, train=train, test=test)
 

@@ -46,7 +46,7 @@ def model_without(clients, folder, **keys) -> ArrayRecord:
     common = {"task": "mnist-logistic", "data-source": "embedded", "fraction-train": 1.0}
     config = RunConfig(**{**common, "run-dir": str(folder / "expected"), **keys})
     result = run_here(config, tamper=dict.fromkeys(clients, without_examples))
-    assert {len(one.rejected) for one in result.history[1:]} == {len(clients)}
+    assert {len(metrics.rejected) for metrics in result.history[1:]} == {len(clients)}
     return result.model
 
 

@@ -23,13 +23,13 @@ class Usage:
     def measure(self) -> None:
         """Look at the processes that there are now."""
         memory = 0
-        for one in psutil.Process().children(recursive=True):
+        for process in psutil.Process().children(recursive=True):
             try:
-                memory += one.memory_full_info().pss
-                times = one.cpu_times()
+                memory += process.memory_full_info().pss
+                times = process.cpu_times()
             except psutil.Error:
                 continue
-            self.cpu[one.pid] = times.user + times.system
+            self.cpu[process.pid] = times.user + times.system
         self.memory = max(self.memory, memory)
 
 

@@ -53,10 +53,10 @@ def test_budget_is_read_back_from_its_text(amount, rest):
 
 
 def test_links_may_be_named_in_the_budget_or_beside_it():
-    one = parse_config({"budget": "2 h on 4g"})
-    assert (one.budget, one.links) == ("2 h", "4g")
-    assert one == parse_config({"budget": " 2.0 h", "links": "4g"})
-    assert one == parse_config({"budget": "2 h on 4g", "links": "4g"})
+    config = parse_config({"budget": "2 h on 4g"})
+    assert (config.budget, config.links) == ("2 h", "4g")
+    assert config == parse_config({"budget": " 2.0 h", "links": "4g"})
+    assert config == parse_config({"budget": "2 h on 4g", "links": "4g"})
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_keys_that_do_not_go_together_are_refused(keys, error):
 def test_what_rounds_have_spent():
     history = [RoundMetrics(0).with_totals(None)]
     for number, seconds in ((1, 90.0), (2, 30.0)):
-        one = RoundMetrics(
+        metrics = RoundMetrics(
             number, bytes_up=3_000_000, bytes_down=5_000_000, virtual_seconds={"round": seconds}
         )
-        history.append(one.with_totals(history[-1]))
+        history.append(metrics.with_totals(history[-1]))
     found = {
         text: spent(parse_budget(text)[0], history, 4)
         for text in ("1 MB up", "1 kB down", "1 GB both", "1 MB both a client", "1 s", "1 min")

@@ -75,18 +75,20 @@ def test_text_of_a_printed_figure_has_8_points_is_whole_and_does_not_overlap(
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
-    shown = [one for one in figure.findobj(Text) if one.get_text() and one.get_visible()]
-    assert {one.get_fontsize() for one in shown} == {8}
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    assert {text.get_fontsize() for text in shown} == {8}
     boxes = []
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             labels = axis.get_majorticklabels() if axis is axes.xaxis or axes.get_ylabel() else []
             least, most = sorted(axis.get_view_interval())
             found = zip(axis.get_majorticklocs(), labels, strict=False)
-            boxes += [one.get_window_extent(renderer) for at, one in found if least <= at <= most]
+            boxes += [
+                label.get_window_extent(renderer) for at, label in found if least <= at <= most
+            ]
             if axis.get_label().get_text():
                 boxes.append(axis.get_label().get_window_extent(renderer))
-    boxes += [one.get_window_extent(renderer) for one in figure.legends[0].get_texts()]
+    boxes += [text.get_window_extent(renderer) for text in figure.legends[0].get_texts()]
     for box in boxes:
         assert box.x0 >= 0 <= box.y0
         assert box.x1 <= figure.bbox.x1
@@ -110,7 +112,7 @@ def test_method_has_its_colour_in_every_figure_of_a_sweep(draw, sweep):
     def looks(figure):
         handles = figure.legends[0].legend_handles
         names = [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
-        found = [(to_hex(one.get_color()), one.get_linestyle()) for one in handles]
+        found = [(to_hex(handle.get_color()), handle.get_linestyle()) for handle in handles]
         return dict(zip(names, found, strict=True))
 
     every = looks(draw(all_of(sweep)))

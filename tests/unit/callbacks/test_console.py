@@ -69,8 +69,8 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
 def test_line_says_of_how_many_clients_a_mean_is(every_round):
     partial = {"train_loss": "3 of 4 clients", "client_metrics.accuracy": "1 of 2 clients"}
     clients = {"accuracy": 0.25, "accuracy-p10": 0.125}
-    one = replace(HISTORY[1], client_metrics=clients, partial=partial)
-    text = printed(training_run(num_server_rounds=10), [HISTORY[0], one])
+    metrics = replace(HISTORY[1], client_metrics=clients, partial=partial)
+    text = printed(training_run(num_server_rounds=10), [HISTORY[0], metrics])
     assert "train loss 1.5000 (3 of 4 clients)" in text
     assert "on clients 0.2500 (1 of 2 clients, 10th percentile 0.1250)" in text
 
@@ -79,8 +79,8 @@ def test_line_says_of_how_many_clients_a_mean_is(every_round):
 def test_run_with_local_arrays_shows_the_clients_own_accuracy_as_the_best(every_round, terminal):
     own = [None, 0.75, 0.5]
     rounds = [
-        replace(one, client_metrics={} if accuracy is None else {"accuracy": accuracy})
-        for one, accuracy in zip(HISTORY, own, strict=True)
+        replace(metrics, client_metrics={} if accuracy is None else {"accuracy": accuracy})
+        for metrics, accuracy in zip(HISTORY, own, strict=True)
     ]
     run = training_run(num_server_rounds=2, local_arrays="bn*")
     text = printed(run, rounds, terminal=terminal)
@@ -128,7 +128,7 @@ def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_af
 def test_last_line_has_virtual_time_and_privacy_where_they_are_counted():
     privacy = {"epsilon": 1.234, "epsilon-replace-one": 2.345, "delta": 1e-5}
     counted = {"virtual_seconds": {"round": 90.0}, "privacy": privacy}
-    history = [HISTORY[0], *(replace(one, **counted) for one in HISTORY[1:])]
+    history = [HISTORY[0], *(replace(metrics, **counted) for metrics in HISTORY[1:])]
     minutes = 1.5 * (len(history) - 1)
     text = printed(training_run(), history)
     assert (

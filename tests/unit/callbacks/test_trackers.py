@@ -33,9 +33,9 @@ def test_tensorboard_has_the_metrics_of_every_round(tmp_path):
     assert tensorboard_points(tmp_path, "loss/test") == [(0, 0.9), (2, 0.5), (3, 0.4)]
     assert tensorboard_points(tmp_path, "loss/training") == [(1, 0.5), (2, 0.5), (3, 0.5)]
     for name, value in (("bytes/up", "bytes_up"), ("bytes/down", "bytes_down")):
-        expected = [(one.round, getattr(one, value)) for one in ROUNDS]
+        expected = [(metrics.round, getattr(metrics, value)) for metrics in ROUNDS]
         assert tensorboard_points(tmp_path, name) == expected
-    assert tensorboard_points(tmp_path, "rejected") == [(one.round, 0) for one in ROUNDS]
+    assert tensorboard_points(tmp_path, "rejected") == [(metrics.round, 0) for metrics in ROUNDS]
 
 
 def test_rounds_repeated_by_a_resumed_training_replace_the_earlier_rounds(tmp_path):
@@ -59,7 +59,7 @@ def test_mlflow_has_every_round_the_config_and_the_end(tmp_path, monkeypatch, er
     points = client.get_metric_history(run.info.run_id, "accuracy")
     assert [(point.step, point.value) for point in points] == [(0, 0.1), (2, 0.5), (3, 0.6)]
     points = client.get_metric_history(run.info.run_id, "bytes/up")
-    assert [point.value for point in points] == [one.bytes_up for one in ROUNDS]
+    assert [point.value for point in points] == [metrics.bytes_up for metrics in ROUNDS]
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch,
     logged = [(call.args[0], call.kwargs["step"]) for call in run.log.call_args_list]
     accuracy = [(step, found["accuracy"]) for found, step in logged if "accuracy" in found]
     assert accuracy == [(0, 0.1), (2, 0.5), (3, 0.6)]
-    assert [found["bytes/up"] for found, _ in logged] == [one.bytes_up for one in ROUNDS]
+    assert [found["bytes/up"] for found, _ in logged] == [metrics.bytes_up for metrics in ROUNDS]
     assert run.summary["best-accuracy"] == 0.6
     run.finish.assert_called_once_with(exit_code=status)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_missing_package_is_one_line_before_the_training(monkeypatch, command_line, tmp_path, name):
-    for module in [one for one in sys.modules if one.partition(".")[0] == name]:
+    for module in [found for found in sys.modules if found.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, name, None)  # its import fails

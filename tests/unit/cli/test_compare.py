@@ -66,9 +66,9 @@ def seeds(folder, **changes):
                 task="mnist-logistic", learning_rate=0.1, strategy=strategy, seed=seed, **changes
             )
             history = [
-                {**one, "total": {key: seed * value for key, value in one["total"].items()},
-                 "virtual_seconds": {"round": 30.0 * seed} if one["round"] else {}}
-                for one in fake_runs.HISTORY
+                {**line, "total": {key: seed * value for key, value in line["total"].items()},
+                 "virtual_seconds": {"round": 30.0 * seed} if line["round"] else {}}
+                for line in fake_runs.HISTORY
             ]  # fmt: skip
             if (strategy, seed) == ("stc", 3):
                 history = history[:2]
@@ -207,7 +207,9 @@ def test_comparison_of_runs_none_of_which_has_ended_says_so(tmp_path, command_li
 
 def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path, show):
     own = [{}, {"accuracy": 0.4}, {"accuracy": 0.8}]
-    lines = [{**one, "client_metrics": of} for one, of in zip(fake_runs.HISTORY, own, strict=True)]
+    lines = [
+        {**line, "client_metrics": of} for line, of in zip(fake_runs.HISTORY, own, strict=True)
+    ]
     config = RunConfig(task="mnist-logistic", local_arrays="bn*")
     run = fake_runs.write(tmp_path / "run", config, lines)
     shown = show("compare", run, "--target", "0.6")
@@ -219,12 +221,12 @@ def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path,
 
 def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
     lines = [
-        {**one, "accuracy": None, "test_metrics": {"mae": mae}}
-        for one, mae in zip(fake_runs.HISTORY, (9.0, 3.0, 5.0), strict=True)
+        {**line, "accuracy": None, "test_metrics": {"mae": mae}}
+        for line, mae in zip(fake_runs.HISTORY, (9.0, 3.0, 5.0), strict=True)
     ]
     config = RunConfig(task="mnist-logistic", objective="min mae")
     run = fake_runs.write(tmp_path / "run", config, fake_runs.HISTORY)
-    (run / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shown = show("compare", run, "--target", "6", "--csv", tmp_path / "table.csv")
     totals, until = cells(shown)
     assert totals[2:5] == ["2", "3.0000", "5.0000"]
@@ -278,9 +280,9 @@ def test_runs_of_different_settings_stay_apart_beside_a_central_run(show, folder
     ]  # fmt: skip
     runs = [
         fake_runs.write(
-            tmp_path / str(number), RunConfig(task="mnist-logistic", **one), fake_runs.HISTORY
+            tmp_path / str(number), RunConfig(task="mnist-logistic", **keys), fake_runs.HISTORY
         )
-        for number, one in enumerate(different)
+        for number, keys in enumerate(different)
     ]
     older = json.loads((runs[0] / "config.json").read_text())
     del older["partition"]

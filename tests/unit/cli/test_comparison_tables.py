@@ -88,10 +88,10 @@ def test_csv_has_a_row_for_every_run_and_says_which_row_is_which(write, spread):
         rows = [(row["run"], row["row"], row["seed"]) for row in csv.DictReader(file)]
     own = [("run", "1"), ("run", "2"), ("run", "3")]
     own += [(name, "") for name in ("mean", "std", "min", "max", "count")]
-    assert rows == [(name, *one) for name in METHODS for one in own]
+    assert rows == [(name, *row) for name in METHODS for row in own]
 
 
-def test_latex_shows_what_is_asked_for_beside_the_mean(write):
+def test_latex_shows_the_chosen_spread_next_to_the_mean(write):
     assert re.search(r"& \$0\.\d{4} \\pm 0\.\d{4}\$ &", write().read_text())
     assert re.search(
         r"& \{0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]\} &", write("--spread=range").read_text()

@@ -10,7 +10,7 @@ def _no_ray(monkeypatch):
     monkeypatch.setattr(doctor, "_ray", lambda: iter(()))
 
 
-def test_what_is_there_is_named_with_its_version(command_line):
+def test_installed_packages_are_listed_with_their_versions(command_line):
     status, shown, _ = command_line("doctor")
     assert status == 0
     lines = shown.splitlines()

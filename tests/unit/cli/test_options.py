@@ -36,7 +36,7 @@ weights = "samples"
     }
 
 
-def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
+def test_central_uses_only_its_own_keys_of_a_runs_config(configs, tmp_path):
     saved = RunConfig(task="mnist-cnn", num_clients=7).model_dump(by_alias=True)
     (tmp_path / "config.json").write_text(json.dumps(saved))
     config = configs("central", "--config", str(tmp_path / "config.json"), "--seed", "9")
@@ -54,7 +54,7 @@ def test_central_takes_what_concerns_it_of_a_runs_config(configs, tmp_path):
         ("config.json", "[1]", "give a TOML file of keys"),
     ],
 )
-def test_file_that_is_no_config_is_refused(tmp_path, name, text, message):
+def test_file_without_a_config_is_refused(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=message):
         parse(RunConfig, read_config(tmp_path / name, RunConfig))

@@ -130,5 +130,5 @@ def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):
 def test_default_candidates_have_distinct_names():
     config = RunConfig(budget="1 MB up").model_dump(by_alias=True)
     planned = _planned({**config, "task": "mnist-logistic"}, None)
-    assert {one.config.strategy for one in planned} == {one["strategy"] for one in DEFAULT}
-    assert len({one.name for one in planned}) == len(planned)
+    assert {run.config.strategy for run in planned} == {keys["strategy"] for keys in DEFAULT}
+    assert len({run.name for run in planned}) == len(planned)

@@ -22,13 +22,13 @@ def test_installed_flower_has_all(parts):
         ("flwr.supernode.runtime.run_clientapp", "push_message"),
     ],
 )
-def test_part_that_is_gone_is_named_with_what_helps(monkeypatch, module, name):
+def test_missing_part_is_named_with_the_fix(monkeypatch, module, name):
     monkeypatch.delattr(import_module(module), name)
     expected = f"flwr {version('flwr')} has no {module}.{name}, {FIX}"
     assert why_unfit(SUPERNODE) == expected
 
 
-def test_argument_that_is_gone_is_named(monkeypatch):
+def test_missing_argument_is_named(monkeypatch):
     module = import_module("flwr.supernode.start_client_internal")
     monkeypatch.setattr(module, "pull_objects", lambda initial_backoff, backoff_cap: None)
     lacks = f"{module.__name__}.pull_objects(max_tries_per_object=...)"

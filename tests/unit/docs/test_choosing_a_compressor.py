@@ -21,9 +21,9 @@ def test_numbers_are_those_of_the_records(heading, name):
     experiment = load(ROOT / "paper" / "experiments" / f"{name}.toml")
     records = by_run(read_all(ROOT / "results" / "records"), experiment.data)
     of = [experiment.model_copy(update={"measure": measure}) for measure in MEASURES]
-    measured = [fill(one, records) for one in of]
+    measured = [fill(each, records) for each in of]
     expected = {
-        up[0].cell.row.name: [value(one) for pair in zip(up, both, strict=True) for one in pair]
+        up[0].cell.row.name: [value(cell) for pair in zip(up, both, strict=True) for cell in pair]
         for up, both in zip(*measured, strict=True)
     }
     shown = dict(rows(heading))

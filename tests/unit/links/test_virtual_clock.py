@@ -41,12 +41,12 @@ def test_devices_follow_shares_and_spread():
         ]
     )
     devices = [*Devices(fleet, 20_000, seed=1)]
-    spread = [one for one in devices if one.up != 100]
+    spread = [device for device in devices if device.up != 100]
     assert len(spread) / len(devices) == pytest.approx(0.25, abs=0.01)
     for values, median in (
-        ([one.up for one in spread], 1),
-        ([one.down for one in spread], 10),
-        ([one.computing for one in spread], 5),
+        ([device.up for device in spread], 1),
+        ([device.down for device in spread], 10),
+        ([device.computing for device in spread], 5),
     ):
         logarithms = np.log(np.array(values) / median)
         assert logarithms.mean() == pytest.approx(0, abs=0.03)
@@ -87,7 +87,7 @@ def test_work_of_a_link_takes_its_own_time():
     clock = make_clock(config, [600] * 30, 0.01, whole_data=False)
     examples = {"4G": 7 * 20, "Wi-Fi": 2 * 600, "5G": 5 * 600}
     devices = [*Devices(load_fleet("phones"), 30, config.seed)]
-    assert {one.name for one in devices} == {*examples}
+    assert {device.name for device in devices} == {*examples}
     for client, device in enumerate(devices):
         expected = 0.01 * examples[device.name] * device.computing
         assert clock.client_time(1, client, 1, 0, 0).computing == pytest.approx(expected)
@@ -123,7 +123,7 @@ def test_every_preset_makes_a_clock_and_losses_need_a_timeout():
         config = parse_config({"links": name, "num-clients": 3, "round-timeout": 60.0})
         clock = make_clock(config, [10] * 3, 1e-3, whole_data=False)
         assert math.isfinite(clock.client_time(1, 0, 3, 1000, 1000).total)
-        if any(one.loss for one in fleet.classes):
+        if any(kind.loss for kind in fleet.classes):
             endless = config.model_copy(update={"round_timeout": 0.0})
             with pytest.raises(ConfigError, match="these links lose replies"):
                 make_clock(endless, [10], 1e-3, whole_data=False)

@@ -34,7 +34,7 @@ def recomputed(path, target):
             share = (target - best) / (accuracy - best)
             rounds, up, both = (a + share * (b - a) for a, b in zip(before, here, strict=True))
             up, both = (
-                one / 1e6 / (config["fraction-train"] * clients(config)) for one in (up, both)
+                sent / 1e6 / (config["fraction-train"] * clients(config)) for sent in (up, both)
             )
             step = config["local-steps"] * config["batch-size"] * SECONDS.get(config["task"], 0)
             seconds = 8 * up / 5 + 8 * (both - up) / 18 + (2 * 0.064 + step) * rounds
@@ -54,9 +54,9 @@ def test_numbers_are_the_means_of_the_records_and_the_order_is_theirs(board):
     assert len(rows) > 1
     ranks = []
     for row in rows:
-        assert len({one.record.config["seed"] for one in row.runs}) == len(row.runs)
+        assert len({run.record.config["seed"] for run in row.runs}) == len(row.runs)
         for target in board.targets:
-            found = [recomputed(one.path, target) for one in row.runs]
+            found = [recomputed(run.path, target) for run in row.runs]
             for kind, values in zip(MEASURES, zip(*found, strict=True), strict=True):
                 if kind == "minutes-to-target" and not row.scores[target, kind]:
                     assert row.settings["strategy"] == "fedsgd" or not row.settings["local-steps"]

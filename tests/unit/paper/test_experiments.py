@@ -78,7 +78,9 @@ def test_rows_from_another_file_are_its_runs_without_what_belongs_to_its_columns
     )
     (tmp_path / "other.toml").write_text('rows_from = "table.toml"\n' + rest)
     other = load(tmp_path / "other.toml")
-    ours, theirs = ([run.config for _, run in in_order(one.cells())] for one in (other, whole))
+    ours, theirs = (
+        [run.config for _, run in in_order(experiment.cells())] for experiment in (other, whole)
+    )
     assert ours == theirs
     assert [row.paper for row in other.rows] == [[], []]
     (tmp_path / "table.toml").write_text(rest)

@@ -21,8 +21,8 @@ def stored():
 
 @pytest.fixture(scope="module")
 def tables(stored):
-    return {one.name: (one.measure, fill(one, by_run(stored, one.data)))
-            for one in map(load, EXPERIMENTS)}  # fmt: skip
+    return {experiment.name: (experiment.measure, fill(experiment, by_run(stored, experiment.data)))
+            for experiment in map(load, EXPERIMENTS)}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -36,31 +36,31 @@ def test_each_experiment_is_valid(path):
 
 def test_each_record_has_a_valid_config_and_is_in_a_table_or_on_a_board(stored, tables):
     assert len(stored) >= 128
-    for one in stored:
-        assert parse_saved(one.record.config).task == one.record.config["task"]
-        assert len(one.record.history.round) == len(one.record.history.accuracy) > 1
+    for record in (run.record for run in stored):
+        assert parse_saved(record.config).task == record.config["task"]
+        assert len(record.history.round) == len(record.history.accuracy) > 1
     results = (result for _, table in tables.values() for row in table for result in row)
     shown = {done.path for result in results for done in result.done}
     for board in load_boards(ROOT / "paper" / "boards"):
-        shown |= {one.path for row in standings(board, stored) for one in row.runs}
-    assert {one.path for one in stored} == shown
+        shown |= {run.path for row in standings(board, stored) for run in row.runs}
+    assert {run.path for run in stored} == shown
 
 
 def test_twelve_claims_are_shown_with_the_papers_value_and_ours(tables):
     shown = headlines(ROOT / "results" / HEADLINES, tables)
     assert len(shown) == 12
-    assert all(one["paper"] for one in shown)
+    assert all(row["paper"] for row in shown)
 
-    def of(one):
-        return tuple(one[key] for key in ("paper", "ours", "mark", "spread"))
+    def of(row):
+        return tuple(row[key] for key in ("paper", "ours", "mark", "spread"))
 
     assert of(shown[0]) == ("87", "31.3", "better", "3 seeds: 29.6 to 32.7")
-    speedup = next(one for one in shown
-                   if one["claim"].get("speedup") and "paper" not in one["claim"])  # fmt: skip
+    speedup = next(row for row in shown
+                   if row["claim"].get("speedup") and "paper" not in row["claim"])  # fmt: skip
     assert of(speedup) == (
         f"31.3{TIMES}", f"38.8{TIMES}", "better", "one seed (FedSGD) and 3 seeds",
     )  # fmt: skip
-    other = next(one for one in shown if "until" in one["paper"])
+    other = next(row for row in shown if "until" in row["paper"])
     assert (other["spread"], other["mark"]) == ("one seed", "not comparable")
 
 

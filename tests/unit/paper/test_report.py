@@ -57,14 +57,14 @@ def test_page_is_well_formed_self_contained_and_links_to_records(tmp_path):
     assert said.count("difference") == 1  # for the other column the paper has no number
     assert "python simulation.py run --task mnist-logistic" in said
     assert not [word for word in ("url(", "@import", "<script") if word in text]
-    pictures = [one for one in page.references if one.startswith("data:image/png;base64,")]
+    pictures = [link for link in page.references if link.startswith("data:image/png;base64,")]
     assert len(pictures) == 2
-    for one in pictures:
-        content = base64.b64decode(one.partition(",")[2], validate=True)
+    for picture in pictures:
+        content = base64.b64decode(picture.partition(",")[2], validate=True)
         assert content.startswith(b"\x89PNG")
         assert min(struct.unpack(">II", content[16:24])) > 300
     others = set(page.references) - set(pictures)
-    assert {one.removeprefix("#") for one in others if one.startswith("#")} <= page.anchors
-    files = {one for one in others if not one.startswith("#")}
+    assert {link.removeprefix("#") for link in others if link.startswith("#")} <= page.anchors
+    files = {link for link in others if not link.startswith("#")}
     assert files == {f"records/made-up/{path.name}" for path in results.records.iterdir()}
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"made-up-rounds.png"}

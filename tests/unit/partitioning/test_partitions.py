@@ -21,7 +21,9 @@ def halves(labels, num_clients, seed):
 
 
 def made_up(*targets):
-    return Dataset(*(Split(np.zeros(len(one)), one) for one in targets), DataOptions(), "", "")
+    return Dataset(
+        *(Split(np.zeros(len(labels)), labels) for labels in targets), DataOptions(), "", ""
+    )
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)

@@ -150,7 +150,7 @@ def test_messages_of_every_strategy_name_their_round(clock):
     for server_round in (1, 2):
         messages = training_messages(NODES)
         messenger(grid).send(CohortGrid(grid, NODES), messages, server_round, "train")
-        assert [one.metadata.group_id for one in messages] == [str(server_round)] * 3
+        assert [message.metadata.group_id for message in messages] == [str(server_round)] * 3
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_late_reply_counts_in_a_later_round_and_its_node_is_not_asked_meanwhile(
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
     cohort = CohortGrid(grid, NODES)  # two replies are enough
     assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
-    assert [one.node for one in in_flight.values()] == [11]
+    assert [sent.node for sent in in_flight.values()] == [11]
     for server_round in range(2, 5):
         assert 11 not in sender.cohort(server_round, "train").get_node_ids()
     clock.now, grid.delays = 10.0, [9.0] * 3

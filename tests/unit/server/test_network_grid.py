@@ -144,9 +144,9 @@ def test_messages_that_have_expired_are_forgotten():
     assert expired not in flower.asked
 
 
-def test_late_reply_that_nobody_asks_for_ends_no_wait():
+def test_late_reply_does_not_end_the_wait_for_other_replies():
     answered = threading.Event()
-    late = lambda one: answered.wait(9) and answer(one)  # noqa: E731
+    late = lambda request: answered.wait(9) and answer(request)  # noqa: E731
     grid, flower, ids = make(silent=lambda _: None, late=late)
     grid.pull_messages([ids[1]])  # looked for once, and then no more
     answered.set()
@@ -165,7 +165,7 @@ def test_nodes_that_are_waited_for_are_named_once(monkeypatch, caplog):
     assert [record.message for record in caplog.records] == ["waiting for node 2, node 3"]
 
 
-def test_other_grids_are_no_network_grids():
+def test_simulated_grids_are_not_network_grids():
     grid, flower, _ = make()
     assert is_network_grid(grid)
     assert is_network_grid(flower)

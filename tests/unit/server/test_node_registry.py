@@ -200,7 +200,7 @@ def test_malformed_answer_about_own_data_counts_as_none(own):
 
 @pytest.mark.parametrize("looks", [0, 1, 3])
 @pytest.mark.parametrize("before", [ValueError("no such file"), {"partition-id": 0}])
-def test_node_that_was_put_right_takes_part_some_rounds_later(caplog, before, looks):
+def test_repaired_node_takes_part_some_rounds_later(caplog, before, looks):
     """Its node id is that of its key, so that it is not seen to have gone; answers take time."""
     grid = QueryGrid([*partitions(0), before], looks=looks)
     nodes = started(grid, 2, min_nodes=1)
@@ -236,8 +236,8 @@ OURS, THEIRS = DataDigests("a", "b"), DataDigests("a", "c")
 def with_digests(*found):
     """Return the answers of nodes 0, 1, ... that have these digests."""
     return [
-        {"partition-id": number, "data": one.data, "partition": one.partition}
-        for number, one in enumerate(found)
+        {"partition-id": number, "data": digests.data, "partition": digests.partition}
+        for number, digests in enumerate(found)
     ]
 
 
@@ -250,7 +250,7 @@ def checked(grid, num_clients, min_nodes=0):
     return nodes
 
 
-def test_a_device_that_has_others_takes_no_part(monkeypatch, caplog):
+def test_device_with_other_data_takes_no_part(monkeypatch, caplog):
     """It cannot end the run by what it claims, as in a simulation (test_same_data.py)."""
     monkeypatch.setattr("fedavg_app.server.node_registry.is_network_grid", lambda _: True)
     nodes = checked(QueryGrid(with_digests(OURS, THEIRS, OURS)), 3, min_nodes=2)

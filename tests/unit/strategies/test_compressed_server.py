@@ -112,8 +112,8 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
     """The server must not acknowledge them: two rounds' changes arrive in the third."""
     network, twin = stc(clients=2, settings=RunSettings(min_replies=2)), stc(clients=2)
     changes = [{client: network.random_change() for client in range(2)} for _ in range(3)]
-    for one in (network, twin):
-        one.run_round(changes[0])
+    for server in (network, twin):
+        server.run_round(changes[0])
     model, residual = network.model, network.strategy.residual.copy()
     version = head_of(network.configure(0)[0])[1:]
     kept = network.residual(0).copy()
@@ -165,7 +165,9 @@ def test_evaluation_spares_a_training_no_bytes(missed):
         for network, found in zip(networks, sizes, strict=True):
             messages = network.configure(number % 3, (number + 1) % 3)
             found += map(message_bytes, messages)
-            network.aggregate([network.train(one, network.random_change()) for one in messages])
+            network.aggregate(
+                [network.train(message, network.random_change()) for message in messages]
+            )
         networks[0].evaluate(0, 1, 2)
     assert sizes[0] == sizes[1]
     assert networks[0].model == networks[1].model
@@ -299,7 +301,7 @@ def test_update_that_is_too_long_costs_its_client_the_memory_and_no_later_round(
     network.train(network.configure(0, 1)[0], small[1])
     replies = network.run_round({0: small[2], 1: small[0]})
     assert not network.outcome.rejected
-    if name != "dgc":  # its momentum goes on
+    if name != "dgc":  # its momentum continues
         data = payload(replies[0])[REPLY_HEAD_BYTES:]
         update = network.strategy.codec.uplink.decode(data, network.layout).to_dense()
         both = update + network.residual(0)
@@ -381,15 +383,15 @@ def test_update_of_the_model_is_the_weighted_mean(weights, expected):
 
 def test_theory_bits_count_every_update_that_a_client_missed():
     network = Network("stc", clients=2, sparsity_up=0.25, sparsity_down=0.25)
-    full, one = 32 * SIZE, SIZE * 0.25 * (1 + 1 + 1 / (1 - 0.75**2))  # b* = 1 at p = 0.25
+    full, sparse = 32 * SIZE, SIZE * 0.25 * (1 + 1 + 1 / (1 - 0.75**2))  # b* = 1 at p = 0.25
     network.run_round({0: network.random_change(), 1: network.random_change()})
     assert network.bits_down == 2 * full
-    assert network.outcome.formula_bits_up == pytest.approx(2 * one)
+    assert network.outcome.formula_bits_up == pytest.approx(2 * sparse)
     for expected in (1, 1, 1):
         network.run_round({0: network.random_change()})
-        assert network.bits_down == pytest.approx(expected * one)
+        assert network.bits_down == pytest.approx(expected * sparse)
     network.run_round({0: network.random_change(), 1: network.random_change()})
-    assert network.bits_down == pytest.approx((1 + 4) * one)
+    assert network.bits_down == pytest.approx((1 + 4) * sparse)
     for _ in range(60):
         network.run_round({0: network.random_change()})
     network.configure(1)
@@ -441,9 +443,9 @@ def test_client_whose_last_reply_did_not_count_is_sent_the_model():
     network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
     network.run_round({0: network.random_change(), 1: network.random_change()})
     messages = network.configure(0, 1)
-    replies = [network.train(one, network.random_change()) for one in messages]
+    replies = [network.train(message, network.random_change()) for message in messages]
     network.aggregate(replies[:1])
-    assert [carries_full_model(one) for one in network.configure(0, 1)] == [False, True]
+    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
 
 
 def test_reply_on_its_way_while_all_clients_are_forgotten_counts():

@@ -61,8 +61,8 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
     assert isinstance(adapter, FlowerAdapter)
     ours, theirs = record(model(0)), record(model(0))
     for server_round in (1, 2):  # FedAdam keeps its moments
-        for one, arrays in ((adapter, ours), (bare, theirs)):
-            one.configure_train(server_round, arrays, ConfigRecord(), cohort(*VALID, EXTRA))
+        for strategy, arrays in ((adapter, ours), (bare, theirs)):
+            strategy.configure_train(server_round, arrays, ConfigRecord(), cohort(*VALID, EXTRA))
         replies = [valid_reply(server_round, node) for node in VALID]
         replies[1:1] = other_replies(server_round)
         outcome = adapter.finish_round(server_round, replies)
@@ -139,8 +139,8 @@ def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
     start = {"w": np.zeros(2, np.float32)}
     still = {"w": np.full(2, tiny, np.float32)}
     moved = {"w": np.array([6, 8], np.float32)}
-    for one in (adapter, adapter.inner):
-        one.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
+    for strategy in (adapter, adapter.inner):
+        strategy.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     outcome = adapter.finish_round(1, [reply(1, still), reply(2, moved), reply(3, moved)])
     assert reasons(outcome) == {1: "the update is zero, which cannot be clipped"}
     np.testing.assert_allclose(outcome.model["w"].numpy(), [1.2, 1.6], rtol=1e-6)

@@ -49,10 +49,10 @@ def test_each_client_sends_its_share_and_keeps_the_rest():
         total += sum(changes.values()) / 3
     kept = sum(residual(clients, client) for client in range(3)) / 3
     np.testing.assert_allclose(flatten(clients.model) - before + kept, total, atol=1e-5)
-    memories = [ClientMemory.read(one.state).pending for one in clients.contexts]
+    memories = [ClientMemory.read(context.state).pending for context in clients.contexts]
     found = [
-        np.count_nonzero(Sparse(share).decode(one, clients.layout).to_dense())
-        for share, one in zip((0.5, 0.1, 0.5), memories, strict=True)
+        np.count_nonzero(Sparse(share).decode(memory, clients.layout).to_dense())
+        for share, memory in zip((0.5, 0.1, 0.5), memories, strict=True)
     ]
     assert found[0] == found[2] > 4 * found[1] > 0
 
@@ -94,7 +94,7 @@ def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients()
     (other,) = without.configure(0)
     change = clients.random_change()
     replies = [clients.train(message, change), without.train(other, change)]
-    first, second = (one.content["update"]["payload"] for one in replies)
+    first, second = (reply.content["update"]["payload"] for reply in replies)
     assert first == second
 
 

@@ -46,7 +46,7 @@ def test_metric_of_all_clients_is_not_called_partial(name, caplog):
     outcome = trained(name, 0.5, 1e12, 2.0, 1.0, extra=1)
     assert set(outcome.metrics) == {"train-loss", "extra"}
     assert outcome.partial == {}
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -60,9 +60,9 @@ def recorder(min_replies=1, start=ZERO):
 
 def arriving(runner, *replies):
     """Yield replies as they come, and note in the strategy's steps when."""
-    for one in replies:
-        runner.strategy.steps.append(("arrives", one.metadata.src_node_id))
-        yield one
+    for message in replies:
+        runner.strategy.steps.append(("arrives", message.metadata.src_node_id))
+        yield message
 
 
 VALID = {"w": np.ones(1, np.float32)}

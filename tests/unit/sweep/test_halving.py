@@ -27,13 +27,13 @@ def choose(table, objective=None, rounds=lambda name, share: 99, initial=None):
     def run(left, share):
         asked.append("".join(left))
         number = SHARES.index(share)
-        return [Reached(table[one][number], rounds(one, share), initial) for one in left]
+        return [Reached(table[name][number], rounds(name, share), initial) for name in left]
 
     judged = successive_halving(list(table), run, objective or Objective())
-    return [(one.candidate, one.share, one.reached.value) for one in judged], asked
+    return [(each.candidate, each.share, each.reached.value) for each in judged], asked
 
 
-def test_the_best_third_and_untested_candidates_stay_in():
+def test_best_third_and_untested_candidates_are_kept():
     table = {
         "a": (0.5, 0.6, 0.7), "b": (0.9, 0.5, 0.9), "c": (0.4, 0.9, 0.9), "d": (None, 0.8, 0.85),
         "e": (0.6, 0.7, 0.8), "f": (None, None, 0.1), "g": (0.1, 0.9, 0.9),
@@ -61,7 +61,7 @@ def test_nothing_is_dropped_in_its_first_ten_rounds():
     assert ranking[0] == ("c", 1, 1.0)
 
 
-def test_candidates_close_to_the_best_stay_in():
+def test_candidates_close_to_the_best_are_kept():
     table = {"a": (0.9, 0.9, 0.9), "b": (0.861, 0.9, 0.9), "c": (0.859, 0.9, 0.9)}
     assert choose(table)[1] == ["abc", "a", "a"]
     assert choose(table, initial=0.1)[1] == ["abc", "ab", "ab"]  # 5 % of 0.8 are 0.04
@@ -136,7 +136,9 @@ def cases():
     for known in recorded().values():
         for direction in ("up", "both"):
             spent = sorted(mega(rounds[-1], direction) for rounds, _ in known.values())
-            round_cost = max(mega(one[-1], direction) / one[-1].round for one, _ in known.values())
+            round_cost = max(
+                mega(metrics[-1], direction) / metrics[-1].round for metrics, _ in known.values()
+            )
             amounts = {spent[0], spent[len(spent) // 2], *(n * round_cost for n in (3, 10, 30))}
             for rounds, amount in product((50, 200, 800, 4000), sorted(amounts)):
                 limits = Limits(Budget(amount, "MB", direction), rounds, 100)
@@ -146,8 +148,8 @@ def cases():
                     if stopped or not short:
                         runs[method] = own
                     if stopped and short:  # at its target
-                        top = min(top, max(one.accuracy for one in own))
-                if sum(one[1].round <= rounds for one in runs.values()) >= 5:
+                        top = min(top, max(metrics.accuracy for metrics in own))
+                if sum(run[1].round <= rounds for run in runs.values()) >= 5:
                     yield limits, runs, top
 
 
@@ -162,10 +164,15 @@ def test_choice_among_recorded_runs_is_close_to_the_best():
     for limits, runs, top in cases():
 
         def run(left, share, limits=limits, runs=runs, top=top):
-            found = (limits.share(share).reached(runs[one], Objective()) for one in left)
-            return [replace(one, value=one.value and min(one.value, top)) for one in found]
+            found = (limits.share(share).reached(runs[name], Objective()) for name in left)
+            return [
+                replace(reached, value=reached.value and min(reached.value, top))
+                for reached in found
+            ]
 
-        values = [one.value for one in run(list(runs), Fraction(1)) if one.value is not None]
+        values = [
+            reached.value for reached in run(list(runs), Fraction(1)) if reached.value is not None
+        ]
         if len(values) >= 5:  # some records have few tests
             chosen = successive_halving(list(runs), run, Objective())[0].reached.value
             ratios.append((1 - chosen) / (1 - max(values)))

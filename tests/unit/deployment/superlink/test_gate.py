@@ -62,7 +62,7 @@ def request(name, length, *names, path=None):
 
     Headers may take the place of a device's name.
     """
-    signatures = [signed(one) if isinstance(one, str) else one for one in names]
+    signatures = [signed(name) if isinstance(name, str) else name for name in names]
     credentials = [header for headers in signatures for header in headers]
     headers = [(b"content-length", str(length).encode()), *credentials]
     path = path or f"/v1/fleet/{name}"
@@ -243,11 +243,11 @@ def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(devic
     stored = PushObjectResponse(stored=True).SerializeToString()
     gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 200
-    pushes = [push_of(announcement, *one) for one in list(contents.items())[:2]]
+    pushes = [push_of(announcement, *item) for item in list(contents.items())[:2]]
 
     async def at_once():
         both = zip(pushes[:: -1 if last else 1], ("device", second), strict=True)
-        return await asyncio.gather(*(answer(gate, "push-object", *one) for one in both))
+        return await asyncio.gather(*(answer(gate, "push-object", *push) for push in both))
 
     assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
 
@@ -260,7 +260,7 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
     assert set(monitor.refusals) == {(NODE, PUSH)}
 
 
-def test_second_key_in_a_request_does_not_make_a_device_another(device):
+def test_second_key_in_a_request_does_not_change_the_device(device):
     """Flower checks the first; the gate would file the request under the second."""
     gate, monitor, _ = given(device, (200, OPENED), (200, b""))
     assert ask(gate, PUSH, b"\xff" * 20, "device", "another")[0] == 403
@@ -272,7 +272,7 @@ def without_signature(name):
     return [signed(name)[0], *signed("thief")[1:]]
 
 
-def test_public_key_without_its_signature_is_a_strangers(device):
+def test_request_with_a_public_key_but_no_signature_is_from_a_stranger(device):
     gate, monitor, _ = given(device)
     assert ask(gate, PUSH, b"", without_signature("device"))[0] == 403
     assert ask(gate, PUSH, b"", signed("device")[:1])[0] == 403
@@ -304,7 +304,7 @@ async def while_slow(gate, who, kinds, *wanted):
     return found
 
 
-def test_who_has_the_public_key_of_a_device_cannot_keep_it_out(device):
+def test_knowing_a_public_key_does_not_let_a_stranger_block_the_device(device):
     gate, _, _ = given(device, (200, OPENED))
     push = device.announcement(record(np.zeros(3)))[0].SerializeToString()
     found = asyncio.run(while_slow(gate, without_signature("device"), SENDS, PUSH, push))
@@ -412,7 +412,7 @@ def test_requests_with_a_wrong_signature_are_counted_by_node_or_address(caplog):
     gate, _ = make_gate(SuperLink(*[(401, b"")] * 3, (200, b"")))
     for _ in range(2):
         ask(gate, "send-node-heartbeat")
-    assert [one.message for one in caplog.records if "is not signed" in one.message] == [
+    assert [record.message for record in caplog.records if "is not signed" in record.message] == [
         "send-node-heartbeat of unknown is not signed by a registered key of its node"
     ]
     _, content = ask(gate, "", path="/metrics")

@@ -52,7 +52,7 @@ def test_reply_that_is_announced_again_may_have_no_more_bytes(device):
     """Flower keeps what came in the first session."""
     large = np.zeros(SPARE_BYTES, np.uint8)
     request, contents = device.announcement(record(large, large + 1))
-    chunks = [one for one in contents.items() if len(one[1]) > SPARE_BYTES]
+    chunks = [item for item in contents.items() if len(item[1]) > SPARE_BYTES]
     for session, chunk in zip(("s", "t"), chunks[:1] * 2, strict=True):
         device.ledger.check_reply(request)
         opened = PushMessagesResponse(session_id=session, objects_to_push=contents)
@@ -84,7 +84,7 @@ def test_object_whose_id_is_no_hash_is_refused(device):
         ({"group_id": "x" * 400_000}, r"its metadata have 40\d+ bytes, more than 65536"),
     ],
 )
-def test_what_no_honest_device_announces_is_refused(device, metadata, reason):
+def test_invalid_announcement_is_refused(device, metadata, reason):
     with pytest.raises(RefusedError, match=reason):
         device.announce(record(MODEL), **metadata)
 
@@ -127,7 +127,7 @@ def test_reply_that_is_larger_than_twice_the_message_is_refused(device, content)
         device.reply(content)
 
 
-def test_operator_may_allow_more():
+def test_operator_can_raise_the_limit():
     Device(Ledger(2_000_000)).reply(record(np.arange(200_000, dtype=np.float32)))
 
 
@@ -152,7 +152,7 @@ def test_malformed_object_is_refused(device, content):
         device.push(next(iter(contents)), content)
 
 
-def test_object_with_others_than_announced_is_refused(device):
+def test_object_with_unannounced_children_is_refused(device):
     contents = device.announce(record(MODEL, MODEL + 1))
     (first, _), (second, content), *_ = contents.items()
     assert first != second
@@ -171,7 +171,7 @@ def test_object_for_another_devices_reply_is_refused(device):
 
 
 @pytest.mark.parametrize("session", ["s", ""], ids=["its session", "the last"])
-def test_upload_that_was_ended_takes_nothing_more(device, session):
+def test_ended_upload_accepts_no_more_objects(device, session):
     object_id, content = next(iter(device.announce(record(MODEL)).items()))
     assert device.ledger.end_upload(OTHER, "s") == (0, "")
     run_id, message_id = device.ledger.end_upload(NODE, session)

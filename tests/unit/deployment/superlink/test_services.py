@@ -101,7 +101,7 @@ def test_only_the_superlink_is_published_and_devices_have_distinct_partitions(co
     assert configs == [f"partition-id={i} num-partitions={len(configs)}" for i in range(3)]
 
 
-def test_image_is_made_of_what_its_ignore_file_lets_through():
+def test_image_contains_only_files_that_its_ignore_file_admits():
     text = (FOLDER / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (.*)$", text, re.MULTILINE)
     sources = {source for line in copied for source in line.split()[:-1]}

@@ -58,7 +58,7 @@ def test_client_has_no_module_of_a_run_and_draws_and_starts_processes_as_a_new_p
     modules, methods, draws = zip(*json.loads(done.stdout), strict=True)
     assert modules == ([], [])
     assert set(methods) == {multiprocessing.get_start_method()}
-    assert all(one != other for one, other in zip(*draws, strict=True))
+    assert all(ours != other for ours, other in zip(*draws, strict=True))
 
 
 @pytest.mark.slow

@@ -65,10 +65,10 @@ def cases(compressors, vectors, quick):
     """Return all pairs; those that are not quick are for `make test-slow`."""
     return [
         pytest.param(
-            *one, vector, id=f"{one[0]} {one[1]} {vector}",
-            marks=() if one in quick[0] and vector in quick[1] else pytest.mark.slow,
+            *named, vector, id=f"{named[0]} {named[1]} {vector}",
+            marks=() if named in quick[0] and vector in quick[1] else pytest.mark.slow,
         )
-        for one in compressors
+        for named in compressors
         for vector in vectors
     ]  # fmt: skip
 
@@ -109,7 +109,9 @@ ALL = [
 def test_squared_error_is_within_the_stated_bound(name, arguments, vector):
     values = VECTORS[vector].astype(np.float64)
     compressor = compression.build(name, arguments)
-    errors = [((one - values) ** 2).sum() for one in decoded(compressor, VECTORS[vector], 200)]
+    errors = [
+        ((update - values) ** 2).sum() for update in decoded(compressor, VECTORS[vector], 200)
+    ]
     bound = compressor.error_bound(len(values))
     mean, deviation = float(np.mean(errors)), float(np.std(errors)) / np.sqrt(200)
     # The levels of Max's quantiser are printed with four digits; small blocks are not quite normal.

@@ -70,12 +70,12 @@ class TestZstandardOfSeed(Ours):
     fixed_point, deterministic, at_most = False, False, True
 
 
-TESTED = [one for contract in Ours.__subclasses__() for one in contract.compressors]
+TESTED = [compressor for contract in Ours.__subclasses__() for compressor in contract.compressors]
 
 
 def test_every_built_in_compressor_is_tested():
     built = {type(compression.build(name)) for name in compression.names()}
-    assert {type(one) for one in TESTED} == built
+    assert {type(compressor) for compressor in TESTED} == built
 
 
 @pytest.mark.parametrize("compressor", TESTED, ids=str)

@@ -28,8 +28,10 @@ def findings(task):
 def test_fault_is_found(name):
     kind, text = FOUND[name]
     found = findings(getattr(faulty_tasks, name))
-    assert [one for one in found if one.kind == kind and str(one).startswith(text)], found
-    assert {one.kind for one in found} <= {kind, "ok", "note"}
+    assert [
+        finding for finding in found if finding.kind == kind and str(finding).startswith(text)
+    ], found
+    assert {finding.kind for finding in found} <= {kind, "ok", "note"}
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if name not in SLOW])
@@ -48,7 +50,7 @@ def test_quick_checks_find_it_before_a_training(name, caplog):
 @pytest.mark.parametrize("name", networks.NAMES)
 def test_ordinary_networks_have_no_fault(name):
     found = findings(getattr(networks, name))
-    assert {one.kind for one in found} <= {"ok", "note"}, found
+    assert {finding.kind for finding in found} <= {"ok", "note"}, found
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_ordinary_networks_have_no_fault(name):
 )
 def test_special_features_are_noted(name, kind, text):
     found = findings(getattr(networks, name))
-    assert [one for one in found if one.kind == kind and text in str(one)], found
+    assert [finding for finding in found if finding.kind == kind and text in str(finding)], found
 
 
 @pytest.mark.parametrize("in_parts", [None, True])
@@ -90,8 +92,8 @@ def test_examples_without_a_prediction_are_no_fault(in_parts):
 def test_one_training_example_is_enough():
     def load(options):
         data = networks.images(options)
-        one = Split(data.train.inputs[:1], data.train.targets[:1])
-        return dataclasses.replace(data, train=one)
+        single = Split(data.train.inputs[:1], data.train.targets[:1])
+        return dataclasses.replace(data, train=single)
 
     found = findings(dataclasses.replace(networks.MLP, dataset=load))
     assert {finding.kind for finding in found} == {"ok"}, found

@@ -20,8 +20,8 @@ WRITERS = [f"writer {number % 3}" for number in range(10)]
 
 def rows():
     columns = {
-        "grey": [Image.fromarray(one) for one in GREY],
-        "coloured": [Image.fromarray(one) for one in COLOURED],
+        "grey": [Image.fromarray(image) for image in GREY],
+        "coloured": [Image.fromarray(image) for image in COLOURED],
         "tokens": TOKENS.tolist(),
         "kind": KINDS.tolist(),
         "score": [number / 7 for number in range(10)],
@@ -54,7 +54,7 @@ def test_columns_become_arrays_and_rows_splits(folder, column, expected):
     data = load(folder, column, "kind", train="train[:80%]", test="train[80%:]")
     found = [*read(data.train), *read(data.test)]
     assert (len(data.train), len(data.test)) == (8, 2)
-    np.testing.assert_array_equal([one for one, _ in found], expected)
+    np.testing.assert_array_equal([image for image, _ in found], expected)
     assert [kind for _, kind in found] == KINDS.tolist()
     np.testing.assert_array_equal(data.train.labels, KINDS[:8])
 
@@ -72,10 +72,10 @@ def test_devices_with_copies_of_the_folder_have_the_same_data(folder, tmp_path):
     """And other labels or rows are other data."""
     other = shutil.copytree(folder, tmp_path / "elsewhere")
     arguments = {"train": "train[:80%]", "test": "train[80%:]"}
-    one, two = (load(path, "grey", "kind", **arguments) for path in (folder, other))
-    assert (one.fingerprint, one.digest()) == (two.fingerprint, two.digest())
+    first, second = (load(path, "grey", "kind", **arguments) for path in (folder, other))
+    assert (first.fingerprint, first.digest()) == (second.fingerprint, second.digest())
     fewer = load(folder, "grey", "kind", **arguments | {"train": "train[:70%]"})
-    assert fewer.fingerprint != one.fingerprint
+    assert fewer.fingerprint != first.fingerprint
 
 
 def test_what_flwr_datasets_created_is_for_training(tmp_path):

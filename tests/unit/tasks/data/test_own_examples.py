@@ -81,7 +81,7 @@ def save(folder, pixels, column="image"):
     """Save what a partition of a data set with images has: PNG files, encoded, and labels."""
     labels = datasets.ClassLabel(num_classes=10)
     features = datasets.Features({column: datasets.Image(), "label": labels})
-    columns = {column: [Image.fromarray(one) for one in pixels], "label": np.arange(COUNT) % 10}
+    columns = {column: [Image.fromarray(image) for image in pixels], "label": np.arange(COUNT) % 10}
     datasets.Dataset.from_dict(columns, features=features).save_to_disk(folder)
     return folder
 

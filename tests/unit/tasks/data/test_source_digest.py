@@ -83,12 +83,12 @@ def test_digest_does_not_depend_on_unrelated_code(module):
     assert source_digest(first.parse) == source_digest(second.parse)
 
 
-def test_what_a_function_has_from_around_it_counts(module):
+def test_values_that_a_function_captures_change_its_digest(module):
     found = module(SOURCE)
     made, reader = found.made, found.Reader
     digests = {
-        source_digest(one)
-        for one in (
+        source_digest(variant)
+        for variant in (
             made(abs, 1), made(abs, 2), made(lambda x: x, 1), made(lambda x: -x, 1),
             functools.partial(made, abs, 1), functools.partial(made, abs, 2),
             made(abs, [1]), made(abs, {"a": np.arange(3)}), made(abs, {"a": np.arange(4)}),
@@ -113,12 +113,12 @@ def test_what_a_function_has_from_around_it_counts(module):
 )
 def test_arrays_of_objects_tensors_and_tables_count(module, values):
     made = module(SOURCE).made
-    first, second = (source_digest(made(abs, one)) for one in values)
+    first, second = (source_digest(made(abs, value)) for value in values)
     assert first != second
     assert source_digest(made(abs, copy.deepcopy(values[0]))) == first
 
 
-def test_another_process_finds_the_same(tmp_path):
+def test_another_process_computes_the_same_digest(tmp_path):
     (tmp_path / "parsing.py").write_text(SOURCE)
     code = "import parsing; from tasks.data.source_digest import source_digest as d; "
     code += "print(d(parsing.parse), d(parsing.made(parsing.scaled, (1, 'a'))), "

@@ -98,8 +98,8 @@ def test_two_rounds_equal_a_plain_loop_of_torch(name, state):
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [
-        ("cosine", lambda one: CosineAnnealingLR(one, STEPS)),
-        ("linear", lambda one: LinearLR(one, 1.0, 1e-12, STEPS)),
+        ("cosine", lambda stepped: CosineAnnealingLR(stepped, STEPS)),
+        ("linear", lambda stepped: LinearLR(stepped, 1.0, 1e-12, STEPS)),
     ],
 )
 @pytest.mark.parametrize("optimizer", ["", "adamw"])
@@ -144,10 +144,10 @@ def test_mixed_precision_is_near_float32_and_leaves_the_weights_their_dtype(opti
         told = config(1, optimizer, {}, precision=precision)
         client = TaskClient(MNIST_2NN, MNIST_2NN.model(), examples)
         found[precision] = client.fit(weights, told)
-    arrays, losses = ([one[part] for one in found.values()] for part in (0, 2))
+    arrays, losses = ([result[part] for result in found.values()] for part in (0, 2))
     assert {array.dtype for array in arrays[1]} == {np.dtype(np.float32)}
     assert losses[1]["train-loss"] == pytest.approx(losses[0]["train-loss"], rel=0.02)
     assert losses[1] != losses[0]
-    moved = [np.linalg.norm(one - two) for one, two in zip(arrays[0], weights, strict=True)]
-    apart = [np.linalg.norm(one - two) for one, two in zip(*arrays, strict=True)]
+    moved = [np.linalg.norm(ours - two) for ours, two in zip(arrays[0], weights, strict=True)]
+    apart = [np.linalg.norm(ours - two) for ours, two in zip(*arrays, strict=True)]
     assert 0 < sum(apart) < share * sum(moved)

@@ -139,8 +139,8 @@ def test_last_batch_of_one_example_takes_another_before_batch_normalisation():
     task = double(dataclasses.replace(MNIST_LOGISTIC, model=with_batch_normalisation))
     weights = [array.numpy() for array in task.model().state_dict().values()]
     trained = client(task).fit(weights, {**CONFIG, "batch-size": 11, "local-epochs": 2})[0]
-    for ours, one in zip(trained, expected.state_dict().values(), strict=True):
-        np.testing.assert_allclose(ours, one, atol=1e-12)
+    for ours, wanted in zip(trained, expected.state_dict().values(), strict=True):
+        np.testing.assert_allclose(ours, wanted, atol=1e-12)
 
 
 def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
@@ -153,10 +153,10 @@ def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
     gradient = client(task).gradient(weights, {})[0]
     trained = client(task).fit(weights, {**CONFIG, "batch-size": 0})[0]
     named = zip(model().state_dict(), weights, gradient, trained, strict=True)
-    found = {name: (one, (before - after) / 0.1) for name, before, one, after in named}
+    found = {name: (sent, (before - after) / 0.1) for name, before, sent, after in named}
     for name, parameter in expected.named_parameters():
-        for one in found[name]:
-            np.testing.assert_allclose(one, parameter.grad, atol=1e-12)
+        for value in found[name]:
+            np.testing.assert_allclose(value, parameter.grad, atol=1e-12)
 
 
 @pytest.mark.parametrize("examples", [None, Examples(torch.zeros(0, 1), torch.zeros(0))])
@@ -196,7 +196,7 @@ def test_gradient_with_momentum_returns_the_momentum_buffer():
     for weights in (WEIGHTS, [array * 2 for array in WEIGHTS]):
         found, _, _ = client().gradient(weights, {"momentum": 0.6}, momentum)
         g = softmax_gradient(weights, INPUTS, TARGETS)
-        expected = [0.6 * v + one for v, one in zip(expected, g, strict=True)]
+        expected = [0.6 * v + gradient for v, gradient in zip(expected, g, strict=True)]
         assert same(found, momentum.values())
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-12)

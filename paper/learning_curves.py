@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
+from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
 from paper.experiments import Column, Experiment, Measure
 from paper.records import Record

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from fedavg_app.callbacks.plots import COLORS, GREY, save_figure, use_log_scale
+from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.results.comparison import Clock
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
 from fedavg_app.results.lines import Line

@@ -102,7 +102,7 @@ def compare(
     computing, and "virtual" the time by the runs' own links.
     """
     from fedavg_app.callbacks.comparison_figure import draw_comparison
-    from fedavg_app.callbacks.plots import check_plot_path
+    from fedavg_app.callbacks.figures import check_plot_path
 
     for key, value, other, path in (
         ("width", width, "plot", plot),

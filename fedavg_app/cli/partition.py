@@ -36,7 +36,7 @@ def show_partition(
     ] = None,
 ) -> None:
     """Show each client's training examples by class; the keys are those of run."""
-    from fedavg_app.callbacks.plots import check_plot_path
+    from fedavg_app.callbacks.figures import check_plot_path
     from fedavg_app.server.preparation import load_task
 
     if plot is not None:
@@ -86,7 +86,7 @@ def draw(sizes: Counts, classes: Counts | None, title: str, path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from fedavg_app.callbacks.plots import BLUE, save_figure
+    from fedavg_app.callbacks.figures import BLUE, save_figure
 
     rows = 1 if classes is None else 2
     figure = Figure(figsize=(8, 2.9 * rows), layout="constrained")

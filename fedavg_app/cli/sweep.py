@@ -35,7 +35,7 @@ def sweep(
     from their last checkpoint, written every minute, or as the grid says. A finished run leaves no
     checkpoint.
     """
-    from fedavg_app.callbacks.plots import check_plot_path
+    from fedavg_app.callbacks.figures import check_plot_path
     from fedavg_app.results.checkpoint import delete_checkpoint
     from fedavg_app.results.finished_run import read_summary
     from fedavg_app.results.sweep_names import write_names

@@ -78,7 +78,7 @@ def test_server_imports_nothing_that_the_flower_app_bundle_leaves_out():
         # Before Python 3.13 a final "**" matches folders only.
         for path in ROOT.glob(pattern.replace("/**", "/**/*.py"))
     }
-    assert {"fedavg_app.callbacks.plots", "fedavg_app.ray_engine.worker"} <= excluded
+    assert {"fedavg_app.callbacks.figures", "fedavg_app.ray_engine.worker"} <= excluded
     found = modules_after(SERVER)
     assert not excluded & found
     assert not HEAVY & packages(found)

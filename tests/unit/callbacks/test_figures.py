@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedavg_app.callbacks import plots
+from fedavg_app.callbacks import figures
 from fedavg_app.results.metrics import RoundMetrics
 
 
@@ -18,7 +18,7 @@ from fedavg_app.results.metrics import RoundMetrics
 )
 def test_losses_are_drawn_whatever_their_sign(losses, scale, shown):
     history = [RoundMetrics(number, test_loss=loss) for number, loss in enumerate(losses)]
-    (axes,) = plots._losses(history, "loss", "a run").axes
+    (axes,) = figures._losses(history, "loss", "a run").axes
     assert axes.get_yscale() == scale
     (curve,) = axes.lines
     assert list(curve.get_ydata()) == shown

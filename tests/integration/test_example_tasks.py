@@ -44,8 +44,15 @@ def start(folder, name, last_round=None, **changes):
     return run(StatefulGrid(config, last_round), prepare(config))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", NAMES)
+def learning_cases():
+    """Each task under each strategy; a language model's adapters are slow."""
+    return [
+        pytest.param(*case, marks=pytest.mark.slow if case[0] == "lora" else ())
+        for case in product(NAMES, STRATEGIES)
+    ]
+
+
+@pytest.mark.parametrize(("name", "strategy"), learning_cases())
 def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     module(name)
     if name in OWN_LOOP and strategy == "scaffold":

@@ -179,6 +179,7 @@ def test_run_is_judged_by_the_clients_accuracy_and_records_each_clients(tmp_path
     assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
 
 
+@pytest.mark.slow
 def test_target_and_patience_use_the_clients_accuracy(tmp_path):
     _, _, whole = run_in_folder(tmp_path / "whole", 8, fraction_evaluate=1.0)
     own = [metrics.client_metrics["accuracy"] for metrics in whole.history[1:]]

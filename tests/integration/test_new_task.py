@@ -2,12 +2,15 @@
 
 import sys
 
+import pytest
+
 from tests.support.documents import ROOT
 from tests.support.processes import ran, succeed
 
 PROGRAM = [sys.executable, str(ROOT / "simulation.py")]
 
 
+@pytest.mark.slow
 def test_new_task_is_checked_tested_and_trained(tmp_path):
     done = succeed([*PROGRAM, "new-task", "mine", "--folder", str(tmp_path)], cwd=tmp_path)
     assert "check it with: fedavg check mine_task:TASK" in done.stdout

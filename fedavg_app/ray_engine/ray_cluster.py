@@ -14,6 +14,7 @@ from functools import cache
 from typing import Literal
 
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.own_packages import own_folder
 
 CONNECT_SECONDS = 5
 # Ray's start takes some seconds; one that has not ended so long after a signal never does.
@@ -135,7 +136,7 @@ def _start(address: str, num_workers: int) -> bool:
 
     if ray.is_initialized() and not address:
         return False
-    with _own_sigterm_handler():
+    with _own_sigterm_handler(), _own_package_first():
         ray.init(
             address=address or "local",
             num_cpus=None if address else num_workers or usable_cpus(),
@@ -144,6 +145,25 @@ def _start(address: str, num_workers: int) -> bool:
             logging_level=logging.ERROR,
         )
     return True
+
+
+@contextmanager
+def _own_package_first() -> Iterator[None]:
+    """Let processes that start meanwhile, and theirs, import the package that is in use here.
+
+    Ray's workers preload it before Ray tells them this process's path. Without this they would
+    import an installed package where this is a checkout's.
+    """
+    folder, before = own_folder(), os.environ.get("PYTHONPATH")
+    # Installed packages are found anyway, and must not come before the standard library.
+    if folder is not None and folder.name not in ("site-packages", "dist-packages"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), before)))
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH", None)
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import faulty_task
 from tests.support.documents import ROOT
+from tests.support.machines import working_tree
 from tests.support.processes import AS_IN_A_TERMINAL, ran, succeed, until
 
 pytestmark = pytest.mark.slow
@@ -182,3 +183,20 @@ assert ray.get(ray.remote(lambda: 3).remote()) == 3
 def test_ray_that_a_program_has_started_is_used_and_left_to_it(processes, tmp_path):
     command = [sys.executable, "-c", WITH_RAY_OF_ITS_OWN, str(tmp_path)]
     succeed(command, cwd=ROOT, env=processes.environment)
+
+
+def test_workers_run_the_code_of_the_drivers_checkout(tmp_path):
+    """Whatever package is installed: here the checkout's compressor fails on clients."""
+    working_tree(tmp_path)
+    with (tmp_path / "strategies" / "compression" / "float16.py").open("a") as file:
+        file.write("\n\ndef fail(*_):\n    raise RuntimeError('of the checkout')\n")
+        file.write("\n\nFloat16.encode = fail\n")
+    done = ran(
+        [
+            sys.executable, "simulation.py", "run", *SMALL, "--strategy", "compressed",
+            "--strategy-args", "uplink = 'float16', feedback = 'none'", "--num-server-rounds", "3",
+        ],
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "RuntimeError: of the checkout" in done.stderr

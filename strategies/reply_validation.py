@@ -1,4 +1,4 @@
-"""Validation of client replies: the server's checks before it uses any number of a reply.
+"""Validation of client replies: reports, metrics and norms; `server_messages` reads the arrays.
 
 A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
 model, never by what a header claims.

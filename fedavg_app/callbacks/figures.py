@@ -34,7 +34,7 @@ from tasks.objective import LOSS, Objective
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, ORANGE = COLORS[:2]
 GREY = "#666666"
-TITLE_WIDTH = 95  # characters
+TITLE_WIDTH = 84  # characters
 # An axis that spans more than this factor on a panel of this width, in inches, is labelled at the
 # powers of ten only.
 MANY_TICKS, PANEL_WIDTH = 300, 4.0

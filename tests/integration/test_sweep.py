@@ -169,10 +169,10 @@ num-server-rounds = [3, 1500]
 
 
 def under_way(folder):
-    """Return whether a run has a checkpoint and is still running."""
+    """Return whether a run is beyond its checkpoint of round 5, which follows the round's line."""
     checkpoints = folder.glob("*/*/checkpoint")
     return any(
-        "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 5
+        "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 6
         for path in checkpoints
     )
 

@@ -52,6 +52,8 @@ def most_bytes(deployment: Deployment) -> Iterator[Counter[str]]:
                 with suppress(OSError, IndexError, psutil.Error):
                     command = " ".join(process.cmdline())
                     part = next((part for words, part in PARTS.items() if words in command), "")
+                    if part == "client" and process.parent().cmdline() != process.cmdline():
+                        continue  # the process of which clients are forks, with torch's own memory
                     status = Path(f"/proc/{process.pid}/status").read_text()
                     size = 1024 * int(status.split("VmHWM:")[1].split()[0])
                     most[part] = max(most[part], size)

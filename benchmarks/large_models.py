@@ -13,10 +13,9 @@ import argparse
 import os
 import statistics
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from benchmarks.weights import SIDE
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.run_folders import read_history
+from tests.support.usage import repeatedly
 
 PARTS = {
     "deployment.superlink": "SuperLink", "flwr-serverapp": "server app",
@@ -41,42 +41,31 @@ WORK: dict[str, Any] = {
 }  # fmt: skip
 
 
-@contextmanager
-def most_bytes(deployment: Deployment) -> Iterator[Counter[str]]:
-    """Yield the most bytes so far: of memory by part, and of the SuperLink's files."""
-    most, stop = Counter[str](), threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.05):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(OSError, IndexError, psutil.Error):
-                    command = " ".join(process.cmdline())
-                    part = next((part for words, part in PARTS.items() if words in command), "")
-                    if part == "client" and process.parent().cmdline() != process.cmdline():
-                        continue  # the process of which clients are forks, with torch's own memory
-                    status = Path(f"/proc/{process.pid}/status").read_text()
-                    size = 1024 * int(status.split("VmHWM:")[1].split()[0])
-                    most[part] = max(most[part], size)
-            for name, what in FILES.items():
-                size = (deployment.folder / "certificates" / name).stat().st_size
-                most[what] = max(most[what], size)
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        yield most
-    finally:
-        stop.set()
-        watching.join()
+def note_most(most: Counter[str], deployment: Deployment) -> None:
+    """Raise ``most`` to the bytes that each part has had of memory, and each file on disk."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(OSError, IndexError, psutil.Error):
+            command = " ".join(process.cmdline())
+            part = next((part for words, part in PARTS.items() if words in command), "")
+            if part == "client" and process.parent().cmdline() != process.cmdline():
+                continue  # the process of which clients are forks, with torch's own memory
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            most[part] = max(most[part], 1024 * int(status.split("VmHWM:")[1].split()[0]))
+    for name, what in FILES.items():
+        size = (deployment.folder / "certificates" / name).stat().st_size
+        most[what] = max(most[what], size)
 
 
 def measure(width: int, strategy: str, rounds: int) -> tuple[float, Counter[str]]:
     """Return a run's median seconds a round and the most bytes that each part had."""
     os.environ |= {SIDE: str(width), "PYTHONPATH": str(ROOT)}  # the app's package has no benchmarks
     with tempfile.TemporaryDirectory(prefix="benchmark-large-models-") as name:
-        folder = Path(name)
-        with Deployment(folder, 2) as deployment, most_bytes(deployment) as most:
-            keys = {"num-server-rounds": rounds, "evaluate-every": rounds, "strategy": strategy}
+        folder, most = Path(name), Counter[str]()
+        keys = {"num-server-rounds": rounds, "evaluate-every": rounds, "strategy": strategy}
+        with (
+            Deployment(folder, 2) as deployment,
+            repeatedly(partial(note_most, most, deployment), 0.05),
+        ):
             run = deployment.train(folder / "runs", seconds=3600, **WORK, **keys)
         history = read_history(run)
     assert not any(line["rejected"] for line in history)

@@ -8,6 +8,7 @@ line and of the command's end.
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,10 @@ def measure(folder: Path) -> tuple[float, float]:
     began, after_round = time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix="benchmark-start-") as results:
         words = [sys.executable, "-u", *RUN, f"--run-dir={results}"]
-        with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as run:
+        environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}  # of Ray's workers, too
+        with subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+        ) as run:
             for line in run.stdout or ():
                 if line.startswith("round 1/1"):
                     after_round = time.monotonic() - began

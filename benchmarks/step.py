@@ -58,9 +58,9 @@ def measure(name: str, repeats: int) -> list[str]:
         lambda: step(inputs, targets, LEARNING_RATE),
         torch_step,
     ]
-    for step in steps:
-        step()
-    times = [[milliseconds(step) for step in steps] for _ in range(repeats)]
+    for call in steps:
+        call()
+    times = [[milliseconds(call) for call in steps] for _ in range(repeats)]
     ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     return [f"{name}, B = {size}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.2f}x"]
 

@@ -75,8 +75,7 @@ def simulate(
 
         def end_workers() -> None:
             actors.close()
-            background.submit(ray.close)
+            actors.callback(background.submit(ray.close).result)
 
         ending = EndOfWorkers(end_workers)
-
         return run(grid, prepared, grid.evaluation, [lambda _: ending, *callbacks])

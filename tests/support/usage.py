@@ -1,7 +1,7 @@
 """The memory and the CPU time of processes."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -34,18 +34,26 @@ class Usage:
 
 
 @contextmanager
-def measured() -> Iterator[Usage]:
-    """Yield what the processes below this one use while this lasts, measured all the time."""
-    usage, ended = Usage(), threading.Event()
+def repeatedly(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function every so many seconds while this lasts."""
+    ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.2):
-            usage.measure()
+        while not ended.wait(seconds):
+            look()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield usage
+        yield
     finally:
         ended.set()
         watcher.join()
+
+
+@contextmanager
+def measured() -> Iterator[Usage]:
+    """Yield what the processes below this one use while this lasts, measured all the time."""
+    usage = Usage()
+    with repeatedly(usage.measure, 0.2):
+        yield usage

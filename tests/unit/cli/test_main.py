@@ -1,13 +1,12 @@
 """The command line of simulation.py, in this process."""
 
-import subprocess
 import sys
 
 import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig
 from tests.support.documents import ROOT
-from tests.support.processes import succeed
+from tests.support.processes import ran, succeed
 
 
 @pytest.mark.parametrize(
@@ -91,9 +90,7 @@ def test_process_ends_with_its_status_after_the_exit_handlers_of_others(words, s
         "def probe(): atexit.register(print, 'sent', end='')\n"
         f"sys.argv = ['fedavg', *{words}]; run_process()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
     assert (done.returncode, done.stdout) == (status, "sent" if status == 0 else "")
 
 
@@ -105,9 +102,7 @@ def test_unexpected_error_has_its_place_and_with_debug_its_traceback(debug):
         "def fail(): 1 / 0\n"
         f"sys.argv = ['fedavg', *{['--debug'] if debug else []}, 'fail']; sys.exit(main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = ran([sys.executable, "-c", program], cwd=ROOT)
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) == debug
     last = done.stderr.splitlines()[-1]

@@ -1,9 +1,10 @@
 """Memory that was freed is used again, counted by Linux as page faults of a process of its own."""
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.processes import succeed
 
 COUNT = """
 import resource
@@ -20,6 +21,5 @@ print(faults() - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
 def test_freed_memory_needs_no_new_pages():
-    command = [sys.executable, "-c", COUNT]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = succeed([sys.executable, "-c", COUNT])
     assert int(found.stdout) < 100  # of the 16384 pages

@@ -4,8 +4,9 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import assign_message_id, identify_server
@@ -101,6 +102,25 @@ def test_reply_whose_upload_has_stopped_keeps_no_other_waiting():
     grid, _, ids = make(stuck=lambda _: stopped.wait(90) and None, honest=answer)
     assert first(grid, ids) == ids[1]
     stopped.set()
+
+
+@pytest.mark.parametrize(("weights", "at_once"), [(100, 3), (10**7, 1)])
+def test_replies_of_large_models_are_fetched_one_by_one(weights, at_once):
+    fetching, most = [], []
+
+    def slow(message):
+        fetching.append(message)
+        most.append(len(fetching))
+        time.sleep(0.2)
+        fetching.pop()
+        return answer(message)
+
+    flower = HttpGrid(dict.fromkeys((2, 3, 4), slow))
+    grid = NetworkGrid(flower)
+    model = RecordDict({"arrays": ArrayRecord([np.zeros(weights, np.float32)])})
+    messages = [Message(model, dst_node_id=node, message_type="train") for node in (2, 3, 4)]
+    assert len(collect(grid, grid.push_messages(messages))) == 3
+    assert max(most) == at_once
 
 
 def test_reply_that_says_it_answers_another_message_is_rejected():

@@ -23,8 +23,7 @@ from fedavg_app.node_config import (
     own_data,
 )
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
-from strategies.messages import LINK
-from strategies.reply_validation import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
+from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, LINK, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters

@@ -35,12 +35,12 @@ from pydantic.dataclasses import dataclass
 
 from strategies.client_memory import ClientMemory
 from strategies.client_messages import Train, around_handler
-from strategies.messages import Broadcast, Received, Update
+from strategies.messages import NUM_EXAMPLES, Broadcast, Received, Update
 from strategies.model import TrainedArrays, Vector, change_norm
 from strategies.registry import Weights
-from strategies.reply_validation import NUM_EXAMPLES, ReplyError
+from strategies.reply_errors import ReplyError
+from strategies.reply_validation import Reply
 from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
-from strategies.server_messages import Reply
 from strategies.strategy_runner import StrategyRunner
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

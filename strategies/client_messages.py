@@ -11,9 +11,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from strategies.client_memory import ClientMemory
 from strategies.flower_arrays import array_record, from_record, to_record
 from strategies.messages import (
+    ARRAYS,
     ARRAYS_KEY,
     BUFFERS,
     LINK,
+    NUM_EXAMPLES,
     PAYLOAD,
     SERVER_ROUND,
     UPDATE,
@@ -22,7 +24,6 @@ from strategies.messages import (
     named_or_only,
 )
 from strategies.model import Model, Vector
-from strategies.reply_validation import ARRAYS, NUM_EXAMPLES
 
 # Trains a model and returns the result; more vectors are passed to the handler by name.
 Train = Callable[..., Update]

@@ -37,10 +37,10 @@ from strategies.downlink import Downlink, OwnUpdates, SharedUpdates
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.registry import Part, Weights, make
-from strategies.reply_validation import DivergedReplyError, NormError, ReplyError, ResyncError
+from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.runner import SMALLER_RATES
-from strategies.server_messages import Reply
 from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_weight
 
 

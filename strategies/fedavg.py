@@ -10,8 +10,8 @@ from strategies import server_optimizer as server_optimizers
 from strategies.base import FederatedStrategy
 from strategies.model import Vector
 from strategies.registry import Part
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.server_messages import Reply
 
 
 @dataclass(kw_only=True, eq=False)

@@ -9,8 +9,8 @@ from pydantic.dataclasses import dataclass
 from strategies.fedavg import FedAvg
 from strategies.model import Vector, change_norm
 from strategies.registry import Count, Weights
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.server_messages import Reply
 from strategies.staleness import Exponent, rounds_late, staleness_weight
 
 

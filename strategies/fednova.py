@@ -12,8 +12,8 @@ from pydantic.dataclasses import dataclass
 from strategies.base import FederatedStrategy
 from strategies.local_steps import local_steps
 from strategies.model import Vector, change_norm
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.server_messages import Reply
 
 
 @dataclass(kw_only=True, eq=False)

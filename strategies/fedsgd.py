@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from strategies.fedavg import FedAvg
 from strategies.model import Vector, change_norm
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.server_messages import Reply
 
 
 class FedSGD(FedAvg):

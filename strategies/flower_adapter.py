@@ -19,21 +19,16 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import BufferMean
+from strategies.client_report import ClientReport
 from strategies.flower_arrays import array_record, find_record, get_record, to_record
 from strategies.flower_metrics import check_keys, keep_shared, wrapped
+from strategies.messages import ARRAYS, METRICS, NUM_EXAMPLES
 from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
 from strategies.privacy import accountant_of
-from strategies.reply_validation import (
-    ARRAYS,
-    METRICS,
-    NUM_EXAMPLES,
-    ClientReport,
-    ReplyError,
-    check_norm,
-)
+from strategies.reply_errors import ReplyError
+from strategies.reply_validation import Reply, check_norm, read_report
 from strategies.rounds import NodeSettings, Round, RunSettings
 from strategies.runner import Finish, FinishEvaluation, Runner, StrategyError, Use
-from strategies.server_messages import Reply, read_report
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")

@@ -1,8 +1,9 @@
 """What server and clients exchange, as values.
 
 The server sends a `Broadcast`, which the client gets as `Received`; the client returns an `Update`,
-which the server gets as a `Reply`. Only `server_messages` and `client_messages` turn them into
-Flower's records and back; docs/protocol.md has the records.
+which the server gets as a `Reply`. Only `server_messages` and `reply_validation` on the server and
+`client_messages` on the client turn them into Flower's records and back; docs/protocol.md has the
+records.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,13 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from strategies.model import Arrays, Model, Vector
 from strategies.random_streams import random_stream
-from strategies.reply_validation import CONFIG, ReplyError
+from strategies.reply_errors import ReplyError
 
+# The records of a message: of arrays, of metrics, of settings; and names of metrics.
+ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
+NUM_EXAMPLES, ACCURACY = "num-examples", "accuracy"
+# What clients add to every gradient of local SGD, by array; only some strategies set it.
+GRADIENT_OFFSET = "gradient-offset"
 # The record of arrays that are sent uncompressed beside compressed arrays, and the setting that
 # lists their names.
 BUFFERS = "buffers"

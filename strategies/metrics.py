@@ -2,7 +2,7 @@
 
 A metric counts if most valid replies of the round name it: a single client can neither remove a
 metric nor add its own. Its mean is over the clients whose value is usable
-(`strategies.reply_validation.is_usable`); `partial_metrics` says how many there are.
+(`strategies.client_report.is_usable`); `partial_metrics` says how many there are.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import MetricRecord
 
-from strategies.reply_validation import ClientReport
+from strategies.client_report import ClientReport
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:

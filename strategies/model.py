@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import add_weighted
@@ -85,8 +86,10 @@ class Model:
         return sum(array.size for array in self.buffers.values())
 
 
-class TrainedArrays:
+class TrainedArrays(NDArrayOperatorsMixin):
     """A client's trained arrays as a term of a mean, without a copy of them as one vector.
+
+    NumPy's functions and operators take it as that vector, which costs the copy.
 
     Args:
         layout: Names and shapes.
@@ -99,6 +102,15 @@ class TrainedArrays:
 
     def __init__(self, layout: Layout, arrays: Arrays) -> None:
         self.size, self.arrays, self._layout = layout.size, arrays, layout
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Vector:
+        """Return the arrays as one vector, (size,)."""
+        return self._layout.flatten(self.arrays).astype(dtype or self._layout.dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Return what NumPy computes with the vector."""
+        values = (np.asarray(value) if value is self else value for value in inputs)
+        return getattr(ufunc, method)(*values, **options)
 
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight`` times the arrays to ``total``, (size,), in place."""

@@ -1,140 +1,160 @@
-"""Validation of client replies: reports, metrics and norms; `server_messages` reads the arrays.
+"""Validation of client replies: structure, shapes, dtypes, NaN, bounds, norms.
 
 A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
 model, never by what a header claims.
 """
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-from flwr.app import Error
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from numpy.typing import NDArray
 
-ARRAYS = "arrays"
-METRICS = "metrics"
-CONFIG = "config"
-NUM_EXAMPLES = "num-examples"
-ACCURACY = "accuracy"
-# What clients add to every gradient of local SGD, by array; only some strategies set it.
-GRADIENT_OFFSET = "gradient-offset"
-MAX_REASON = 200
-MAX_TRACEBACK = 4000
-MAX_FILE, MAX_LINE_NUMBER = 80, 9
-# No real loss or count is near this; a larger value of one client would dominate the mean.
-MAX_METRIC = 1e12
-# Files that are not the user's: installed packages, Python's own, and what carries messages here.
-LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3|/fedavg_app/|^<")
-# Our clients' errors, as RayGrid, a SuperNode and Flower's simulation pass them on.
-PLACED = re.compile(
-    r"(?:ClientFailedError(?:: |'>:<')|Exception ClientAppException occurred\. Message: )"
-    r"(.+) \(([^()]+), line (\d+)\)(?:'>)?$"
+from strategies.aggregation import finite_or_sent
+from strategies.client_report import ClientReport, ReplyBounds, report_of
+from strategies.flower_arrays import find_record, from_array
+from strategies.messages import (
+    ARRAYS,
+    BUFFERS,
+    METRICS,
+    NUM_EXAMPLES,
+    PAYLOAD,
+    UPDATE,
+    named_or_only,
 )
+from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
+from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, shorten
+
+MAX_DIGITS = 18  # of a round
+NOT_FINITE = "array {!r} has NaN or infinite values"
 
 
-class ReplyError(ValueError):
-    """A reply that must not be used; the message is the reason.
-
-    It is one short line whatever the client put into it, for logs and the history.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(shorten(printable(" ".join(reason.split()))))
-
-
-class ResyncError(ReplyError):
-    """A reply of a client that lost its state; it gets the full model in its next round."""
-
-
-class DivergedReplyError(ReplyError):
-    """A reply whose training diverged: its values are NaN, infinite or out of range."""
-
-
-class NormError(ReplyError):
-    """A reply whose update is longer than ``max-update-norm``."""
-
-
-@dataclass(frozen=True)
-class ReplyBounds:
-    """Upper bounds on the numbers of a reply.
-
-    Attributes:
-        max_examples: The most examples that a client may report, and so its largest weight in a
-            mean.
-        max_update_norm: The largest L2 norm of a client's update, over all arrays together.
-        exact: Whether n_k counts examples, at least 1, and arrays have the model's dtypes; else n_k
-            is any weight above 0, and trained arrays have any dtype of floating-point numbers, as
-            other apps' replies may.
-    """
-
-    max_examples: int = 10**9
-    max_update_norm: float = math.inf
-    exact: bool = True
-
-
-@dataclass(frozen=True)
-class ClientReport:
-    """What a valid reply reports of its client's work.
-
-    Attributes:
-        node_id: The node that sent it.
-        num_examples: n_k, the number of local examples.
-        metrics: Its other usable scalar metrics by name, for example "train-loss".
-        unusable: The names of the scalar metrics that are not usable (`is_usable`).
-        lists: The metrics that are lists, if the bounds are not exact.
-    """
-
-    node_id: int
-    num_examples: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    unusable: tuple[str, ...] = ()
-    lists: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-
-def report_of(
-    node_id: int,
-    entries: Mapping[str, object],
-    bounds: ReplyBounds,
-    weighted_by: str = NUM_EXAMPLES,
-) -> ClientReport:
-    """Return the numbers among the metrics of a node's reply.
+class Reply:
+    """A client's reply as the server reads it: every part is checked on access.
 
     Args:
-        node_id: The node.
-        entries: Its metrics.
-        bounds: Their bounds.
+        message: The reply, which has no error.
+        model: The global model of the round.
+        bounds: Bounds on its numbers.
         weighted_by: The name of the metric that is n_k.
-
-    Raises:
-        ReplyError: n_k is missing, not a number, below 1 or above ``bounds.max_examples``.
     """
-    examples = entries.get(weighted_by)
-    if isinstance(examples, bool) or not isinstance(examples, int | float):
-        raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
-    if not (examples >= 1 or (examples > 0 and not bounds.exact)):  # NaN too
-        least = "at least 1" if bounds.exact else "above 0"
-        raise ReplyError(f"{weighted_by} is {examples}, must be {least}")
-    if examples > bounds.max_examples:
-        raise ReplyError(f"{weighted_by} is {examples:.15g}, max-examples is {bounds.max_examples}")
-    scalars = {
-        key: value
-        for key, value in entries.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key != weighted_by
-    }
-    metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
-    unusable = tuple(key for key in scalars if key not in metrics)
-    lists = {key: entry for key, entry in entries.items() if isinstance(entry, list)}
-    return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)
+
+    def __init__(
+        self, message: Message, model: Model, bounds: ReplyBounds, weighted_by: str = NUM_EXAMPLES
+    ) -> None:
+        self.message, self.node = message, message.metadata.src_node_id
+        self._model, self._bounds, self._weighted_by = model, bounds, weighted_by
+
+    @cached_property
+    def server_round(self) -> int | None:
+        """The round whose message this answers; None if messages do not name it.
+
+        Raises:
+            ReplyError: The reply does not name a round.
+        """
+        group = self.message.metadata.group_id
+        if group and not (group.isdecimal() and len(group) < MAX_DIGITS):
+            raise ReplyError(f"it answers the group {shorten(group)!r}, which is no round")
+        return int(group) if group else None
+
+    @cached_property
+    def report(self) -> ClientReport:
+        """The client's metrics; ReplyError as for `read_report`."""
+        return read_report(self.message, self._bounds, self._weighted_by)
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; ReplyError if there is none."""
+        record = find_record(self.message.content, UPDATE, ConfigRecord)
+        if record is None:
+            fix = "does the ClientApp have the strategy's mod, such as compression_mod?"
+            raise ReplyError(f"no ConfigRecord {UPDATE!r}: {fix}")
+        data = record.get(PAYLOAD)
+        if not isinstance(data, bytes):
+            raise ReplyError(f"no bytes {PAYLOAD!r} in the ConfigRecord {UPDATE!r}")
+        return data
+
+    @property
+    def vector(self) -> Vector:
+        """The client's trained arrays as one vector of the model's layout.
+
+        Raises:
+            ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
+            DivergedReplyError: An array has NaN or infinite values that were not sent.
+        """
+        return self._model.layout.flatten(self.trained.arrays)
+
+    @cached_property
+    def trained(self) -> TrainedArrays:
+        """The client's trained arrays, which `vector` copies; errors as there."""
+        layout, arrays = self._model.layout, self._read_trained(self._arrays)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            vector, sent = layout.flatten(arrays), self._model.vector
+            same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
+            self._check_finite(np.isfinite(vector) | same)
+        return TrainedArrays(layout, arrays)
+
+    def vector_of(self, name: str) -> Vector:
+        """Return an additional vector of the model's layout; ReplyError as for `vector`."""
+        record = find_record(self.message.content, name, ArrayRecord)
+        if record is None:
+            raise ReplyError(f"no ArrayRecord {name!r}")
+        if set(record) != set(self._model.layout.names):
+            raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
+        vector = self._model.layout.flatten(self._read_trained(record))
+        self._check_finite(np.isfinite(vector))
+        return vector
+
+    @cached_property
+    def buffers(self) -> Arrays:
+        """The client's buffers; ReplyError as for `vector`."""
+        expected = self._model.buffers
+        if not expected:
+            return {}
+        record = find_record(self.message.content, BUFFERS, ArrayRecord)
+        if record is None:
+            record = self._arrays
+        elif set(record) != set(expected):
+            raise ReplyError(f"the names in {BUFFERS!r} are not those of the model's buffers")
+        found = {}
+        for name, sent in expected.items():
+            found[name] = _read(name, record[name], sent.dtype, sent.shape)
+            if not finite_or_sent(found[name], sent):
+                raise DivergedReplyError(NOT_FINITE.format(name))
+        return found
+
+    @cached_property
+    def _arrays(self) -> ArrayRecord:
+        """The record of all arrays."""
+        names = self._model.order
+        _, record = named_or_only(self.message.content, ARRAYS, ArrayRecord)
+        if set(record) != set(names):
+            different = shorten(", ".join(sorted(set(record) ^ set(names))))
+            raise ReplyError(f"array names differ from the model's: {different}")
+        return record
+
+    def _read_trained(self, record: ArrayRecord) -> Arrays:
+        layout, exact = self._model.layout, self._bounds.exact
+        expected = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            return {
+                name: _read(name, record[name], dtype, shape, exact).astype(
+                    layout.dtype, copy=False
+                )
+                for name, shape, dtype in expected
+            }
+
+    def _check_finite(self, finite: NDArray[np.bool_]) -> None:
+        if not finite.all():
+            name = name_at(self._model.layout, int(np.argmin(finite)))
+            raise DivergedReplyError(NOT_FINITE.format(name))
 
 
-def is_usable(name: str, value: float) -> bool:
-    """Return whether a client's metric may be part of a mean over clients.
-
-    It is finite, no further from 0 than `MAX_METRIC`, and an accuracy is from 0 to 1.
-    """
-    if name == ACCURACY:
-        return 0 <= value <= 1
-    return -MAX_METRIC <= value <= MAX_METRIC  # NaN is not
+def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> ClientReport:
+    """Return the metrics of a reply; ReplyError as for `report_of`, or it has no record of them."""
+    _, record = named_or_only(message.content, METRICS, MetricRecord)
+    return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:
@@ -145,41 +165,18 @@ def check_norm(norm: float, bounds: ReplyBounds) -> None:
         )
 
 
-def error_reason(error: Error) -> str:
-    """Return the last line of an error's reason, and where its traceback ends if it has one.
+def _read(
+    name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], exact: bool = True
+) -> NDArray[np.generic]:
+    """Return an array of a reply, checked for this dtype and shape.
 
-    Our own clients' line has the place in it, whatever Flower and Ray put around the line.
+    Unless ``exact``, it may have any dtype of real floating-point numbers.
     """
-    # Clients choose the text, and the pattern's time grows with the square of its length.
-    text = (error.reason or "")[-MAX_TRACEBACK:]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        return f"error {error.code}: no reason given"
-    if placed := PLACED.search(lines[-1]):
-        text, file, number = placed.groups()
-    else:
-        text = lines[-1]
-        places = re.findall(r'^File "([^"]+)", line (\d+)', "\n".join(lines), re.MULTILINE)
-        if not places:
-            return shorten(text)
-        file, number = choose_place(places)
-    if len(file) > MAX_FILE:  # its end tells more than its beginning
-        file = f"...{file[3 - MAX_FILE :]}"
-    place = f" ({file}, line {shorten(number, MAX_LINE_NUMBER)})"
-    return shorten(text, MAX_REASON - len(place)) + place
-
-
-def choose_place(places: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return the last (file, line) of a traceback that is not a library's, if there is one."""
-    own = [place for place in places if not LIBRARY.search(place[0])]
-    return (own or places or [("?", "0")])[-1]
-
-
-def printable(text: str) -> str:
-    """Return the text with a "?" for each character that is not printable, such as escapes."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def shorten(text: str, length: int = MAX_REASON) -> str:
-    """Return the text, cut to ``length`` characters."""
-    return text if len(text) <= length else text[: length - 3] + "..."
+    try:
+        if not exact:
+            values = from_array(array)
+            if values.shape == shape and values.dtype.kind == "f":
+                return values
+        return from_array(array, (dtype, shape))
+    except ValueError as error:
+        raise ReplyError(f"array {name!r} {error}") from error

@@ -14,16 +14,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, finite_or_sent
+from strategies.client_report import ClientReport
 from strategies.metrics import partial_metrics
 from strategies.model import Array, Model, Vector, usual_buffers
-from strategies.reply_validation import (
-    MAX_TRACEBACK,
-    ClientReport,
-    ReplyError,
-    error_reason,
-    printable,
-    shorten,
-)
+from strategies.reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
 from strategies.rounds import NodeSettings, Round, RoundOutcome, RunSettings
 
 logger = logging.getLogger("fedavg_app.strategies")

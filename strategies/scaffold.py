@@ -16,12 +16,11 @@ from strategies.base import FederatedStrategy
 from strategies.client_memory import ClientMemory, Vectors
 from strategies.client_messages import Train
 from strategies.local_steps import local_steps
-from strategies.messages import Broadcast, Received, Update
+from strategies.messages import GRADIENT_OFFSET, Broadcast, Received, Update
 from strategies.model import Vector, change_norm
 from strategies.registry import Positive, Weights
-from strategies.reply_validation import GRADIENT_OFFSET
+from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.server_messages import Reply
 
 # The server's control variate in a message, and the change of the client's in a reply; the setting
 # that names the client's last accepted round.

@@ -20,8 +20,8 @@ from strategies.compression.error_feedback import NoFeedback
 from strategies.compression.sign import Sign, Step
 from strategies.compression.vector_layout import Layout
 from strategies.registry import Weights
+from strategies.reply_validation import Reply
 from strategies.rounds import Round
-from strategies.server_messages import Reply
 from strategies.server_optimizer import NONE
 
 

@@ -15,8 +15,8 @@ from starlette.middleware import Middleware
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
+from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
-from deployment.superlink.ledger import Ledger
 from deployment.superlink.monitor import Monitor
 
 
@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-reply-bytes", type=int, default=0)
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
-    ledger, deliveries = Ledger(own.max_reply_bytes), Deliveries()
-    gate = Middleware(Gate, ledger=ledger, monitor=Monitor(), deliveries=deliveries)
-    requests = Middleware(RunRequests, deliveries=deliveries, ledger=ledger)
+    rules, deliveries = GateRules(own.max_reply_bytes), Deliveries()
+    gate = Middleware(Gate, rules=rules, monitor=Monitor(), deliveries=deliveries)
+    requests = Middleware(RunRequests, deliveries=deliveries, rules=rules)
     try:
         _check_host(sys.argv[1:])
         run_superlink([Middleware(FleetApiOnly), gate, requests])

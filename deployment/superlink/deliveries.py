@@ -21,8 +21,8 @@ from flwr.proto.runtime_pb2 import (
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
+from deployment.superlink.gate_rules import GateRules, places
 from deployment.superlink.internals import ids_of_replies
-from deployment.superlink.ledger import Ledger, places
 
 PREFIX = "/v1/runtime/"
 REQUESTS: dict[str, Any] = {
@@ -120,11 +120,11 @@ class RunRequests:
     Args:
         app: Flower's SuperLink.
         deliveries: Where it is noted.
-        ledger: Knows which replies are on their way.
+        rules: Knows which replies are on their way.
     """
 
-    def __init__(self, app: ASGIApp, deliveries: Deliveries, ledger: Ledger) -> None:
-        self._app, self._deliveries, self._ledger = app, deliveries, ledger
+    def __init__(self, app: ASGIApp, deliveries: Deliveries, rules: GateRules) -> None:
+        self._app, self._deliveries, self._rules = app, deliveries, rules
         self._looked: OrderedDict[str, float] = OrderedDict()  # by message, in monotonic seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,7 +165,7 @@ class RunRequests:
 
     def _is_worth_a_look(self, message_id: str) -> bool:
         """Return whether the SuperLink may have something for a run that asks for a reply."""
-        arrived = self._ledger.reply_has_arrived(message_id)
+        arrived = self._rules.reply_has_arrived(message_id)
         if arrived is None:  # the message may have expired, or its node been removed
             now = time.monotonic()
             arrived = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS

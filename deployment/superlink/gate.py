@@ -2,10 +2,10 @@
 
 Flower checks a request's signature and stores what it carries, whoever it says it is from and
 whatever its size. The gate takes one reply to each message that a device was given, of a size
-that fits (`deployment.superlink.ledger`), and refuses other requests with HTTP 403 and one line, or
-413 if the body is too large to be read; a SuperNode drops the reply and continues. The run gets an
-error with the reason in place of a reply whose announcement is refused. A reply of which an object
-is refused is deleted, and the run hears that it is not there.
+that fits; `gate_rules` decides. It refuses other requests with HTTP 403 and one line, or 413 if the
+body is too large to be read; a SuperNode drops the reply and continues. The run gets an error with
+the reason in place of a reply whose announcement is refused. A reply of which an object is refused
+is deleted, and the run hears that it is not there.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
 from deployment.superlink.deliveries import Deliveries
+from deployment.superlink.gate_rules import GateRules, RefusedError
 from deployment.superlink.internals import error_reply
-from deployment.superlink.ledger import Ledger, RefusedError
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.signer import signer
 
@@ -59,15 +59,15 @@ class Gate:
 
     Args:
         app: Flower's SuperLink.
-        ledger: Decides what is served.
+        rules: Decides what is served.
         monitor: Counts what is served and refused.
         deliveries: Knows the devices for which there is nothing.
     """
 
     def __init__(
-        self, app: ASGIApp, ledger: Ledger, monitor: Monitor, deliveries: Deliveries
+        self, app: ASGIApp, rules: GateRules, monitor: Monitor, deliveries: Deliveries
     ) -> None:
-        self._app, self._ledger, self._monitor = app, ledger, monitor
+        self._app, self._rules, self._monitor = app, rules, monitor
         self._deliveries = deliveries
         # By key that the SuperLink has served: its node, and what bounds its requests. The lock is
         # for objects: what one costs depends on those of its reply that are stored already.
@@ -163,11 +163,11 @@ class Gate:
 
     def _check(self, request: Any) -> None:
         if isinstance(request, PushMessagesRequest):
-            self._ledger.check_reply(request)
+            self._rules.check_reply(request)
         elif isinstance(request, PushObjectRequest):
-            self._ledger.check_object(request)
+            self._rules.check_object(request)
         elif isinstance(request, ConfirmMessageReceivedRequest):
-            self._ledger.check_confirmed(request)
+            self._rules.check_confirmed(request)
 
     def _note(self, request: Any, answer: bytes) -> bytes | None:
         """Record what the SuperLink has served; it has checked the signature then.
@@ -178,24 +178,24 @@ class Gate:
         node_id = request.node.node_id
         if isinstance(request, PullMessagesRequest):
             given = PullMessagesResponse.FromString(answer)
-            self._ledger.note_given(node_id, given)
+            self._rules.note_given(node_id, given)
             self._monitor.asked(node_id, given)
             if given.messages_list:
                 self._deliveries.given(node_id)
         elif isinstance(request, ConfirmMessageReceivedRequest):
             self._deliveries.fetched(node_id)
         elif isinstance(request, PullObjectRequest):
-            self._ledger.note_fetched(request, len(answer))
+            self._rules.note_fetched(request, len(answer))
         elif isinstance(request, PushMessagesRequest):
             opened = PushMessagesResponse.FromString(answer)
-            changed = self._ledger.note_announced(request, opened)
+            changed = self._rules.note_announced(request, opened)
             self._monitor.replied(node_id)
             if changed is not opened:
                 return bytes(changed.SerializeToString())
         elif isinstance(request, PushObjectRequest) and (
             PushObjectResponse.FromString(answer).stored
         ):
-            self._ledger.note_stored(request)
+            self._rules.note_stored(request)
         return None
 
     async def _refuse(
@@ -224,7 +224,7 @@ class Gate:
 
     async def _report(self, node_id: int, message_id: str, reason: str, scope: Scope) -> None:
         """Reply to a message with an error, with the signature of the request that is refused."""
-        message = self._ledger.unanswered(node_id, message_id)
+        message = self._rules.unanswered(node_id, message_id)
         if message is None:
             return
         announcement, content = error_reply(message, f"refused by the SuperLink's gate: {reason}")
@@ -239,11 +239,11 @@ class Gate:
             object_content=content, session_id=PushMessagesResponse.FromString(answer).session_id,
         )  # fmt: skip
         await self._call("push-object", push.SerializeToString(), scope)
-        self._ledger.note_stored(push)
+        self._rules.note_stored(push)
 
     async def _delete(self, node_id: int, session_id: str, scope: Scope) -> None:
         """Delete what has arrived of a reply, which Flower's grid reports."""
-        run_id, message_id = self._ledger.end_upload(node_id, session_id)
+        run_id, message_id = self._rules.end_upload(node_id, session_id)
         if message_id:
             delete = ConfirmMessageReceivedRequest(
                 node=Node(node_id=node_id), run_id=run_id, message_object_id=message_id

@@ -14,7 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.aggregation import finite_or_sent
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.reply_validation import ARRAYS
+from strategies.messages import ARRAYS
 
 # The record of a client's state that keeps them.
 LOCAL = "local-arrays"

@@ -16,7 +16,7 @@ from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.in_flight import InFlight, MessagesInFlight
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
-from strategies.reply_validation import error_reason
+from strategies.reply_errors import error_reason
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0

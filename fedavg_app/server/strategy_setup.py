@@ -14,7 +14,7 @@ from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.local_arrays import check_local_arrays
-from strategies.reply_validation import ReplyBounds
+from strategies.client_report import ReplyBounds
 from strategies.rounds import RunSettings
 from strategies.runner import Runner, StrategyError
 

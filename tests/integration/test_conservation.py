@@ -16,7 +16,7 @@ from fedavg_app.flower_internals import error_reply
 from fedavg_app.server.preparation import resolve
 from strategies.client_memory import MEMORY, ClientMemory
 from strategies.flower_arrays import from_record, get_record
-from strategies.reply_validation import ARRAYS
+from strategies.messages import ARRAYS
 from tasks.training.random_streams import numpy_generator
 from tests.support.in_process import make_config, run_loop
 from tests.support.local_grid import LocalGrid

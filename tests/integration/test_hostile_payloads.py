@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
+from strategies.client_report import ReplyBounds
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
     Head,
@@ -21,8 +22,8 @@ from strategies.compression.sync_protocol import (
     encode_update,
 )
 from strategies.compression.testing import check_update, mutants
-from strategies.reply_validation import ReplyBounds, ReplyError
-from strategies.server_messages import Reply
+from strategies.reply_errors import ReplyError
+from strategies.reply_validation import Reply
 from tests.support.compressed_network import SIZE, Network, flatten, payload, state_bytes
 from tests.support.replies import reply_with
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from strategies.reply_validation import ReplyBounds, ReplyError
-from strategies.server_messages import Reply
+from strategies.client_report import ReplyBounds
+from strategies.reply_errors import ReplyError
+from strategies.reply_validation import Reply
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,

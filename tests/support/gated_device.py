@@ -12,7 +12,7 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from deployment.superlink.ledger import Ledger
+from deployment.superlink.gate_rules import GateRules
 from fedavg_app.flower_internals import identify_server
 from tests.support.hostile import forged_array
 
@@ -36,16 +36,16 @@ def as_sent(message):
 class Device:
     """A node that was given one message of a run."""
 
-    def __init__(self, ledger=None, node_id=NODE, arrays=(MODEL,)):
+    def __init__(self, rules=None, node_id=NODE, arrays=(MODEL,)):
         identify_server(RUN)
-        self.ledger, self.node_id = ledger or Ledger(), node_id
+        self.rules, self.node_id = rules or GateRules(), node_id
         content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": 1})})
         self.message = Message(content, dst_node_id=node_id, message_type="train", group_id="12")
         proto, tree, contents = as_sent(self.message)
         given = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-        self.ledger.note_given(node_id, given)
+        self.rules.note_given(node_id, given)
         for object_id, part in contents.items():
-            self.ledger.note_fetched(PullObjectRequest(object_id=object_id), len(part))
+            self.rules.note_fetched(PullObjectRequest(object_id=object_id), len(part))
 
     def announcement(self, content, **metadata):
         """Return the request that announces a reply, and the reply's objects."""
@@ -59,8 +59,8 @@ class Device:
 
     def announce(self, content, **metadata):
         request, contents = self.announcement(content, **metadata)
-        self.ledger.check_reply(request)
-        self.ledger.note_announced(request, PushMessagesResponse(session_id="s"))
+        self.rules.check_reply(request)
+        self.rules.note_announced(request, PushMessagesResponse(session_id="s"))
         return contents
 
     def push(self, object_id, content, session="s", node_id=None):
@@ -68,8 +68,8 @@ class Device:
             node=Node(node_id=node_id or self.node_id), run_id=RUN, session_id=session,
             object_id=object_id, object_content=content,
         )  # fmt: skip
-        self.ledger.check_object(request)
-        self.ledger.note_stored(request)
+        self.rules.check_object(request)
+        self.rules.note_stored(request)
 
     def reply(self, content):
         for object_id, part in self.announce(content).items():

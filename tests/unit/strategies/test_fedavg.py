@@ -5,7 +5,8 @@ import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from strategies.reply_validation import ReplyBounds
+from strategies.client_report import ReplyBounds
+from strategies.fedavg import FedAvg
 from strategies.rounds import RunSettings
 from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
@@ -40,6 +41,29 @@ def test_weights_by_hand(name, weights, expected):
     outcome = strategy.finish_round(1, replies)
     assert outcome.model["w"].numpy().tolist() == [expected]
     assert dict(outcome.metrics) == {"train-loss": 5.0}  # by examples, and of all clients
+
+
+class HalfStepFedAvg(FedAvg):
+    """Average half of each client's change, computed from what FedAvg reads."""
+
+    def read(self, now, reply):
+        """Return w + (w_k - w) / 2."""
+        (trained,) = super().read(now, reply)
+        change = trained - now.model.vector
+        return (now.model.vector + np.clip(0.5 * change, -4, 4),)
+
+
+def test_a_subclass_computes_on_what_fedavg_reads():
+    strategy = strategies.build(f"{__name__}:HalfStepFedAvg", {})
+    sent = {"w": np.array([10.0, 1.0]), "b": np.array([[2.0]])}
+    strategy.configure_train(1, record(sent), ConfigRecord({"learning-rate": 0.5}), cohort(1, 2))
+    replies = [
+        reply(1, {"w": np.array([30.0, 3.0]), "b": np.array([[2.0]])}, 1),  # +4 (clipped), +1, 0
+        reply(2, {"w": np.array([10.0, 1.0]), "b": np.array([[0.0]])}, 3),  # 0, 0, -1
+    ]
+    outcome = strategy.finish_round(1, replies)
+    assert outcome.model["w"].numpy().tolist() == [11.0, 1.25]
+    assert outcome.model["b"].numpy().tolist() == [[1.25]]
 
 
 def test_update_norm_is_measured_from_the_model_that_was_sent():

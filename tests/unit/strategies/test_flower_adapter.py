@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
+from strategies.client_report import ReplyBounds
 from strategies.flower_adapter import FlowerAdapter
-from strategies.reply_validation import ReplyBounds
 from strategies.rounds import RunSettings
 from strategies.runner import StrategyError
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with

@@ -9,6 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies import registry
+from strategies.client_report import ReplyBounds
 from strategies.compression.error_feedback import MomentumCorrection, NoFeedback, Residual
 from strategies.compression.float32 import Float32
 from strategies.compression.quantized import Quantized
@@ -18,7 +19,6 @@ from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.fedavg import FedAvg
 from strategies.flower_adapter import FlowerAdapter
-from strategies.reply_validation import ReplyBounds
 from strategies.rounds import RunSettings
 from strategies.server_optimizer import Adam
 from strategies.stc import STC

@@ -14,19 +14,17 @@ from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies.client_report import ClientReport, ReplyBounds
 from strategies.model import Model, change_norm
-from strategies.reply_validation import (
+from strategies.reply_errors import (
     MAX_REASON,
-    ClientReport,
     DivergedReplyError,
-    ReplyBounds,
     ReplyError,
-    check_norm,
     error_reason,
     printable,
 )
+from strategies.reply_validation import Reply, check_norm, read_report
 from strategies.runner import Screening
-from strategies.server_messages import Reply, read_report
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")

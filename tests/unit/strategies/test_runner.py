@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Error
 
 import strategies
 from strategies.base import FederatedStrategy
-from strategies.reply_validation import ReplyBounds
+from strategies.client_report import ReplyBounds
 from strategies.rounds import RunSettings
 from strategies.runner import MAX_LOGGED_TRACEBACKS, Screening, StrategyError
 from strategies.strategy_runner import StrategyRunner

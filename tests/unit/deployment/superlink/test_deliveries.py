@@ -10,10 +10,10 @@ from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 
 from deployment.superlink import deliveries as module
-from deployment.superlink import ledger as ledger_module
+from deployment.superlink import gate_rules
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.gate import Gate
-from deployment.superlink.ledger import Ledger
+from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.monitor import Monitor
 from tests.support.gated_device import NODE, Device, as_sent, record
 from tests.unit.deployment.superlink.test_gate import SuperLink, answer
@@ -31,18 +31,18 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(ledger_module, "time", clock)
+    monkeypatch.setattr(gate_rules, "time", clock)
     return clock
 
 
 class Link:
     """A gate and what it knows of the run, before a SuperLink with the given answers."""
 
-    def __init__(self, *answers, ledger=None):
-        self.superlink, ledger = SuperLink(*answers), ledger or Ledger()
+    def __init__(self, *answers, rules=None):
+        self.superlink, rules = SuperLink(*answers), rules or GateRules()
         deliveries = Deliveries()
-        inner = RunRequests(self.superlink, deliveries, ledger)
-        self.gate = Gate(inner, ledger, Monitor(), deliveries)
+        inner = RunRequests(self.superlink, deliveries, rules)
+        self.gate = Gate(inner, rules, Monitor(), deliveries)
 
     def ask(self, name, request, path=None):
         return asyncio.run(answer(self.gate, name, request.SerializeToString(), path=path))
@@ -165,7 +165,7 @@ def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
 def test_reply_whose_upload_stopped_is_asked_for_so_that_the_run_hears_of_it(clock):
     link, wanted, *_ = replying(missing=2)
     assert asked_for(link, wanted) == []
-    clock.now += ledger_module.STALLED_SECONDS + 1
+    clock.now += gate_rules.STALLED_SECONDS + 1
     assert asked_for(link, wanted) == list(wanted.message_ids)
 
 

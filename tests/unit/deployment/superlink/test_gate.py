@@ -18,7 +18,7 @@ from flwr.supercore.primitives import asymmetric
 
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
-from deployment.superlink.ledger import Ledger
+from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.monitor import LOGGED, Monitor
 from tests.support.gated_device import NODE, Device, as_sent, forged_record, record
 
@@ -92,9 +92,9 @@ def device():
     return Device()
 
 
-def make_gate(superlink, ledger=None):
+def make_gate(superlink, rules=None):
     monitor = Monitor()
-    return Gate(superlink, ledger or Ledger(), monitor, Deliveries()), monitor
+    return Gate(superlink, rules or GateRules(), monitor, Deliveries()), monitor
 
 
 def given(device, *answers, status=200):

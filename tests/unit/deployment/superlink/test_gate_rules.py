@@ -9,7 +9,7 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 
-from deployment.superlink.ledger import SPARE_BYTES, Ledger, RefusedError
+from deployment.superlink.gate_rules import SPARE_BYTES, GateRules, RefusedError
 from tests.support.gated_device import MODEL, NODE, RUN, Device, forged_record, record
 
 OTHER = 6
@@ -42,8 +42,8 @@ def test_zeros_that_travel_as_the_same_chunk_twice_are_served():
 def test_reply_may_be_announced_again_but_a_second_reply_may_not(device):
     request, _ = device.announcement(record(MODEL))
     for _ in range(2):  # the first answer was lost
-        device.ledger.check_reply(request)
-        device.ledger.note_announced(request, PushMessagesResponse(session_id="s"))
+        device.rules.check_reply(request)
+        device.rules.note_announced(request, PushMessagesResponse(session_id="s"))
     with pytest.raises(RefusedError, match="answered before"):
         device.announce(record(MODEL + 1))
 
@@ -54,9 +54,9 @@ def test_reply_that_is_announced_again_may_have_no_more_bytes(device):
     request, contents = device.announcement(record(large, large + 1))
     chunks = [item for item in contents.items() if len(item[1]) > SPARE_BYTES]
     for session, chunk in zip(("s", "t"), chunks[:1] * 2, strict=True):
-        device.ledger.check_reply(request)
+        device.rules.check_reply(request)
         opened = PushMessagesResponse(session_id=session, objects_to_push=contents)
-        assert device.ledger.note_announced(request, opened) is opened
+        assert device.rules.note_announced(request, opened) is opened
         device.push(*chunk, session=session)  # the second time it costs nothing
     with pytest.raises(RefusedError, match="no reply that this device has announced"):
         device.push(*chunks[0], session="s")
@@ -68,7 +68,7 @@ def test_object_whose_id_is_no_hash_is_refused(device):
     request, _ = device.announcement(record(MODEL))
     request.message_object_trees[0].children[0].object_id = "x"
     with pytest.raises(RefusedError, match="no SHA-256"):
-        device.ledger.check_reply(request)
+        device.rules.check_reply(request)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_invalid_announcement_is_refused(device, metadata, reason):
 
 
 def test_reply_in_another_devices_name_is_refused(device):
-    thief = Device(device.ledger, OTHER)
+    thief = Device(device.rules, OTHER)
     thief.message = device.message
     with pytest.raises(RefusedError, match=f"comes from node {NODE}"):
         thief.announce(record(MODEL))
@@ -103,13 +103,13 @@ def test_several_replies_or_none_in_a_request_are_refused(device):
     request.messages_list.append(request.messages_list[0])
     for wrong in (request, PushMessagesRequest(node=Node(node_id=NODE))):
         with pytest.raises(RefusedError, match="no reply, or several"):
-            device.ledger.check_reply(wrong)
+            device.rules.check_reply(wrong)
 
 
 def test_device_that_fetched_nothing_has_no_size_to_its_credit():
-    ledger = Ledger()
-    device = Device(ledger)
-    ledger._sizes.clear()
+    rules = GateRules()
+    device = Device(rules)
+    rules._sizes.clear()
     with pytest.raises(RefusedError, match="more bytes"):
         device.reply(record(np.zeros(SPARE_BYTES, np.uint8), np.ones(100_000, np.uint8)))
 
@@ -128,7 +128,7 @@ def test_reply_that_is_larger_than_twice_the_message_is_refused(device, content)
 
 
 def test_operator_can_raise_the_limit():
-    Device(Ledger(2_000_000)).reply(record(np.arange(200_000, dtype=np.float32)))
+    Device(GateRules(2_000_000)).reply(record(np.arange(200_000, dtype=np.float32)))
 
 
 @pytest.mark.parametrize("numbers", [[7], [-1], [0, 1], [], ["0"], [0.5], None, [[0]]])
@@ -173,22 +173,22 @@ def test_object_for_another_devices_reply_is_refused(device):
 @pytest.mark.parametrize("session", ["s", ""], ids=["its session", "the last"])
 def test_ended_upload_accepts_no_more_objects(device, session):
     object_id, content = next(iter(device.announce(record(MODEL)).items()))
-    assert device.ledger.end_upload(OTHER, "s") == (0, "")
-    run_id, message_id = device.ledger.end_upload(NODE, session)
+    assert device.rules.end_upload(OTHER, "s") == (0, "")
+    run_id, message_id = device.rules.end_upload(NODE, session)
     assert (run_id, len(message_id)) == (RUN, 64)
-    assert device.ledger.end_upload(NODE, session) == (0, "")
+    assert device.rules.end_upload(NODE, session) == (0, "")
     with pytest.raises(RefusedError, match="belongs to no reply"):
         device.push(object_id, content)
 
 
 def test_only_messages_that_a_device_was_given_may_be_confirmed(device):
     own = device.message.metadata.message_id
-    device.ledger.check_confirmed(
+    device.rules.check_confirmed(
         ConfirmMessageReceivedRequest(node=Node(node_id=NODE), message_object_id=own)
     )
     for node_id, message_id in ((OTHER, own), (NODE, "f" * 64)):
         with pytest.raises(RefusedError, match="was not given"):
-            device.ledger.check_confirmed(
+            device.rules.check_confirmed(
                 ConfirmMessageReceivedRequest(
                     node=Node(node_id=node_id), message_object_id=message_id
                 )

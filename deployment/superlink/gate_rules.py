@@ -80,7 +80,7 @@ class _Upload:
         return (len(request.object_content) + more) * self.places[request.object_id]
 
 
-class Ledger:
+class GateRules:
     """Decides which requests of devices are served.
 
     Args:

@@ -55,7 +55,7 @@ SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
 def median_seconds(
     call: Callable[[], object], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return the median time of a call by a clock, after one that does not count."""
+    """Return the median time of a call by a clock, after a first call that does not count."""
     call()
     seconds: list[float] = []
     started = time.perf_counter()

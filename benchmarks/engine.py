@@ -29,7 +29,7 @@ LOGISTIC = {
     "task": "mnist-logistic", "local-steps": 1, "batch-size": 20, "learning-rate": 0.04,
     "num-server-rounds": 150,
 }  # fmt: skip
-# Run configs of 100 clients, E = 1 and B = 10 where nothing else is said, by what the table says.
+# Run configs of 100 clients, E = 1 and B = 10 unless stated, by their name in the table.
 CASES: dict[str, tuple[str, dict[str, str | int | float]]] = {
     "logistic": ("logistic, 1 step, 10 of 100", LOGISTIC),
     "stc": ("the same with STC", {**LOGISTIC, "strategy": "stc"}),

@@ -178,8 +178,7 @@ def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
     """Return the runs of a method that can be combined, one per seed.
 
     Runs with fewer rounds than others count only if all of them reached the highest target, so that
-    their limit did not matter. If a seed has several runs, the one that was tested most often
-    counts.
+    their limit did not matter. Of several runs of a seed, the most often tested counts.
     """
     by_limit: dict[int, list[Stored]] = {}
     for entry in runs:

@@ -180,8 +180,8 @@ def record_curve(record: Record, within: int | None = None) -> list[tuple[int, f
 def megabytes(record: Record, kind: Measure) -> list[float]:
     """Return a participant's traffic by every test of the global model, in 10^6 bytes.
 
-    That is all traffic divided by the participants of a round, as the papers count: what one that
-    takes part in every round has sent. For "traffic-to-target" it includes what participants have
+    That is all traffic divided by the participants of a round, as the papers count: what a
+    participant of every round has sent. For "traffic-to-target" it includes what participants have
     been sent on average, which is more for those that have missed rounds.
     """
     config, history = parse_saved(record.config), record.history

@@ -97,7 +97,7 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
     made = _instance(cls, with_accountant(cls, arguments, settings.num_clients))
     for part in wrapped(made):
         # A subclass may have fixed its own values: if it wants more nodes than a cohort has, it
-        # would wait for ever.
+        # would never stop waiting.
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     if isinstance(made, FederatedStrategy):

@@ -95,8 +95,8 @@ class ClientMemory:
         """Return the vectors, given which of the client's replies the server settled last.
 
         The last reply counts if its round is named; otherwise it was lost, late or rejected, and
-        the vectors are as before it. If the server has settled a later reply than this memory knows
-        of, the memory is an old copy: its content may have been counted, so it is dropped.
+        the vectors are those before it. If the server has settled a later reply than this memory
+        knows of, the memory is an old copy: its content may have been counted, so it is dropped.
 
         Args:
             settled_round: The last round of the client that the server settled, 0 for none.

@@ -51,7 +51,7 @@ def _check_host(words: list[str]) -> None:
     if address is None or not (address.is_loopback or address.is_unspecified):
         raise ValueError(
             f"--host {host}: give 0.0.0.0 for all interfaces or 127.0.0.1 for this machine only; "
-            "which interfaces are open is for the firewall"
+            "restrict other interfaces in the firewall"
         )
 
 

@@ -43,7 +43,7 @@ class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._deadline = self.loop.call_later(IDLE_SECONDS, self._close_if_idle)
         if self.connected[self._address] > PER_ADDRESS:
             if self._address not in self.refused:
-                text = "%s has %d connections open, and gets no more until it has closed some"
+                text = "%s has %d connections open; new ones are refused until it closes some"
                 _log.warning(text, self._address, PER_ADDRESS)
             self.refused[self._address] += 1
             transport.abort()
@@ -100,5 +100,5 @@ def _warn_if_few_files() -> None:
         lowest = limit
     if lowest >= 0.9 * limit and not _warned:
         _warned.append(limit)
-        text = "%d of %d files are open, and connections beyond are dropped (ulimit -Hn)"
+        text = "%d of %d file descriptors are open; new connections are dropped (ulimit -Hn)"
         _log.error(text, lowest, limit)

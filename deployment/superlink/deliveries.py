@@ -30,12 +30,12 @@ REQUESTS: dict[str, Any] = {
     "push-object": PushObjectRequest,
     "pull-messages": PullAppMessagesRequest,
 }
-# A device is told so for so long at most; then the SuperLink is asked again.
+# How long a device is told that there is nothing before the SuperLink is asked again.
 NOTHING_SECONDS = 30.0
-# So many devices fetch messages at a time, each for so long at most: a SuperNode gives up a request
-# after 5 s and repeats it, so that a hundred that fetch at once get nothing and cost twice.
+# The most devices that fetch messages at a time, and the longest for each: a SuperNode gives up a
+# request after 5 s and repeats it, so a hundred that fetch at once get nothing and cost twice.
 FETCHING, FETCH_SECONDS = 16, 10.0
-# A run is told so for so long at most, about a message whose reply is not announced.
+# How long a run is told that a reply is not there while its device has not announced it.
 LOOK_SECONDS = 5.0
 # Objects that are awaited at a time; of more, the oldest are forgotten.
 AWAITED = 2**18

@@ -33,7 +33,7 @@ MAX_METADATA_BYTES = 64 * 2**10
 MAX_LIST_BYTES = 4 * 2**20
 # What is remembered: of a device, its last messages; of all, the last uploads and object sizes.
 MESSAGES, UPLOADS, SIZES = 16, 4096, 2**16
-# Flower gives up a reply of which no object has come for so long, when the run asks for it.
+# When a run asks for a reply, Flower gives it up if no object has come for this long.
 STALLED_SECONDS = 180.0 + 5.0
 # The size of an array's chunks, as Flower cuts them.
 CHUNK_BYTES = 5 * 2**20
@@ -206,7 +206,7 @@ class GateRules:
     def reply_has_arrived(self, message_id: str) -> bool | None:
         """Return whether a run that asks for a reply gets it; None if it is not announced.
 
-        One that its device has stopped to upload counts as arrived: the SuperLink gives it up.
+        A reply whose upload has stalled counts as arrived: the SuperLink gives it up.
         """
         upload = self._replies.get(message_id)
         if upload is None:

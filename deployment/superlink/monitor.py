@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from deployment.superlink.connections import BoundedHTTPProtocol
 
-# A device that has asked for nothing for so long counts as offline, as for Flower.
+# A device counts as offline after this long without a request, as for Flower.
 ONLINE_SECONDS = 60.0
-# Health is bad for so long after a request that the SuperLink could not answer.
+# How long health stays bad after a request that the SuperLink could not answer.
 FAILED_SECONDS = 60.0
 # Lines logged of one device's refused requests; all are counted.
 LOGGED = 20

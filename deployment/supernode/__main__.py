@@ -72,7 +72,7 @@ def end_with(superexec: "subprocess.Popen[bytes]", ending: threading.Event) -> N
     """End this process when the SuperExec has ended, unless it was meant to end."""
     status = superexec.wait()
     if not ending.is_set():
-        report(f"the SuperExec ended (status {status}), and so does the SuperNode")
+        report(f"the SuperExec exited with status {status}; stopping the SuperNode")
         os.kill(os.getpid(), signal.SIGTERM)
 
 

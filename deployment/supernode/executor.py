@@ -118,11 +118,11 @@ class RunningClient:
         wait([self._reports, self._process.sentinel], seconds)
         self._read_reports()
         if self._process.is_alive():
-            # A reply on its way is left to arrive: the SuperNode waits for all of one that it has
-            # begun to take.
+            # A reply on its way may arrive: the SuperNode waits for the rest of a reply that it
+            # has begun to receive.
             if self._replying or time.monotonic() < self._deadline:
                 return False
-            _log.warning("The client's message has expired: process %d is ended", self._process.pid)
+            _log.warning("Ending process %d: its message has expired", self._process.pid)
             self.kill()
         self._process.join()
         self._read_reports()
@@ -157,7 +157,7 @@ class RunningClient:
         try:
             internals.send_failure(self._address, self._token, reply)
         except Exception as error:  # the task is over already, or the SuperNode is
-            _log.warning("No reply for a client that ended without one: %s", error)
+            _log.warning("Could not report a client that ended without a reply: %s", error)
 
 
 def deadline(created_at: float, ttl: float, started: float) -> float:

@@ -6,9 +6,9 @@
   arrived is asked for again, and to hand in the client's state before the process ends.
 * The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
   between looks for the reply; its function that fetches a message's objects, for the pause of
-  1 s before one that has not arrived is asked for again; and the one that receives a message, which
-  must clean up where the run ends meanwhile.
-* The calls by which a ClientApp's process replies, for one that cannot any more.
+  1 s before it asks again for an object that has not arrived; and its function that receives a
+  message, which must clean up if the run ends meanwhile.
+* The calls by which a ClientApp's process replies, to reply for a process that has ended.
 
 `deployment.flower_parts` says whether this Flower has them. Where it has not, nothing here is used;
 so all of Flower's parts are imported where they are used.
@@ -215,7 +215,7 @@ def hand_in(client: Any, context: Any, error: str | None) -> bool:
             )
         )
     except Exception as failure:  # httpx's, and protobuf's for a message of more than 2 GB
-        text = "the client's state could not be handed in, and its next round begins without: %s"
+        text = "the client's state could not be stored, so its next round starts without it: %s"
         logging.getLogger("flwr").error(text, failure)
         return False
     return True
@@ -225,7 +225,7 @@ def _wait_for_messages() -> None:
     """Make this process ask again for its message if there is none yet.
 
     A SuperNode makes the task before it stores the message. Flower's clients, which take seconds to
-    start, never come in between; if one does, it fails, and the SuperNode waits for it for ever.
+    start, never ask in between; if one did, it would fail, and its SuperNode would wait forever.
     """
     from flwr.supercore.runtime import RuntimeHttpClient
 

@@ -75,7 +75,7 @@ def _ray() -> Iterator[Finding]:
     from fedavg_app.ray_engine.ray_cluster import ray_cluster, usable_cpus
 
     workers = usable_cpus()
-    yield True, f"simulations run on {workers} workers, one per CPU that may be used", ""
+    yield True, f"simulations run on {workers} workers, one per usable CPU", ""
     try:
         with ray_cluster("", 1, 0, "cpu") as started:
             started()

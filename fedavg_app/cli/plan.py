@@ -130,7 +130,7 @@ def _show(
     console.print(table)
     best = judged[0]
     if best.reached.value is None or runs[0].status != FINISHED:
-        fix = "no method got through a round with it; give more, or other methods or rates"
+        fix = "no method can finish a round within it; give more, or other methods or rates"
         raise ConfigError("budget", config.budget, fix)
     words = shlex.join(arguments(best.candidate.config, {"run_dir"}))
     where = f"{limits.budget}{f' on {config.links}' if config.links else ''}"
@@ -138,5 +138,5 @@ def _show(
         f"take {best.candidate.name}: {objective.name} {objective.shown(best.reached.value)} "
         f"within {where} and {limits.rounds} rounds; its run is {runs[0].folder}\n"
         f"the command: fedavg {words}\n"
-        "the table knows one seed, and one learning rate for each method"
+        "each method was run with one seed and one learning rate"
     )

@@ -49,7 +49,7 @@ def list_runs(
     found = [run for root in roots for run in _runs(root)]
     if not found:
         asked = ", ".join(map(str, folders or FOLDERS))
-        raise ConfigError("FOLDER", asked, "no run is there; give a folder that has some")
+        raise ConfigError("FOLDER", asked, "no runs there; give a folder with runs")
     for condition in where or []:
         found = _chosen(found, condition)
     rows = [_row(run) for run in found]

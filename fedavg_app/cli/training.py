@@ -59,14 +59,14 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="the run's folder")],
     *,
     num_server_rounds: Annotated[
-        int, typer.Option(min=0, help="maximum number of rounds; 0 means as before")
+        int, typer.Option(min=0, help="maximum number of rounds; 0 keeps the run's")
     ] = 0,
-    budget: Annotated[str, typer.Option(help="if not the one as before")] = "",
+    budget: Annotated[str, typer.Option(help="replaces the run's")] = "",
     data_dir: Annotated[
         str, typer.Option(help="the new data directory, if the data have moved")
     ] = "",
     device: Annotated[
-        Literal["auto", "cpu", "cuda"] | None, typer.Option(help="if not the one as before")
+        Literal["auto", "cpu", "cuda"] | None, typer.Option(help="replaces the run's")
     ] = None,
     num_workers: Workers = 0,
     gpus_per_worker: GpuShare = None,

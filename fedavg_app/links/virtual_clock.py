@@ -134,7 +134,7 @@ def make_clock(
     if not seconds_per_example:
         logger.warning("computing takes no virtual time: give seconds-per-example to count it")
     if not config.round_timeout and any(kind.loss for kind in fleet.classes):
-        fix = "give the virtual seconds after which a round goes on: these links lose replies"
+        fix = "give the virtual seconds after which a round continues: these links lose replies"
         raise ConfigError("round-timeout", config.round_timeout, fix)
 
     def seconds(own: RunConfig) -> list[float]:

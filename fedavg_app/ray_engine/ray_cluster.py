@@ -17,7 +17,7 @@ from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.own_packages import own_folder
 
 CONNECT_SECONDS = 5
-# Ray's start takes some seconds; one that has not ended so long after a signal never does.
+# Ray starts within seconds; if it has not ended this long after a signal, it never will.
 STUCK_SECONDS = 20.0
 # Ray's processes import these while the driver prepares the run.
 PRELOADED = "fedavg_app.ray_engine.worker"
@@ -88,7 +88,7 @@ def shared_ray(num_workers: int) -> Iterator[Callable[[], str]]:
     finds among its own workers, and would wait for those that another run has.
 
     Args:
-        num_workers: The workers of all runs that go on at a time.
+        num_workers: The workers of all runs that run at the same time.
     """
     with ExitStack() as stack:
 

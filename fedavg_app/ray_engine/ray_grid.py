@@ -191,7 +191,7 @@ class RayGrid(BaseGrid):
 
     def _level_loads(self) -> None:
         """Take clients with a state from workers that have more than their share of messages."""
-        # One that is still at work on an earlier round's message may hang.
+        # A worker that is still busy with an earlier round's message may hang.
         idle = [worker for worker in self._workers if worker.idle]
         num_messages = len(self._free) + sum(len(worker.queue) for worker in idle)
         share = math.ceil(num_messages / max(len(idle), 1))

@@ -39,7 +39,7 @@ def simulate(
 
     Args:
         config: The run's settings.
-        num_workers: How many Ray actors; 0 means one per CPU that may be used.
+        num_workers: How many Ray actors; 0 means one per usable CPU.
         gpus_per_worker: The share of a GPU that each actor reserves; "auto" divides the GPUs
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine, or takes the one that

@@ -14,7 +14,7 @@ class Stream:
     has come, here the arrays of a model go from their own memory, and arrive in it.
 
     Args:
-        connection: The connection, which is closed: the stream goes on with its socket.
+        connection: The connection, which is closed; the stream keeps its socket.
     """
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:

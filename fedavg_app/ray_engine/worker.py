@@ -36,8 +36,8 @@ from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult
 
 RUN_ID = 1
-LATE = "still at work at the round's deadline"
-NOT_BEGUN = "not begun before the round's deadline"
+LATE = "still training at the round's deadline"
+NOT_BEGUN = "not started before the round's deadline"
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> lis
         DataError: There are none.
     """
     if len(data.test) == 0:
-        raise DataError(f"{data.description} has no test examples, which each test needs")
+        raise DataError(f"{data.description} has no test examples, which every evaluation needs")
     first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
     size = efficient_batch_size(task.initial_model(0), first, pick_device(config.device))
     return [(start, start + size) for start in range(0, len(data.test), size)]

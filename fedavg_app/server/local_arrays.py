@@ -45,7 +45,7 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
 
 
 def warn_of_unknown_objective(config: RunConfig, name: str) -> None:
-    """Log that a run with local arrays whose clients do not evaluate knows no objective."""
+    """Log that a run has no objective if arrays are local and clients do not evaluate."""
     if config.local_arrays and not config.fraction_evaluate:
         logger.warning(
             "local-arrays = %r with fraction-evaluate = 0: the clients' own %s will not be "

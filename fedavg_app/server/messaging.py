@@ -118,7 +118,7 @@ class RoundMessenger:
     def _drop_late_replies(self) -> None:
         """Fetch the replies that came after their round; a grid keeps them until they are fetched.
 
-        A message that has expired gets no reply any more, and is asked for once more.
+        An expired message gets no reply; it is asked for a last time.
         """
         if self._late:
             for replies in poll_replies(self._grid, list(self._late), timeout=0.0):
@@ -135,7 +135,7 @@ class SentMessages:
     Args:
         cohort: The grid, with the nodes in the clients' order.
         messages: One for each node.
-        message_ids: Their ids; None for one that could not be sent.
+        message_ids: Their ids; None for a message that could not be sent.
         timeout: Seconds after which replies are no longer waited for; None waits for all.
         enough: Usable replies after which the others are no longer waited for.
         late: Gets the ids of the messages whose replies were no longer waited for, and when they
@@ -150,8 +150,8 @@ class SentMessages:
         bytes_up: The bytes of the replies yielded so far.
         largest_down: The bytes of the largest message.
         largest_up: The bytes of the largest of these replies.
-        unanswered: The reason, by node, for each message that its node did not answer; messages
-            whose reply was not needed any more are left out.
+        unanswered: The reason, by node, for each message that its node did not answer, except
+            messages whose reply was no longer needed.
         virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
             "download", "computing" and "upload"; empty without a virtual clock.
     """
@@ -199,7 +199,7 @@ class SentMessages:
         """Wait for the replies and yield those that come in time, in the clients' order.
 
         Replies arrive in any order, and sums of floats depend on it. Each is yielded as soon as
-        those before it have come, so that decoding and adding up go on while others still train.
+        those before it have come, so that the caller decodes and adds while others still train.
         Where fewer than all are enough, the replies that have come are yielded once they could be
         enough, and others are waited for in place of rejected ones.
         """

@@ -26,7 +26,7 @@ T = TypeVar("T")
 # each message that has no reply, and a SuperLink spends some 20 ms of CPU time on a request.
 MIN_PAUSE = 0.2
 # Looks at a time, or one at a time for large messages: Flower fetches a reply in three times its
-# memory. One that takes longer than `SLOW_LOOK` seconds, for a stopped upload, does not count.
+# memory. A look of more than `SLOW_LOOK` seconds, as at a stalled upload, does not count.
 LOOKS, SLOW_LOOK = 4, 10.0
 # Seconds without a reply after which the nodes that are waited for are logged.
 SILENCE = 10.0

@@ -110,7 +110,7 @@ class NodeRegistry(Nodes):
         # The others that are there already are waited for as well, but not for long.
         self._wait_for_clients(len(self._nodes), 0.0, quiet_seconds)
         if (beyond := len(self._nodes) - self.num_clients) > 0:
-            text = "%d of %d nodes take no part: num-clients is %d"
+            text = "%d of %d nodes are not used: num-clients is %d"
             logger.warning(text, beyond, len(self._nodes), self.num_clients)
 
     def update(self) -> None:
@@ -227,7 +227,7 @@ class NodeRegistry(Nodes):
         """Note and log why a node takes no part; return whether that is new."""
         is_new = node.reason != reason
         if is_new:
-            logger.warning("node %d takes no part: %s", node.number, reason)
+            logger.warning("node %d is not used: %s", node.number, reason)
         node.reason = reason
         return is_new
 

@@ -26,9 +26,9 @@ from tasks.metrics import Metric
 
 logger = logging.getLogger("fedavg_app.training_loop")
 
-# After this many rounds in a row without a valid reply a run fails, and so does one that ends with
-# so many rounds in which most of the clients that answered failed. Those that do not answer, such
-# as devices that are switched off, do not count: min-replies says how many must.
+# A run fails after this many rounds in a row without a valid reply, and if it ends with this many
+# rounds in which most of the clients that answered failed. Clients that do not answer, such as
+# devices that are switched off, do not count: min-replies says how many replies a round needs.
 MAX_EMPTY_ROUNDS = 3
 # The metric of clients that has a field of its own in the history.
 TRAIN_LOSS = "train-loss"
@@ -208,7 +208,7 @@ class TrainingLoop:
         self.on_round_end(self._history[-1], self.model)
 
     def _affords(self, metrics: RoundMetrics) -> bool:
-        """Return whether the round is within the budget; log one that is not."""
+        """Return whether the round is within the budget; log it if it is not."""
         after = [*self._history, metrics.with_totals(self._history[-1])]
         budget, spent = self.plan.budget, self.plan.spent(after)
         if budget is None or spent <= budget.amount:

@@ -54,8 +54,8 @@ class Zstandard(Compressor):
     def decode(self, data: bytes, layout: Layout) -> Update:
         """Return the update; DecodeError if the bytes are not one such frame.
 
-        One that states more than the other compressor can need for this layout is refused before
-        anything is allocated.
+        A frame that states a size beyond what the other compressor can need for this layout is
+        refused before anything is allocated.
         """
         if not data:
             return self.inner.decode(b"", layout)

@@ -52,7 +52,7 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
         yield from check_arrays(model)
         yield from _quick_checks(task, data, model)
         if not len(data.test):
-            raise TaskError("dataset", "there are no test examples, which each test needs")
+            raise TaskError("dataset", "there are no test examples, which every evaluation needs")
     except TaskError as error:
         yield error.finding
         return

@@ -70,7 +70,7 @@ class Split:
 
     @property
     def owners_or_targets(self) -> Any:
-        """What a partition by label goes by where nothing else is said."""
+        """What a partition by label uses by default."""
         return self.targets if self.owners is None else self.owners
 
     def sampled(self) -> Iterator[bytes]:

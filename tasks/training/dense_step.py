@@ -31,7 +31,7 @@ class SplitModel:
 
 @lru_cache(maxsize=4)  # a process has few models, and trains each for many clients
 def split_model(model: nn.Module) -> SplitModel | None:
-    """Return the network in two parts, None for one that `DenseStep` cannot train.
+    """Return the network in two parts; None if `DenseStep` cannot train it.
 
     It can train a `torch.nn.Sequential` of which all layers after the last `torch.nn.Flatten` are
     `DenseLayer`, the last of them linear, all their weights are trained and none is used twice.

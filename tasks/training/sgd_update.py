@@ -21,7 +21,7 @@ def gradients(
 
     Args:
         outputs: What to differentiate.
-        weights: By these; the gradient is zero for one that the outputs do not depend on.
+        weights: By these; the gradient is zero for a weight that the outputs do not depend on.
         output_gradient: The gradient by the outputs, of their shape; None for a single number.
     """
     found = torch.autograd.grad(

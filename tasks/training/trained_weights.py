@@ -46,7 +46,7 @@ def _check(model: nn.Module, arrays: ModelArrays, weights: Mapping[str, Tensor])
         before = weights.get(arrays.aliases.get(name, name))
         if before is (weight if trained else None):
             continue
-        change = "is trained now" if trained else "is not trained any more"
+        change = "is trained now" if trained else "is no longer trained"
         if trained and before is not None:
             change = "is another tensor now"
         fix = "model() must return it as it is trained for the whole run"

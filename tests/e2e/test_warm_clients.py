@@ -177,5 +177,5 @@ def test_processes_of_a_device_end_together(deployment, hanging, how):
     assert status == {"SIGTERM": 0, "SIGKILL": -9}.get(how, 1)
     assert ("the SuperExec ended" in deployment.log(name)) == ("SuperExec" in how)
     if "SuperExec" in how:
-        assert "the SuperExec ended (status -9), and so does the SuperNode" in deployment.log(name)
+        assert "the SuperExec exited with status -9; stopping the SuperNode" in deployment.log(name)
     restart(deployment, name)

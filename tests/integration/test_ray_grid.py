@@ -333,8 +333,8 @@ def test_client_that_sleeps_past_the_deadline_is_interrupted_and_others_are_not_
         assert grid.worker_process_ids() == pids
     (failed,) = [metrics for metrics in result.history if metrics.rejected]
     reasons = sorted(failed.rejected.values())
-    assert reasons[-1] == "still at work at the round's deadline"
-    assert set(reasons[:-1]) <= {"not begun before the round's deadline"}
+    assert reasons[-1] == "still training at the round's deadline"
+    assert set(reasons[:-1]) <= {"not started before the round's deadline"}
     assert failed.seconds < 60  # the client sleeps for 600
 
 

@@ -364,7 +364,7 @@ FOUND = {
     "COUNTING": ("error", "model or loss: a client's training depends on who trained before in"),
     "NORM_IN_PARTS": ("error", "in_parts: is True, but a layer normalises by the batch's mean"),
     "OTHER_TEST": ("error", "dataset: training inputs are float32 (1, 8, 8), test inputs float32"),
-    "NO_TEST": ("error", "dataset: there are no test examples, which each test needs"),
+    "NO_TEST": ("error", "dataset: there are no test examples, which every evaluation needs"),
     "NO_TARGET": ("error", "dataset: the training examples have no target to be predicted"),
     "RATE": ("error", "learning_rate: is -0.1: give a number above 0"),
     "PERCENT": ("error", "target: is 95: give a share from 0 to 1"),

@@ -63,7 +63,7 @@ def test_what_cannot_be_listed_is_named(runs, command_line):
     status, _, error = command_line("runs", "elsewhere")
     assert status == 1
     assert error.splitlines()[0].startswith("left out: RUN = 'elsewhere/run': give the folder of")
-    assert error.splitlines()[1].startswith("error: FOLDER = 'elsewhere': no run is there")
+    assert error.splitlines()[1].startswith("error: FOLDER = 'elsewhere': no runs there")
     status, _, error = command_line("runs", "--where", "sed=1")
     assert status == 1
     assert error.startswith(

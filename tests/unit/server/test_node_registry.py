@@ -107,13 +107,13 @@ def test_node_with_a_partition_in_use_is_refused_and_the_run_begins_with_the_oth
     assert nodes.by_client == {0: 100, 1: 102}
     reason = "node 100 has partition-id=0 already; give each SuperNode a partition of its own"
     assert [message for message in caplog.messages if reason in message] == [
-        f"node 101 takes no part: {reason} with --node-config"
+        f"node 101 is not used: {reason} with --node-config"
     ]
     assert nodes.take_refusals() == {101: f"{reason} with --node-config"}
     for _ in range(3):
         nodes.update()
     assert nodes.take_refusals() == {}
-    assert caplog.text.count("takes no part: node") == 1
+    assert caplog.text.count("is not used: node") == 1
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_node_whose_query_failed_takes_no_part_and_the_log_says_why(caplog):
     grid = QueryGrid([*partitions(0), ValueError("data-dir = 'x' is not a directory")])
     grid.get_node_ids = lambda: [100, 101]
     assert started(grid, 1).clients == [0]
-    assert "node 101 takes no part: ValueError: data-dir = 'x' is not a directory" in caplog.text
+    assert "node 101 is not used: ValueError: data-dir = 'x' is not a directory" in caplog.text
 
 
 @pytest.mark.parametrize("own", [{}, {"own-examples": "70"}, {"own-examples": [7]}])
@@ -207,7 +207,7 @@ def test_repaired_node_takes_part_some_rounds_later(caplog, before, looks):
     for _ in range(20):
         nodes.wait_for_any(5)
     assert nodes.clients == [0]
-    assert caplog.text.count("node 101 takes no part") == 1
+    assert caplog.text.count("node 101 is not used") == 1
     assert len(grid.replies) <= 1, "one query at a time"
     grid.answers[1] = {"partition-id": 1}
     for _ in range(10):
@@ -255,6 +255,6 @@ def test_device_with_other_data_takes_no_part(monkeypatch, caplog):
     monkeypatch.setattr("fedavg_app.server.node_registry.is_network_grid", lambda _: True)
     nodes = checked(QueryGrid(with_digests(OURS, THEIRS, OURS)), 3, min_nodes=2)
     assert nodes.clients == [0, 2]
-    assert "node 101 takes no part: partition = 'mine:split'" in caplog.text
+    assert "node 101 is not used: partition = 'mine:split'" in caplog.text
     with pytest.raises(RunError, match="it gives the server and a client different splits"):
         checked(QueryGrid(with_digests(THEIRS, THEIRS)), 2)

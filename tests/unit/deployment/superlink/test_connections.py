@@ -104,7 +104,7 @@ def test_log_says_once_that_nearly_all_files_are_open(certificate, tmp_path):
     log = tmp_path / "log"
     with log.open("w") as file, serving(certificate, few, file) as port:
         kept = [connect(port, secure=False) for _ in range(100)]
-        assert until(lambda: "of 60 files are open" in log.read_text(), 20)
+        assert until(lambda: "of 60 file descriptors are open" in log.read_text(), 20)
         assert until(lambda: serves(port), 20)  # the idle connections were closed
         del kept
-    assert log.read_text().count("files are open") == 1
+    assert log.read_text().count("file descriptors are open") == 1

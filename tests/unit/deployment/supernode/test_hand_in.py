@@ -63,5 +63,5 @@ def test_state_is_handed_in_before_the_process_ends_or_a_line_says_that_it_is_lo
     found.touch()
     done = ran([sys.executable, program, outcome, found], cwd=ROOT)
     assert found.read_text() == handed_in
-    text = "the client's state could not be handed in, and its next round begins without: no route"
+    text = "the client's state could not be stored, so its next round starts without it: no route"
     assert (text in done.stderr + done.stdout) == (outcome == "refuses")

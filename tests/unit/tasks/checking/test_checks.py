@@ -64,7 +64,7 @@ def test_ordinary_networks_have_no_fault(name):
         ("LAZY", "warning", "a training pass changes 'mean', not in the state dict"),
         ("STATEFUL", "warning", "a training pass changes 'hidden', 'seen', not in the state dict"),
         ("THAWING", "error", "array 'body.weight' is trained now"),
-        ("FREEZING", "error", "array 'body.weight' is not trained any more"),
+        ("FREEZING", "error", "array 'body.weight' is no longer trained"),
         ("WEIGHTED", "note", "large batches stay whole"),
         ("TIED", "note", "large batches stay whole; with in_parts=True, if no layer looks"),
         ("MLP", "ok", "large batches are cut"),

@@ -59,8 +59,8 @@ def save_curves(run: TrainingRun, result: TrainingResult) -> None:
             target = plan.target if name == plan.objective.name else None
             save_figure(_metric(history, name, target, title), folder / f"{name}.png")
         if any(history[-1].total.values()):
-            figure = _objective_against_bits(history, plan, title)
-            save_figure(figure, folder / f"{plan.objective.name}-bits.png")
+            figure = _objective_against_bytes(history, plan, title)
+            save_figure(figure, folder / f"{plan.objective.name}-bytes.png")
         kind = "mean cross-entropy" if is_cross_entropy(loss) else "loss"
         save_figure(_losses(history, kind, title), folder / "loss.png")
 
@@ -81,7 +81,7 @@ def _metric(history: Sequence[RoundMetrics], name: str, target: float | None, ti
     return figure
 
 
-def _objective_against_bits(
+def _objective_against_bytes(
     history: Sequence[RoundMetrics], plan: TrainingPlan, title: str
 ) -> Figure:
     """Draw the objective by what all clients together have sent and received."""
@@ -89,20 +89,20 @@ def _objective_against_bits(
     figure = _figure(f"{whose} {name} by traffic: {title}", name)
     axes = figure.axes[0]
     # The curves of up and down may coincide, so up is drawn broad, and below the other.
-    for key, bits, label, color, style, width in (
-        ("bytes_up", 8, "up, as sent", BLUE, "-", 4.5),
-        ("theory_bits_up", 1, "up, by the formula", BLUE, ":", 4.5),
-        ("bytes_down", 8, "down, as sent", ORANGE, "-", 1.5),
-        ("theory_bits_down", 1, "down, by the formula", ORANGE, ":", 1.5),
+    for key, parts, label, color, style, width in (
+        ("bytes_up", 1, "up, as sent", BLUE, "-", 4.5),
+        ("theory_bits_up", 8, "up, by the formula", BLUE, ":", 4.5),
+        ("bytes_down", 1, "down, as sent", ORANGE, "-", 1.5),
+        ("theory_bits_down", 8, "down, by the formula", ORANGE, ":", 1.5),
     ):
         points = [
-            (metrics.total[key] * bits, score)
+            (metrics.total[key] / parts, score)
             for metrics in history
             if (score := plan.score(metrics)) is not None and metrics.total.get(key)
         ]
         _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(EngFormatter("bit"))
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
     axes.set_xlabel("sent, summed over clients and rounds")
     _finish(axes, plan.target)
     return figure

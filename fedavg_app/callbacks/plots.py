@@ -15,10 +15,10 @@ class Plots(Callback):
         self._run = run
 
     def on_train_end(self, result: TrainingResult) -> None:
-        """Plot the losses and each metric against rounds, and the objective against bits sent.
+        """Plot the losses and each metric against rounds, and the objective against bytes sent.
 
-        These are ``loss.png``, ``accuracy.png`` (or ``f1.png``) and, where bits were sent,
-        ``accuracy-bits.png``.
+        These are ``loss.png``, ``accuracy.png`` (or ``f1.png``) and, where anything was sent,
+        ``accuracy-bytes.png``.
 
         Raises:
             RunError: A file cannot be written.

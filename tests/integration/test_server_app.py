@@ -40,7 +40,7 @@ def test_run_leaves_its_results_in_a_folder(tmp_path):
     keys = {"target-accuracy": 0.3, "evaluate-every": 2}
     result = run_here(tmp_path, callbacks=[Plots], **keys)
     folder = only_folder(tmp_path / "runs")
-    pictures = ("accuracy.png", "accuracy-bits.png", "loss.png")
+    pictures = ("accuracy.png", "accuracy-bytes.png", "loss.png")
     assert {path.name for path in folder.iterdir()} == {
         "best.safetensors", "config.json", "history.jsonl", "model.safetensors", "run.log",
         "summary.json", *pictures, f"result_{folder.name}_communication.json",

@@ -68,14 +68,16 @@ def show_partition(
 
 def print_table(sizes: Counts, classes: Counts | None, console: Console) -> None:
     """Print the first clients' numbers of examples, (K,), and of each class, (K, classes)."""
+    num_classes = 0 if classes is None else classes.shape[1]
     table = Table()
-    table.add_column("client", justify="right")
-    table.add_column("examples", justify="right")
-    for number in range(0 if classes is None else classes.shape[1]):
-        table.add_column(f"class {number}", justify="right")
+    for heading in ("client", "all" if num_classes else "examples", *map(str, range(num_classes))):
+        table.add_column(heading, justify="right")
     for client, size in enumerate(sizes[:TABLE_ROWS]):
         counts = [] if classes is None else classes[client]
         table.add_row(str(client), str(size), *(str(count or "") for count in counts))
+    if num_classes:
+        last = num_classes - 1
+        console.print(f"training examples of each client, all and of the classes 0 to {last}:")
     console.print(table)
     if len(sizes) > TABLE_ROWS:
         console.print(f"... and {len(sizes) - TABLE_ROWS} more")

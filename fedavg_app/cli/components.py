@@ -1,7 +1,7 @@
 """The command `list`: the tasks, strategies, partitions and so on that there are."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,14 +17,14 @@ Row = tuple[str, str, str]
 def list_components() -> None:
     """List tasks, strategies and their parts, and partitions, with their arguments."""
     from fedavg_app.partitioning.partitions import PARTITIONERS
-    from strategies import STRATEGIES
+    from strategies import OF_ANY_APP, STRATEGIES
     from strategies.compression import COMPRESSORS, FEEDBACK
     from strategies.server_optimizer import SERVER_OPTIMIZERS
 
     none = ("none", "The model changes by the mean update.", "")
     lists = {
         "tasks": _tasks(),
-        "strategies": _registered(STRATEGIES),
+        "strategies": _registered(STRATEGIES, left_out=OF_ANY_APP),
         "compressors": _registered(COMPRESSORS),
         "feedback": _registered(FEEDBACK),
         "server-optimizers": [*_registered(SERVER_OPTIMIZERS), none],
@@ -49,20 +49,22 @@ def _tasks() -> Iterator[Row]:
         yield name, what, f"partitions: {', '.join(task.partitions)}"
 
 
-def _registered(registry: "Registry[Any]") -> Iterator[Row]:
-    return (_described(name, registry.load(name)) for name in registry.names())
+def _registered(registry: "Registry[Any]", left_out: Collection[str] = ()) -> Iterator[Row]:
+    return (_described(name, registry.load(name), left_out) for name in registry.names())
 
 
-def _described(name: str, cls: type) -> Row:
+def _described(name: str, cls: type, left_out: Collection[str] = ()) -> Row:
     """Return a class's name, the first line of its docstring and its arguments as keys."""
     arguments = [
-        parameter.name.replace("_", "-")
-        + ("" if parameter.default is parameter.empty else f" = {_toml(parameter.default)}")
+        parameter.name.replace("_", "-") + _default(parameter.default)
         for parameter in inspect.signature(cls).parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
+        if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in left_out
     ]
     return name, (inspect.getdoc(cls) or "").partition("\n")[0], ", ".join(arguments)
 
 
-def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+def _default(value: Any) -> str:
+    """Return " = value" in TOML; nothing for an argument without one, or whose default is empty."""
+    if value is inspect.Parameter.empty or repr(value) == "<factory>":
+        return ""
+    return f" = {str(value).lower() if isinstance(value, bool) else repr(value)}"

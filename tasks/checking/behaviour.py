@@ -58,7 +58,7 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if hooks and not is_compiled(model):
         yield Finding("note", "model", f"hooks on {', '.join(hooks[:5])}: they run in every pass")
     elif split_model(model) is not None:
-        yield Finding("ok", "model", "ends in dense layers, which take the fast step")
+        yield Finding("ok", "model", "ends in dense layers, which use the fast step")
     if task.train is not None:
         text = "a loop of its own: the seed fixes the order of its examples and its draws; its "
         yield Finding("note", "train", f"{text}steps and optimisers are its own business")
@@ -72,23 +72,25 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     if abs(whole - total) <= TOLERANCE * abs(whole):
         text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
         yield Finding("warning", "loss", text)
-    text = f"{whole:.6g} for {number_of(inputs)} examples of any outputs, "
-    text += f"{parts:.6g} for parts of them"
+    text = f"{whole:.6g} for {number_of(inputs)} examples with random outputs, "
+    text += f"{parts:.6g} from two parts of them"
     if task.in_parts and not adds_up:
         raise TaskError("in_parts", f"is True, but the loss is {text}: leave it out")
     if part_count(task, model) is not None:
-        yield Finding("ok", "loss", f"{text}: large batches are cut")
+        yield Finding("ok", "loss", f"{text}: large batches are split")
         return
     can_be = adds_up and not hooks and not normalises_batches(model)
-    fix = "; with in_parts=True, if no layer looks across examples, they are cut" if can_be else ""
+    fix = (
+        "; with in_parts=True, if no layer looks across examples, they are split" if can_be else ""
+    )
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 
 
 def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float, float] | None:
     """Return the loss of a batch, the mean of its two parts' by their predictions, and their sum.
 
-    Those of an initial model are nearly alike for all examples, so the outputs are drawn. It is
-    None where there are no parts to be had.
+    The outputs are random, since those of an initial model are nearly the same for all examples.
+    None if the batch has no two parts.
     """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return None
@@ -136,14 +138,16 @@ def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
 def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """Yield that data and model are the same each time; TaskError where they are not."""
     if task.dataset(data.options).digest() != data.digest():
-        text = "gives other examples each time: draw a split with a fixed seed, or use load_cached"
+        text = (
+            "gives different examples each time: draw a split with a fixed seed, or use load_cached"
+        )
         raise TaskError("dataset", text)
     first, again = (_all_arrays(task.initial_model(seed)) for _ in range(2))
     for name, array in first.items():
         if not np.array_equal(array, again[name], equal_nan=True):
-            text = f"gives another {name!r} each time: draw from torch's global random state"
+            text = f"gives a different {name!r} each time: draw from torch's global random state"
             raise TaskError("model", text)
-    yield Finding("ok", "dataset", "the same examples, and the same model, each time")
+    yield Finding("ok", "dataset", "every call gives the same examples, and the same model")
 
 
 def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[Finding]:
@@ -176,7 +180,7 @@ def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[
         raise TaskError(
             "model or loss", f"{text}in a global variable, a closure, a class or a loss"
         )
-    yield Finding("ok", "model", "a client trains alike alone and after another client")
+    yield Finding("ok", "model", "a client trains the same alone and after another client")
 
 
 def runs_unknown_code(task: Task, model: nn.Module) -> bool:

@@ -59,15 +59,15 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     inputs, targets = few_examples(task, data.train, training=False)
     again, _ = few_examples(task, data.train, training=False, seed=1)
     if not all(map(torch.equal, leaves(inputs), leaves(again))):
-        text = "gives other inputs each time: draw in augment, which is for training only"
+        text = "gives different inputs each time: draw in augment, which is for training only"
         raise TaskError("prepare", text)
     _check_alone(task, data, inputs)
     outputs = forward(model.eval(), inputs)
     if found := _check_metrics(task, outputs, targets):
         text = f"{', '.join(found)} for {number_of(inputs)} examples"
-        yield Finding("ok", "metrics", f"{text}, the same put together from parts")
+        yield Finding("ok", "metrics", f"{text}, the same when merged from parts")
     objective = task.default_objective()
-    yield Finding("ok", "objective", f"{objective}, by which best model and targets go")
+    yield Finding("ok", "objective", f"{objective}, which decides the best model and the target")
     if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
         text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
         yield Finding("warning", "model", text)

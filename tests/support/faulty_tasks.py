@@ -379,7 +379,7 @@ FOUND = {
     "PAIR": ("error", "model: returns a tuple of 2, and the loss is torch's cross-entropy: "),
     "BROADCAST": ("error", "metrics: accuracy gives 8 of 8 for 8 examples, but 0 of 8"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
-    "UNSEEDED": ("error", "dataset: gives other examples each time: draw a split with a fixed"),
+    "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
     "HOOKED": ("error", "model: '1.weight' has a hook for when its gradient has been accumulated"),
     "SEGMENTS": (
         "error",
@@ -391,6 +391,6 @@ FOUND = {
     "LAZY": ("error", "model: array '1.weight' has no shape yet: run an example through the"),
     "PADDED": ("error", "dataset: targets of 0 are ignored by the loss, but count as predictions"),
     "OWN_WEIGHT": ("error", "loss: has weights of its own, which no client trains"),
-    "NOISY": ("error", "prepare: gives other inputs each time: draw in augment"),
+    "NOISY": ("error", "prepare: gives different inputs each time: draw in augment"),
     "NO_SUM": ("error", "in_parts: is True, but the loss is"),
 }

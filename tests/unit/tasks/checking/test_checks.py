@@ -67,7 +67,7 @@ def test_ordinary_networks_have_no_fault(name):
         ("FREEZING", "error", "array 'body.weight' is no longer trained"),
         ("WEIGHTED", "note", "large batches stay whole"),
         ("TIED", "note", "large batches stay whole; with in_parts=True, if no layer looks"),
-        ("MLP", "ok", "large batches are cut"),
+        ("MLP", "ok", "large batches are split"),
     ],
 )
 def test_special_features_are_noted(name, kind, text):

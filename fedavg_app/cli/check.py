@@ -59,7 +59,7 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     import strategies
     from fedavg_app.flower_internals import identify_server
     from fedavg_app.server.cohort import CohortGrid
-    from fedavg_app.server.messaging import message_bytes
+    from fedavg_app.server.message_bytes import message_bytes
     from fedavg_app.server.preparation import resolve
     from fedavg_app.server_app import client_config
 

@@ -9,7 +9,7 @@ from fedavg_app.config import parse_config
 from fedavg_app.links.virtual_clock import make_clock
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
-from fedavg_app.server.messaging import message_bytes
+from fedavg_app.server.message_bytes import message_bytes
 from fedavg_app.server.preparation import resolve
 from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here

@@ -15,9 +15,11 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.server import messaging
 from fedavg_app.server.cohort import CohortGrid
-from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger, SentMessages, message_bytes
+from fedavg_app.server.message_bytes import message_bytes
+from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
+from fedavg_app.server.sent_messages import SentMessages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 

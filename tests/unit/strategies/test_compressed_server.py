@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedavg_app.server.messaging import message_bytes
+from fedavg_app.server.message_bytes import message_bytes
 from strategies.client_report import ReplyBounds
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.float32 import Float32

@@ -11,14 +11,14 @@ PAGE = Path(__file__).with_name("configuration.md")
 
 HEAD = """# Configuration
 
-Every key of the run config. `flwr run . -c "seed=2"`, `python simulation.py run --seed 2` and `--config FILE.toml` with a line `seed = 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
+These are all keys of the run config. `flwr run . -c "seed=2"`, `python simulation.py run --seed 2` and `--config FILE.toml` with a line `seed = 2` take the same keys; the defaults are in `[tool.flwr.app.config]` of `pyproject.toml`.
 This page is generated from `fedavg_app/config.py` by `python docs/generate_configuration.py`.
 
-The column "changes" says how a key affects the result of a run:
+The column "Changes" says how a key affects the result of a run:
 
-- "result": it is part of what the run computes, and a resumed run must have the same value.
-- "result; free on resume": it is part of that, but a resumed run may have another value.
-- "nothing": it says where and how the run is done. `min-nodes` and `node-timeout` can still decide who takes part in a round.
+- "result": it changes the result, and a resumed run must have the same value.
+- "result; free on resume": it changes the result, but a resumed run may have another value.
+- "nothing": it changes only where and how the run is done. `min-nodes` and `node-timeout` can still decide which clients take part in a round.
 """
 
 

@@ -234,7 +234,7 @@ class RunConfig(TrainingConfig):
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
     link_work: ArgumentText = Field(
         "",
-        description="other local work of clients with a certain link, in TOML: "
+        description="own local work of clients with certain links, in TOML: "
         "'4G = {local-steps = 5}'",
     )
     optimizer_state: Literal["new", "kept"] = Field(
@@ -263,8 +263,8 @@ class RunConfig(TrainingConfig):
     )
     budget: Annotated[str, Effect.FREE_ON_RESUME] = Field(
         "",
-        description="end before the round that would exceed it: '50 MB up', 'down' or 'both', of "
-        "all clients, '1 MB up a client' (of all / K), or '2 h on 4g', time on these links",
+        description="end before the round that would exceed it: '50 MB up', 'down' or 'both' "
+        "of all clients, '1 MB up a client' (of all / K), or '2 h on 4g', time on these links",
     )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0, description="share of clients asked beyond C; a round ends when enough have answered"
@@ -283,8 +283,8 @@ class RunConfig(TrainingConfig):
     )
     node_timeout: Annotated[Seconds, Effect.NONE] = Field(
         3.0,
-        description="give up after this many seconds without a new node at first, or any node "
-        "later",
+        description="give up after this many seconds without a new node before round 1, or "
+        "without any node later",
     )
     checkpoint_every: Annotated[Count, Effect.NONE] = Field(
         0, description="rounds between checkpoints; 0 means no checkpoints by round"

@@ -29,9 +29,9 @@ MARKS = {
 WHAT = {
     "rounds-to-target": "rounds to the target, the fewer the better",
     "best-accuracy": "best test accuracy",
-    "upload-to-target": "megabytes that one participant sends until the target",
-    "traffic-to-target": "megabytes that one participant sends and is sent until the target",
-    "minutes-to-target": "minutes that these take over the link until the target",
+    "upload-to-target": "megabytes that a participant sends until the target",
+    "traffic-to-target": "megabytes that a participant sends and receives until the target",
+    "minutes-to-target": "minutes over the link, with the local steps, until the target",
 }
 
 
@@ -129,8 +129,8 @@ def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
         parts.append(f"The runs took {duration(sum(spent))} in all.")
     if any(missing):
         unknown = missing.count(0)
-        but = f"; of {unknown} more there is no estimate" if unknown else ""
-        parts.append(f"The missing ones would take about {duration(sum(missing))}{but}.")
+        but = f"; for {unknown} more there is no estimate" if unknown else ""
+        parts.append(f"The missing runs would take about {duration(sum(missing))}{but}.")
     return " ".join(parts)
 
 

@@ -259,7 +259,7 @@ class RunConfig(TrainingConfig):
         "array, or package.module:function of a split; empty: owners or classes",
     )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
-        0.0, description="seconds after which a round continues without stragglers; 0 means wait"
+        0.0, description="seconds after which a round continues without stragglers; 0 waits for all"
     )
     budget: Annotated[str, Effect.FREE_ON_RESUME] = Field(
         "",

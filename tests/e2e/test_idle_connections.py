@@ -1,4 +1,4 @@
-"""5,000 connections that say nothing, of which a run does not take notice."""
+"""5,000 idle connections do not change a run."""
 
 import resource
 import subprocess

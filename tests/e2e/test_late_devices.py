@@ -48,5 +48,5 @@ def test_late_update_of_a_device_on_a_slow_link_counts(tmp_path):
         os.killpg(slow, signal.SIGCONT)
         shorter = 0.75 * of_two_fast
         deployment.wait_for(lambda: min(bytes_up(waited), default=shorter) < shorter, 120)
-        assert min(bytes_up(waited)) > 0.5 * of_two_fast  # of a fast one and the slow one
+        assert min(bytes_up(waited)) > 0.5 * of_two_fast  # of a fast device and the slow one
         assert not any(line["rejected"] for line in history())

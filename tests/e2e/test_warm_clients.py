@@ -55,7 +55,7 @@ def taken(flag):
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["sleep", "compute"])
 def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path, how):
-    """The second case is another run on the devices of the first one."""
+    """The second case is another run on the devices of the first."""
     flag = Path(deployment.environment[FLAG])
     for path in flag.parent.glob("taken-by-*"):
         path.unlink()
@@ -143,7 +143,7 @@ def hanging(deployment, tmp_path):
 
 
 def restart(deployment, name):
-    """Start a device again; one that was killed is refused until the server has missed it."""
+    """Start a device again; after a kill it is refused until the server has missed it."""
     number = int(name.rpartition("-")[2])
 
     def accepted():

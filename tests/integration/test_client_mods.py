@@ -47,7 +47,7 @@ def replying_with_a_long_error(message, context, call_next):
 
 
 def test_error_reply_of_a_mod_is_cut_and_can_be_sent():
-    """A SuperLink refuses one of 64 kB, and half a surrogate pair cannot be sent."""
+    """A SuperLink refuses an error of 64 kB, and half a surrogate pair cannot be sent."""
     client, message = with_mods(None), Message(RecordDict(), dst_node_id=7, message_type="train")
     mods = {"strategy": "fedavg", "client-mods": f"{__name__}:replying_with_a_long_error"}
     reply = client(message, Context(1, 7, {}, RecordDict(), mods))

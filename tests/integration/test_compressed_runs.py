@@ -6,7 +6,7 @@ from tests.support.local_grid import LocalGrid
 
 SIZE = 7850
 NAMES = ["stc", "topk", "signsgd", "qsgd", "eden", "dgc"]
-# Those that the quick tests train with; the slow ones train with all.
+# The quick tests train with these, the slow tests with all.
 QUICK = ["stc", "signsgd"]
 
 

@@ -107,7 +107,7 @@ def scaffold(config, data, steps, lost, global_rate):
     ids=["all-arrive", "replies-are-lost", "global-rate"],
 )  # fmt: skip
 def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
-    """Also where replies are lost: a client's variate is the one that the server has counted."""
+    """Also where replies are lost: a client uses the variate that the server has counted."""
     chosen = cohorts(parse_config(CONFIG))
     lost = {(n, chosen[n][0]) for n in rounds_with_losses}
     keys = {

@@ -73,44 +73,6 @@ def test_each_class_of_arrays_is_what_it_should_be_after_five_rounds(strategy):
     assert after["norm.num_batches_tracked"] > 0
 
 
-def test_fedsgd_steps_by_the_gradient_of_autograd_and_leaves_the_rest():
-    """One client, one round: w - eta g, where g is computed here; no fixed array is touched."""
-    changes = {"num_clients": 1, "num_server_rounds": 1, "learning_rate": 0.1}
-    before, after, _ = run("EVERYTHING", "fedsgd", **changes)
-    task = models.EVERYTHING
-    model = task.model().double().train()
-    model.load_state_dict({name: torch.tensor(array) for name, array in before.items()})
-    data = task.dataset(make_config().data_options)
-    inputs, targets = map(torch.from_numpy, (data.train.inputs, data.train.targets))
-    task.loss(model(task.prepare(inputs).double()), targets).backward()
-    for name, weight in model.named_parameters():
-        if weight.requires_grad:
-            step = -0.1 * weight.grad.numpy()
-            error = np.linalg.norm(after[name] - (before[name] + step))
-            # Of float32: the sums over 4,000 examples, and the weights themselves.
-            assert error < 1e-3 * np.linalg.norm(step) + 1e-6 * np.linalg.norm(before[name]), name
-
-
-@pytest.mark.parametrize("name", ["FedAvgM", "FedAdam", "FedYogi"])
-def test_flowers_server_optimisers_do_not_step_on_statistics(name):
-    """Buffers are the clients' mean: after a round, whatever the optimiser, FedAvg's."""
-    changes = {"num_server_rounds": 1}
-    _, after, _ = run("EVERYTHING", f"flwr.serverapp.strategy:{name}", **changes)
-    _, averaged, _ = run("EVERYTHING", "fedavg", **changes)
-    for buffer in ("running_mean", "running_var", "num_batches_tracked"):
-        np.testing.assert_array_equal(after[f"norm.{buffer}"], averaged[f"norm.{buffer}"])
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", FLOWERS[0]])
-def test_model_with_one_percent_trained_sends_one_percent(strategy):
-    _, _, result = run("ADAPTER", strategy, num_server_rounds=1)
-    whole = GlobalModel.initial(models.ADAPTER, make_config()).complete(result.model)
-    total = sum(array.nbytes for array in from_record(whole).values())
-    a_message = result.history[1].bytes_down / result.history[1].participants
-    assert a_message < 0.01 * total
-    assert list(result.model) == ["down.weight", "up.weight"]
-
-
 def test_client_with_other_fixed_arrays_is_refused_in_one_line(monkeypatch):
     """The server's model has other pretrained weights than the clients'."""
     ours = models.ADAPTER.model

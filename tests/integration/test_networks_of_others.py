@@ -144,12 +144,6 @@ def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, 
         run_here(config)
 
 
-def test_weights_with_shared_memory_are_one_array():
-    tied = resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))[1]
-    assert "outer.weight" not in tied.sent
-    assert tied.arrays.aliases == {"outer.weight": "inner.weight"}
-
-
 def overlapping(model):
     model.outer.weight.data = model.inner.weight.data.T
 
@@ -183,4 +177,6 @@ def test_wrappers_leave_no_prefix_in_the_names_of_arrays(tmp_path, name):
     result, plain = run_here(config), run_here(config_of("MLP", tmp_path))
     assert list(result.model) == list(networks.mlp().state_dict())
     for ours, theirs in zip(model_arrays(result), model_arrays(plain), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)  # the plain one takes the dense step
+        np.testing.assert_allclose(
+            ours, theirs, atol=1e-6
+        )  # the plain network takes the dense step

@@ -42,7 +42,7 @@ def train(folder, text, **changes):
 
 
 def exact_epsilon(rounds, sensitivity, noise=NOISE):
-    """Return the epsilon of so many Gaussian mechanisms (Balle and Wang 2018, theorem 8).
+    """Return the epsilon of this many Gaussian mechanisms (Balle and Wang 2018, theorem 8).
 
     The sensitivity is in units of C / m, of which the noise has ``noise``.
     """

@@ -1,4 +1,4 @@
-"""A run on two Ray nodes: a worker beside the driver, and one that is reached by Ray calls."""
+"""A run on two Ray nodes: a worker on the driver's node, and one reached by Ray calls."""
 
 import sys
 

@@ -148,8 +148,8 @@ class Deployment:
     def stop_node(self, key):
         """Stop a SuperNode that is online, and wait until the SuperLink has it as offline.
 
-        A SuperLink refuses a SuperNode that it lists as online. One that ends without signing off,
-        for example since it got no answer, is listed until 60 s after its last heartbeat.
+        A SuperLink refuses a SuperNode that it lists as online. If it ends without signing
+        off, for example since it got no answer, it is listed until 60 s after its last heartbeat.
         """
         (node,) = re.findall(r"SuperNode ID: (\d+)", self.log(key))
         os.killpg(self.processes[key].pid, signal.SIGTERM)

@@ -258,7 +258,7 @@ MASK = torch.zeros(16, 64)
 MASK[:, ::8] = 1
 
 
-def masked(*, flatten: bool = True) -> nn.Module:
+def masked() -> nn.Module:
     """Return a network of which a hook lets one column in eight of the first layer change."""
     model = mlp()
     with torch.no_grad():

@@ -47,7 +47,7 @@ def test_config_replaces_the_tasks_optimiser_and_adds_to_its_arguments(keys, tol
         ({"optimizer": "adam", "strategy": "fedsgd"}, "optimizer = 'adam': leave it out: the clie"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_in_a_line(keys, error):
+def test_invalid_optimiser_settings_are_refused_in_one_line(keys, error):
     config = RunConfig(task="mnist-logistic", num_clients=4, **keys)
     with pytest.raises(ConfigError, match=re.escape(error)) as caught:
         resolve(config)

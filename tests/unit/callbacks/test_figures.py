@@ -1,4 +1,4 @@
-"""The losses of a training as curves: all that there are, on an axis that has them."""
+"""The losses of a training as curves: every finite loss is drawn, whatever its sign."""
 
 import math
 

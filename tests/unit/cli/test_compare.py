@@ -1,4 +1,4 @@
-"""`compare`, on small real trainings and made-up ones."""
+"""`compare`, on small real trainings and on made-up runs."""
 
 import csv
 import json
@@ -114,7 +114,7 @@ def scaffold(folder):
     return runs
 
 
-def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_beside_the_best(
+def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_values(
     tmp_path,
 ):
     runs = scaffold(tmp_path)
@@ -157,7 +157,7 @@ def test_unfinished_runs_are_left_out(tmp_path, show, status):
     assert f"scaffold ({status}),mean,1,{status}," in table.read_text()
 
 
-def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, monkeypatch):
+def test_table_fits_a_narrow_terminal_without_splitting_a_number(tmp_path, show, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = show("compare", *scaffold(tmp_path), "--spread", "range")
     assert all(len(line) <= 80 for line in shown.splitlines() if line[0] in "┃│")
@@ -166,7 +166,7 @@ def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, m
 
 
 def test_curves_are_drawn_to_each_runs_own_end(tmp_path, show, monkeypatch):
-    """Those that are alike are thin, and their mean goes as far as the shortest."""
+    """Runs of one method are thin lines; their mean ends with the shortest of them."""
     figures = []
     monkeypatch.setattr(comparison_figure, "save_figure", lambda figure, *_: figures.append(figure))
     runs = scaffold(tmp_path)
@@ -255,7 +255,7 @@ def test_runs_with_different_meanings_of_auto_are_separate_lines(tmp_path, show,
     assert [row[0] for row in cells(show("compare", *runs))] == names
 
 
-def test_lines_are_named_and_grouped_as_wished(show, tmp_path):
+def test_lines_are_named_by_label_and_grouped_by_key(show, tmp_path):
     runs = seeds(tmp_path)
     labels = [word for name in ("dense",) * 3 + ("sparse_%",) * 3 for word in ("--label", name)]
     shown = cells(show("compare", *runs, *labels))
@@ -273,7 +273,9 @@ def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(show,
     ]  # fmt: skip
 
 
-def test_runs_of_different_settings_stay_apart_beside_a_central_run(show, folders, tmp_path):
+def test_runs_of_different_settings_stay_separate_when_compared_with_a_central_run(
+    show, folders, tmp_path
+):
     """Its config has none of the keys in which they differ."""
     different = [
         {"seed": 1}, {"seed": 2, "partition": "shards"}, {"seed": 3, "local_epochs": 5},

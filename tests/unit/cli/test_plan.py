@@ -93,7 +93,7 @@ def test_interrupted_plan_resumes_and_gives_the_same_answer(plan):
 
 
 @pytest.mark.parametrize("before", [1, 7, 8])
-def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
+def test_finished_runs_are_not_repeated(plan, before, tmp_path):
     status, shown, _, first = plan("--num-server-rounds", "200", runs=Runs(before))
     assert status == 130
     assert "the same command continues" in shown
@@ -121,7 +121,7 @@ def test_method_that_starts_slowly_is_not_dropped_in_its_first_ten_rounds(plan):
         ([], f"{CANDIDATES}target = 0.9", "candidates = '"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):
+def test_invalid_plan_is_refused_in_one_line(plan, words, candidates, problem):
     status, _, error, _ = plan(*words, candidates=candidates)
     assert (status, error.count("\n")) == (1, 1)
     assert error.startswith(f"error: {problem}")

@@ -50,7 +50,7 @@ def test_record_of_run_that_reached_target_in_fewer_rounds_is_taken(tmp_path):
     assert runs.started == CONFIGS[1:]
 
 
-def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys):
+def test_diverged_run_is_recorded_and_failed_run_is_repeated(tmp_path, capsys):
     statuses = {1: "diverged", 2: "no-replies"}
     reason = "no usable reply in 3 rounds in a row: array 'b' has NaN or infinite values"
 
@@ -67,24 +67,6 @@ def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys)
     again = FakeRuns()
     sweep(experiment(), tmp_path, again, jobs=3)
     assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
-
-
-def test_failed_run_resumes_from_its_checkpoint(tmp_path):
-    """As one that the kernel has killed for want of memory after hours."""
-
-    def leaves(config):
-        return {**files(config, HISTORY, status="failed"), "checkpoint": "{}"}, 1
-
-    def resume(config, folder, resumable):
-        resumed.append(resumable)
-        return fake_runs.EndedProcess(1)
-
-    resumed = []
-    for launch in (FakeRuns(leaves), resume):
-        with pytest.raises(RunError, match="8 of the runs failed"):
-            sweep(experiment(), tmp_path, launch, jobs=3)
-    assert len(resumed) == 8
-    assert all(folder.name == "run" for folder in resumed)
 
 
 def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):

@@ -39,7 +39,7 @@ def test_partition_is_fixed_by_the_seed(name):
 
 
 def test_test_set_follows_the_draw_that_suits_the_training_set():
-    """Where a first draw leaves a client with too little, both splits follow the same later one."""
+    """If the first draw leaves a client too few examples, both splits use the same later draw."""
     train, test = np.repeat(np.arange(10), 600), np.repeat(np.arange(10), 200)
     arguments = "alpha = 0.2, minimum-examples = 90"
     config = RunConfig(num_clients=20, partition="dirichlet", partition_args=arguments, seed=3)

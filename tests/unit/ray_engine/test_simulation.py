@@ -1,4 +1,4 @@
-"""What is wrong with a run's settings is said before its workers start."""
+"""Invalid settings of a run are refused before its workers start."""
 
 from contextlib import nullcontext
 

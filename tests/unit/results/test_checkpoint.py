@@ -50,7 +50,7 @@ OPERATIONS = ("open", "chmod", "replace", "unlink")
 def test_power_loss_at_any_file_operation_leaves_this_or_the_previous_checkpoint(
     tmp_path, monkeypatch
 ):
-    """Every operation on files is the last one once, before and after it has happened."""
+    """The power fails once before and once after each file operation."""
     originals = {name: getattr(Path, name) for name in OPERATIONS}
     models = [model(value) for value in range(3)]
     states = [{0: b"zero", 1: b"one"}, {1: b"one more", 2: b"two"}]

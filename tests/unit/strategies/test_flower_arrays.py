@@ -36,7 +36,7 @@ def test_records_keep_names_and_order():
 
 @pytest.mark.parametrize("dtype", [b"|O8", b"|V0"])
 def test_array_whose_dtype_is_not_numeric_is_not_read(dtype):
-    """What else is unreadable is in test_reply_validation.py, where another dtype is refused."""
+    """Other unreadable arrays are in test_reply_validation.py, which rejects any other dtype."""
     data = to_array(np.ones(3, np.float32)).data.replace(b"<f4", dtype)
     with pytest.raises(ValueError, match=r"dtype .*, which is not numeric"):
         from_array(Array("float32", (3,), "numpy.ndarray", data))

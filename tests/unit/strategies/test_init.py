@@ -158,7 +158,7 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
         ),
     ],
 )
-def test_what_cannot_be_built_is_named(name, arguments, reason):
+def test_strategy_that_cannot_be_built_is_refused_with_the_reason(name, arguments, reason):
     with pytest.raises(ValueError, match=reason):
         strategies.build(name, arguments)
 

@@ -57,7 +57,7 @@ def test_metric_without_usable_values_is_reported_as_missing(name):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
-def test_clients_evaluation_goes_without_the_client_that_spoils_it(name):
+def test_evaluation_leaves_out_the_absurd_metric_of_a_client(name):
     """An accuracy above 1 is as absurd as NaN."""
     for bad in (math.nan, 1.5, -0.1, 1.7e308):
         strategy = strategies.build(name, {})

@@ -102,7 +102,7 @@ def test_round_with_fewer_than_min_replies_has_no_step():
     assert runner.strategy.steps[-1] == ("step", [1, 2, 3], [0.0])
 
 
-def test_model_that_is_not_finite_is_not_taken():
+def test_model_that_is_not_finite_is_discarded():
     runner = recorder()
     runner.strategy.result = np.full(1, np.nan, np.float32)
     outcome = runner.finish_round(1, [reply(10, VALID, 3), reply(20, VALID, 4)])
@@ -112,7 +112,7 @@ def test_model_that_is_not_finite_is_not_taken():
     assert "'w' of the next model would have NaN or infinite values" in reasons(outcome)[10]
 
 
-def test_infinities_that_were_sent_may_come_back():
+def test_infinities_of_the_sent_model_are_accepted_in_replies():
     runner = recorder(start=np.array([0, -np.inf], np.float32))
     runner.strategy.result = np.array([1, -np.inf], np.float32)
     outcome = runner.finish_round(1, [reply(10, {"w": np.array([3, -np.inf], np.float32)}, 3)])

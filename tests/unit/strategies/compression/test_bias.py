@@ -1,7 +1,7 @@
-"""What compressors claim of their errors, entry by entry, on vectors that are not friendly.
+"""The errors of compressors are what they claim, on vectors that are hard to compress.
 
-Unbiased ones: the mean over seeds is the vector, in every entry, within its measured standard
-error. Contractions: the squared error is at most the bound that `error_bound` states.
+Unbiased: the mean over seeds is the vector, in every entry, within its measured standard error.
+Contractions: the squared error is at most the bound that `error_bound` states.
 """
 
 import numpy as np

@@ -25,7 +25,7 @@ def sizes_partitioned(values, count):
 
 
 def by_sorting(values, count):
-    """Return the reference for vectors too long for the plain one."""
+    """Return the reference for vectors that are too long for the one in plain Python."""
     magnitudes = np.abs(values.astype(np.float64))
     chosen = np.sort(np.argsort(-magnitudes, kind="stable")[:count])
     return chosen[magnitudes[chosen] > 0]

@@ -78,7 +78,7 @@ def test_devices_with_copies_of_the_folder_have_the_same_data(folder, tmp_path):
     assert fewer.fingerprint != first.fingerprint
 
 
-def test_what_flwr_datasets_created_is_for_training(tmp_path):
+def test_folder_of_flwr_datasets_is_training_data(tmp_path):
     rows().save_to_disk(tmp_path)
     data = load(tmp_path, "grey", "kind")
     assert (len(data.train), len(data.test)) == (10, 0)

@@ -4,16 +4,13 @@ Each task under each of four strategies.
 """
 
 import os
-import sys
 from itertools import product
 
 import pytest
 
 from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
 from tests.support.example_tasks import NAMES, OWN_LOOP, STRATEGIES, keys_for, write
-from tests.support.processes import succeed
-from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
+from tests.support.run_folders import assert_model, read_history, read_summary, simulated
 
 # Beside the strategy, so that each setting is sent to devices.
 OWN_KEYS = {
@@ -73,10 +70,8 @@ def test_two_devices_end_in_the_model_of_the_simulation(
 ):
     keys = keys_of(name, strategy)
     found = deployment.train(tmp_path / "devices", **keys)
-    words = [f"--{key}={value}" for key, value in keys.items()]
-    command = [sys.executable, "simulation.py", "run", f"--run-dir={tmp_path / 'simulated'}"]
-    succeed([*command, *words], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)})
-    expected = only_folder(tmp_path / "simulated")
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    expected = simulated(tmp_path / "simulated", keys, env=environment)
     assert_model(found, expected)
     assert read_summary(found)["rejected-replies"] == 0
     for line, other in zip(read_history(found), read_history(expected), strict=True):

@@ -16,7 +16,6 @@ ARGUMENTS = "sparsity-up = 0.04, max-staleness = 1000, links = {4G = {sparsity-u
 
 @pytest.mark.timeout(900)
 def test_late_update_of_a_device_on_a_slow_link_counts(tmp_path):
-    (tmp_path / "deployment").mkdir()
     runs = tmp_path / "runs"
 
     def history():

@@ -33,7 +33,6 @@ SUPEREXEC, FORK_SERVER = "deployment.supernode.executor", "multiprocessing.forks
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("warm")
-    (folder / "deployment").mkdir()
     found = Deployment(folder / "deployment", 0)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     found.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

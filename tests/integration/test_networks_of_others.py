@@ -12,10 +12,7 @@ from fedavg_app.client.task_client import _client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
 from fedavg_app.partitioning.partitions import partition
-from fedavg_app.ray_engine.ray_cluster import ray_cluster
-from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.preparation import prepare, resolve
-from fedavg_app.server_app import run
 from strategies.flower_arrays import from_record
 from tasks.base import Task
 from tests.support import networks
@@ -109,29 +106,6 @@ def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name)
     assert same_model(first, again)
     for a, b in zip(first.history, again.history, strict=True):
         assert (a.test_loss, a.client_metrics) == (b.test_loss, b.client_metrics)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "STATEFUL",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("LAZY", "PYTHON_NOISE")),
-    ],
-)
-def test_the_number_of_workers_does_not_matter(tmp_path, name):
-    config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
-    results = []
-    for workers in (1, 3):
-        with ray_cluster("", workers, 0, "cpu") as started:
-            started()
-            with RayGrid(config.model_dump(by_alias=True), 4, workers) as grid:
-                results.append(run(grid, prepare(config), grid.evaluation))
-    assert same_model(*results)
-    first, second = (
-        [(metrics.test_loss, metrics.client_metrics) for metrics in x.history] for x in results
-    )
-    assert first == second
 
 
 @pytest.mark.parametrize(

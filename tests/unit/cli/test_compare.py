@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import sys
 
 import pytest
 from PIL import Image
@@ -11,8 +9,6 @@ from PIL import Image
 from fedavg_app.callbacks import comparison_figure
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
-from tests.support.documents import ROOT
-from tests.support.processes import succeed
 
 
 def test_comparison_names_runs_by_what_differs(show, folders, tmp_path):
@@ -114,15 +110,10 @@ def scaffold(folder):
     return runs
 
 
-def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_values(
-    tmp_path,
-):
+def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_values(show, tmp_path):
     runs = scaffold(tmp_path)
-    command = [sys.executable, str(ROOT / "simulation.py"), "compare", *map(str, runs)]
-    command += ["--csv", "all.csv"]
-    environment = {**os.environ, "COLUMNS": "160"}
-    done = succeed(command, cwd=tmp_path, env=environment)
-    assert done.stdout.splitlines()[0] == (
+    shown = show("compare", *runs, "--csv", tmp_path / "all.csv")
+    assert shown.splitlines()[0] == (
         f"left out: {runs[2]}: unfinished after round 2; --unfinished includes it"
     )
     with (tmp_path / "all.csv").open() as file:
@@ -135,8 +126,8 @@ def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_val
     assert means == [(pytest.approx(0.818), pytest.approx(0.623)), (0.1, 0.064)]
     rejected = {row["row"]: row["rejected"] for row in table if row["run"] == "scaffold"}
     assert (float(rejected["mean"]), rejected["max"]) == (3, "6")
-    assert "2 finished" in done.stdout
-    shown = succeed([*command, "--unfinished"], cwd=tmp_path, env=environment).stdout
+    assert "2 finished" in shown
+    shown = show("compare", *runs, "--unfinished")
     assert "left out" not in shown
     assert ["scaffold (unfinished)", "unfinished", "2", "0.3000", "0.3000"] in [
         row[:5] for row in cells(shown)

@@ -335,36 +335,6 @@ def test_setting_with_a_name_of_the_protocols_is_an_error(key):
         run(STC(), client_app(compression_mod), train_config=ConfigRecord({key: 1}))
 
 
-def test_models_of_two_trainings_in_one_process_do_not_mix():
-    """The models' weights are equal, the orders and the buffers are not."""
-    seen = set()
-
-    def app():
-        made = ClientApp(mods=[compression_mod])
-
-        @made.train()
-        def train(message, context):
-            arrays = message.content["arrays"]
-            seen.add(tuple(arrays))
-            model = {
-                name: flower_array(array.numpy() + np.float32(0.1))
-                for name, array in arrays.items()
-            }
-            return trained(message, ArrayRecord(model))
-
-        return made
-
-    w, mean = np.ones((4, 3), np.float32), np.ones(2, np.float32)
-    for model in ({"running_mean": mean, "w": w}, {"w": w, "running_mean": mean}, {"w": w}):
-        seen.clear()
-        arrays = ArrayRecord({name: flower_array(array) for name, array in model.items()})
-        grid = AppGrid(app())
-        strategy = STC(sparsity_up=0.2, sparsity_down=0.2, fraction_evaluate=0.0)
-        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=4)
-        assert grid.errors == []
-        assert seen == {tuple(model)}
-
-
 def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
     app = ClientApp()
 

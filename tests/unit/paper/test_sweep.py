@@ -69,6 +69,24 @@ def test_diverged_run_is_recorded_and_failed_run_is_repeated(tmp_path, capsys):
     assert [(config.local_epochs, config.seed) for config in again.started] == [(5, 2)] * 2
 
 
+def test_failed_run_resumes_from_its_checkpoint(tmp_path):
+    """Such as a run that the kernel killed after hours because memory ran out."""
+
+    def leaves(config):
+        return {**files(config, HISTORY, status="failed"), "checkpoint": "{}"}, 1
+
+    def resume(config, folder, resumable):
+        resumed.append(resumable)
+        return fake_runs.EndedProcess(1)
+
+    resumed = []
+    for launch in (FakeRuns(leaves), resume):
+        with pytest.raises(RunError, match="8 of the runs failed"):
+            sweep(experiment(), tmp_path, launch, jobs=3)
+    assert len(resumed) == 8
+    assert all(folder.name == "run" for folder in resumed)
+
+
 def test_runs_on_other_data_are_not_recorded(tmp_path, capsys):
     other = experiment(data="0" * 64)
     with pytest.raises(RunError, match="8 of the runs failed"):

@@ -9,7 +9,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 import strategies
 from strategies import compressed_client
 from strategies.client_memory import ClientMemory
-from strategies.compression.sync_protocol import decode_updates, encode_update
+from strategies.compression.sync_protocol import Version, decode_updates
+from strategies.model import Model
 from tests.support.compressed_network import (
     SIZE,
     Network,
@@ -175,6 +176,22 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
 
 
+def test_model_of_another_run_in_this_process_is_not_built_upon(monkeypatch):
+    network = after_rounds(2, clients=2)
+    message, model = missing_two(network), flatten(network.model)
+    others = ArrayRecord({"steps": Array(np.zeros(3, np.float32))})
+    built = {Version(3, 7): Model.read(others), Version(4, 7): Model.read(model_record(zeros))}
+    monkeypatch.setattr(compressed_client, "_last_built", built)
+    trained_from = []
+
+    def fit(message, _):
+        trained_from.append(flatten(message.content["arrays"]))
+        return trained(message, message.content["arrays"])
+
+    network.client_mod(message, network.contexts[0], fit)
+    assert np.array_equal(trained_from, [model])
+
+
 def test_written_memory_replaces_the_previous_memory():
     """Otherwise the residual of an earlier training would be sent in the next."""
     network = after_rounds(1)
@@ -245,16 +262,6 @@ def missing_two(network):
     (message,) = network.configure(0)
     assert len(decode_updates(message.content["config"]["updates"])) == 3
     return message
-
-
-def test_missing_update_is_answered_with_a_request_for_the_model():
-    network = after_rounds(2, clients=2)
-    message = missing_two(network)
-    first, _, last = decode_updates(message.content["config"]["updates"])
-    replace(message, "updates", encode_update(*first) + encode_update(*last))
-    network.client_mod = client_of_another_process()
-    reply = network.train(message, network.random_change())
-    assert payload(reply) == network.reply_with(1)
 
 
 @pytest.mark.parametrize("name", ["eden", "topk"])

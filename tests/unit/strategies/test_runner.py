@@ -189,23 +189,6 @@ def test_uncompressed_traffic_counts_32_bits_an_entry():
 # Evaluation.
 
 
-def test_aggregate_evaluate_returns_weighted_means():
-    strategy = strategies.build("fedavg", {})
-    replies = [
-        evaluated(10, 1, accuracy=0.5, loss=2.0),
-        evaluated(20, 3, accuracy=0.9, loss=1.0),
-        evaluated(30, 0, accuracy=1.0, loss=0.0),
-    ]
-    outcome = strategy.finish_evaluation(4, replies)
-    metrics = outcome.metrics
-    assert set(metrics) == {"accuracy", "loss"}
-    assert [report.metrics["accuracy"] for report in outcome.reports] == [0.5, 0.9]
-    assert metrics["accuracy"] == pytest.approx((0.5 + 3 * 0.9) / 4)
-    assert metrics["loss"] == pytest.approx((2.0 + 3 * 1.0) / 4)
-    assert list(outcome.rejected) == [30]
-    assert strategy.finish_evaluation(5, [failed(10)]).metrics is None
-
-
 def test_evaluation_bounds_examples_but_needs_only_one_reply():
     settings = RunSettings(min_replies=3, bounds=ReplyBounds(max_examples=100))
     strategy = strategies.build("fedavg", {}, settings)
@@ -213,6 +196,7 @@ def test_evaluation_bounds_examples_but_needs_only_one_reply():
     outcome = strategy.finish_evaluation(4, replies)
     assert dict(outcome.metrics) == {"loss": 2.0}
     assert reasons(outcome) == {20: "num-examples is 101, max-examples is 100"}
+    assert strategy.finish_evaluation(5, [failed(10)]).metrics is None
 
 
 # The client's end, and logging.

@@ -12,7 +12,7 @@ from tests.support.deployment import Deployment
 from tests.support.example_tasks import NAMES, OWN_LOOP, STRATEGIES, keys_for, write
 from tests.support.run_folders import assert_model, read_history, read_summary, simulated
 
-# Beside the strategy, so that each setting is sent to devices.
+# Further keys, so that each kind of setting is sent to devices.
 OWN_KEYS = {
     "regression": {"partition": "shards", "partition-by": "bins:4"},
     "labels": {"optimizer-state": "kept", "rate-schedule": "cosine"},

@@ -1,6 +1,6 @@
 """A device that attacks with all that it sends, over TLS: it changes no bit and stalls nothing.
 
-Another device has the honest one's partition.
+Another device claims the partition of the honest device.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""A compressed update of 70 MB travels from devices, as in a simulation to the bit."""
+"""A compressed update of 70 MB from devices gives the model of a simulation, bit for bit."""
 
 import os
 

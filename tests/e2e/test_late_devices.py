@@ -1,4 +1,4 @@
-"""A device that is late, and on a slow link: its updates are shorter, and count all the same."""
+"""The shorter updates of a late device on a slow link count."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""Devices with warm clients: clients that hang, processes that end, and who may have a task.
+"""Devices with warm clients: clients that hang, processes that end, and who is given a task.
 
-That they train the model of the simulation is in test_short_runs.py.
+test_short_runs.py shows that they train the model of the simulation.
 """
 
 import json
@@ -167,7 +167,7 @@ def test_processes_of_a_device_end_together(deployment, hanging, how):
     assert parent(superexec) == device.pid
     assert client in servers
     assert parent(client) in servers
-    if how == "SIGTERM":  # as Ctrl-C and a service's stop, to all that are there
+    if how == "SIGTERM":  # to all processes of the device, as by Ctrl-C or the stop of a service
         os.killpg(device.pid, signal.SIGTERM)
     else:
         os.kill(superexec if "SuperExec" in how else device.pid, signal.SIGKILL)

@@ -37,7 +37,7 @@ START = {
 
 
 def target(node):
-    """Return what a node's training moves its weights to."""
+    """Return the weights towards which a node's training moves."""
     return np.random.default_rng(node).normal(size=(20, 30))
 
 

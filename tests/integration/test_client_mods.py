@@ -31,7 +31,7 @@ class PackingFedAvg(FedAvg):
 
 
 def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
-    """Whatever the strategy sends; an evaluation does not pass through its end."""
+    """Whatever the strategy sends; evaluations bypass its client's end."""
     train(
         strategy=f"{__name__}:PackingFedAvg", client_mods=f"{HERE}:outer,{HERE}:inner",
         num_server_rounds=1, num_clients=2, fraction_train=0.0, fraction_evaluate=0.5,

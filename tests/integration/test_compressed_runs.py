@@ -42,7 +42,7 @@ class StateLosingGrid(LocalGrid):
 
 
 def test_run_survives_that_all_clients_lose_their_state():
-    """One client a round: more rounds in a row than end a run go into asking for the model."""
+    """With one client a round, more rounds in a row ask for the model than would end a run."""
     _, result = train(
         grid_type=StateLosingGrid, strategy="stc", num_clients=10, partition="iid",
         fraction_train=0.0, num_server_rounds=80, local_steps=1, evaluate_every=80,

@@ -1,4 +1,4 @@
-"""FedBuff on the virtual clock, against an event queue of its own; FedAvg where nobody is late."""
+"""FedBuff on the virtual clock, against a separate event queue; FedAvg if nobody is late."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def test_run_equals_an_event_queue_bit_for_bit(config):
 
 
 def test_compressed_updates_are_buffered_too(config):
-    """With nothing compressed it is FedBuff; a message has 25 bytes more, which moves no reply."""
+    """Uncompressed, it is FedBuff; messages have 25 bytes more, which reorders no replies."""
     ours = run_here(config)
     arguments = "uplink = 'float32', feedback = 'none', max-staleness = 50"
     keys = {"strategy": "compressed", "strategy_args": arguments}

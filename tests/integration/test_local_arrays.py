@@ -83,7 +83,7 @@ def test_patterns_that_cannot_be_used_are_refused(changes, reason):
 
 @pytest.mark.usefixtures("server_identity")
 def test_local_arrays_are_kept_after_infinite_values_were_sent():
-    """A mask among them has some from the start."""
+    """A mask among the arrays may be infinite from the start."""
     context = Context(1, 1, {}, RecordDict(), {"local-arrays": "head.*"})
     sent = {"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)}
 

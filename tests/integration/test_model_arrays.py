@@ -109,7 +109,7 @@ def test_unusable_dtype_is_refused_in_one_line_before_the_run(strategy):
 @pytest.mark.parametrize("task", ["FLOAT16", "BFLOAT16", "FLOAT64"])
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "scaffold", "stc", "eden", FLOWERS[0]])
 def test_other_float_dtypes_are_trained_and_kept_by_every_strategy(task, strategy):
-    """But for bfloat16, which NumPy lacks: it travels as float32."""
+    """Except bfloat16, which NumPy lacks: it is sent as float32."""
     before, after, result = run(task, strategy, num_server_rounds=2)
     assert not result.history[-1].rejected
     travels = "float32" if task == "BFLOAT16" else task.lower()
@@ -171,7 +171,7 @@ def test_any_other_module_is_trained(task, changes):
 
 
 def test_batches_of_one_image_are_not_joined():
-    """Batch normalisation of images takes them: their pixels are many."""
+    """Batch normalisation accepts a single image, which has many pixels."""
     _, result = train(
         task=MODULE + "NORMALISED", batch_size=1, num_clients=40, fraction_train=0.05,
         num_server_rounds=1,

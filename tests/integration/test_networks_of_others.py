@@ -1,4 +1,4 @@
-"""Networks that people bring are trained as plain torch trains them, whoever trained before."""
+"""Users' networks are trained as by plain torch, whichever client trained before."""
 
 import dataclasses
 import random

@@ -160,7 +160,7 @@ def test_resumed_run_loses_no_round_to_clients_without_their_states(tmp_path):
     start_forgetful(tmp_path, resume=str(only_folder(tmp_path)), **STC)
     records = history(only_folder(tmp_path))
     assert [record["rejected"] for record in records] == [[]] * 10
-    # The full model to each of the five, where before the cut most were sent updates.
+    # All five are sent the full model; before the interruption most were sent updates.
     assert records[7]["bytes_down"] > 5 * 7850 * 4 > records[6]["bytes_down"]
 
 

@@ -40,7 +40,7 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
 
 
 class Interrupting(subprocess.Popen):
-    """A process at whose end another signal arrives."""
+    """A process whose termination another signal interrupts."""
 
     def terminate(self):
         super().terminate()

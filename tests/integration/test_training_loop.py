@@ -81,7 +81,7 @@ def test_flowers_own_strategies_learn_from_the_sampled_cohort(name, arguments):
 
 
 def fill(value, shape=None):
-    """Return what fills the first array of a reply with a value, and may give it another shape."""
+    """Return a function that fills the first array of a reply, and may change its shape."""
 
     def tamper(reply):
         arrays = reply.content["arrays"]
@@ -164,7 +164,7 @@ def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monk
     """Compressed strategies' clients say so in their replies, others send what they have."""
     monkeypatch.setattr(TrainingPlan, "rate", lambda plan, server_round: 1e38)
     compressed = strategy in ("stc", "topk", "signsgd")
-    # FedSGD's clients send gradients, which only a model that is infinite makes so.
+    # FedSGD's clients send gradients, which are infinite only if the model is.
     tamper = everyone(fill(np.nan)) if strategy == "fedsgd" else {}
     error, history = train_without_replies(tamper, DivergedError, strategy=strategy)
     assert ("the client's training diverged" if compressed else "infinite") in error
@@ -191,7 +191,7 @@ def test_run_without_a_valid_reply_ends_without_replies(tamper, reason, clock):
 
 
 def losing(numbers):
-    """Return what turns this many of the five replies of each round into errors."""
+    """Return a function that turns this many of a round's five replies into errors."""
     replies = []
 
     def tamper(reply):
@@ -234,7 +234,7 @@ def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, 
     grid, result = train(silent, **keys)
     for metrics in result.history[1:]:
         assert metrics.rejected == {grid.node(client): "no reply in time" for client in silent}
-    # A reply that is there and useless counts, and the line says what is wrong with it alone.
+    # Useless replies count, and the line names only what is wrong with these.
     with pytest.raises(NoRepliesError, match=r"rejected in .*: KeyError: 'x'; run.log"):
         train({**silent, 1: fail, 2: fail}, **keys)
 
@@ -289,7 +289,7 @@ def test_non_finite_metric_of_a_client_is_left_out_of_the_mean(strategy, monkeyp
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
 def test_momentum_and_weight_decay_reach_the_clients(strategy):
-    """What they do there, tests of the task client compare with formulas."""
+    """test_task_client.py compares their effect with formulas."""
 
     def norm(**changes):
         keys = {"fraction_train": 1.0, "num_server_rounds": 3, "learning_rate": 0.1, **changes}
@@ -300,7 +300,7 @@ def test_momentum_and_weight_decay_reach_the_clients(strategy):
 
 
 def test_over_selection_takes_the_first_replies_that_are_enough():
-    """C = 0.25 of 20 are 5; with half as many again 8 are sent messages, and answer one by one."""
+    """C = 0.25 of 20 is 5; with half as many again, 8 are sent messages and answer one by one."""
     grid, result = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
     first, second = cohort(1, 8), cohort(2, 8)
     assert [number for kind, number in grid.log if kind == "train"] == first + second

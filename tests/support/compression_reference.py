@@ -1,4 +1,4 @@
-"""The compressed formats again, from their definitions alone: plain Python, bit by bit.
+"""The compressed formats from their definitions alone, in plain Python, bit by bit.
 
 Also what tests of compression draw with Hypothesis: vectors, in blocks or not.
 """

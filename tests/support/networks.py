@@ -387,7 +387,7 @@ PARALLEL = task("parallel", lambda: nn.DataParallel(mlp()))
 # Trained as they are; `benchmarks.hashes` has a line for each.
 NAMES = [name for name, found in vars().items() if isinstance(found, Task)]
 
-# Those that what is done for speed, or between clients, could train otherwise than torch does.
+# Optimisations, or what clients share, could make the training of these differ from torch's.
 MASKED = task("masked", masked)
 TIED_DATA = task("tied-data", lambda: Tied(by_data=True))
 OWN_NORM = task(

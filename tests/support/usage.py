@@ -13,7 +13,7 @@ class Usage:
     """What the child processes have used so far.
 
     Attributes:
-        memory: The most bytes that they had together; pages that several share are divided.
+        memory: The most bytes that they had together; shared pages are divided.
         cpu: The seconds of CPU time of each, by process.
     """
 

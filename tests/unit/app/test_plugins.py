@@ -13,7 +13,7 @@ from fedavg_app.plugins import load_component
 
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
-    """Return what writes a module that can be imported; its import is undone after the test."""
+    """Return a function that writes a module; its import is undone after the test."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
 

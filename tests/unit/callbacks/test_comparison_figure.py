@@ -46,7 +46,7 @@ def sweep(tmp_path):
 
 @pytest.fixture
 def draw(monkeypatch, command_line, tmp_path):
-    """Return what compares runs with some options, and returns the figure, unsaved."""
+    """Return a function that compares runs with some options and returns the figure."""
     figures = []
     monkeypatch.setattr(comparison_figure, "save_figure", lambda *found: figures.append(found[0]))
 

@@ -90,7 +90,7 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp
 
 
 def scaffold(folder):
-    """Write three runs of a method: one lost what it had, one diverged, and one was killed."""
+    """Write four runs of a method: the accuracy of one falls, one diverged, and one was killed."""
     runs = []
     courses = {
         1: [0.1, 0.836, 0.7, 0.465], 2: [0.1, 0.064], 3: [0.1, 0.2, 0.3], 4: [0.1, 0.5, 0.8, 0.781],

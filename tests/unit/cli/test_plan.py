@@ -48,7 +48,7 @@ class Runs:
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch, command_line):
-    """Return what runs the command on `CANDIDATES`: its status, output and what it started."""
+    """Return a function that runs the command and returns status, output, errors and runs."""
     monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "mine.toml").write_text(CANDIDATES)

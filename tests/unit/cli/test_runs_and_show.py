@@ -28,7 +28,7 @@ def runs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def listed(runs, command_line):
-    """Return what lists runs, and returns the rows."""
+    """Return a function that lists runs and returns the rows."""
 
     def run(*words):
         status, shown, error = command_line("runs", *words)

@@ -15,7 +15,7 @@ REASON = "no usable reply in round 2: array 'b' has NaN or infinite values"
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch, command_line):
-    """Return what runs the command on `GRID`, with what each run leaves; it must succeed."""
+    """Return a function that runs the command on a grid, with the files that each run leaves."""
     monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "160")
 
@@ -60,7 +60,7 @@ def test_finished_run_keeps_no_checkpoint(sweep, tmp_path):
     assert sweep(leaves)[1] == 2
     assert len(list((tmp_path / "runs").glob("*/*/summary.json"))) == 2
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
-    # As of a run that ended in the moment in which its sweep was killed.
+    # As if the run had ended at the moment when its sweep was killed.
     folder = next((tmp_path / "runs").glob("*/*/summary.json")).parent
     (folder / "checkpoint").write_text("large")
     assert sweep(leaves)[1] == 0

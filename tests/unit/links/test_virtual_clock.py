@@ -1,4 +1,4 @@
-"""Seconds of links and the virtual clock by hand, devices by distribution, and what is no link."""
+"""Seconds of links and the virtual clock by hand, devices by distribution, invalid links."""
 
 import logging
 import math

@@ -170,7 +170,7 @@ def test_rows_are_what_each_client_has():
         rows[2]
 
 
-# Of the partitions of the versions before, in which each client's was an array of its own.
+# From earlier versions, which kept an array for each client.
 DIGESTS = {
     ("iid", ""): "c4061e70bc7392cd",
     ("shards", "shards-per-client = 3"): "9f51b6679b112ab6",

@@ -26,7 +26,7 @@ class WorkersStartedError(Exception):
 
 @pytest.fixture
 def refusal(monkeypatch):
-    """Return what says why a config is refused."""
+    """Return a function that returns why a config is refused."""
 
     def start_workers():
         raise WorkersStartedError

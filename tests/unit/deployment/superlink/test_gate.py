@@ -213,7 +213,7 @@ def test_second_reply_does_not_replace_the_first(device):
 
 @pytest.mark.parametrize(("content", "status"), [(bytes(MAX_OBJECT_BYTES), 413), (b"x", 403)])
 def test_object_that_is_refused_deletes_its_reply(device, content, status):
-    """Of too many bytes, or malformed."""
+    """Because it is too large, or malformed."""
     gate, _, superlink = given(device, (200, OPENED), (200, b""))
     announcement, contents = device.announcement(record(np.zeros(3)))
     ask(gate, PUSH, announcement.SerializeToString())

@@ -276,39 +276,6 @@ def test_second_training_of_the_same_clients_starts_from_scratch(again):
             np.testing.assert_allclose(found.arrays[name].numpy(), array.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("again", [0.0, 100.0])
-def test_second_training_of_one_strategy_begins_from_its_own_model(again):
-    """Clients that missed the end of the first must not train from its model."""
-    strategy = STC(sparsity_up=1.0, sparsity_down=1.0, fraction_train=0.5, min_train_nodes=1)
-    seen = []
-
-    def app():
-        made = ClientApp(mods=[compression_mod])
-
-        @made.train()
-        def train(message, context):
-            w = message.content["arrays"]["w"].numpy()
-            seen.append(w.copy())
-            return trained(message, ArrayRecord({"w": flower_array(w + 1)}))
-
-        @made.evaluate()
-        def evaluate(message, context):
-            seen.append(message.content["arrays"]["w"].numpy().copy())
-            content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
-            return Message(content, reply_to=message)
-
-        return made
-
-    grid = AppGrid(app())
-    for start in (0.0, again):
-        seen.clear()
-        arrays = ArrayRecord({"w": flower_array(np.full((3, 4), start, np.float32))})
-        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
-        assert grid.errors == []
-        assert all(start <= w.min() <= w.max() <= start + 3 for w in seen)
-        np.testing.assert_allclose(result.arrays["w"].numpy(), start + 3, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "wrapper",
     [

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.flower_arrays import array_record, from_array, from_record, to_array, to_record
+from strategies.flower_arrays import from_array, to_array
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.float16])
 ARRAYS = DTYPES.flatmap(
@@ -22,16 +22,6 @@ def test_to_array_gives_the_bytes_that_flower_gives(array):
     assert ours == to_array(np.array(array, order="F")) == flowers
     assert np.array_equal(from_array(flowers), array, equal_nan=array.dtype.kind == "f")
     assert from_array(flowers).dtype == array.dtype
-
-
-def test_records_keep_names_and_order():
-    arrays = {"b": np.ones((2, 2), np.float32), "a": np.array(3)}
-    record = to_record(arrays)
-    assert record == ArrayRecord({name: Array(array) for name, array in arrays.items()})
-    assert list(record) == list(from_record(record)) == ["b", "a"]
-    again = array_record(dict(record))
-    assert again == record
-    assert again is not record
 
 
 @pytest.mark.parametrize("dtype", [b"|O8", b"|V0"])

@@ -73,16 +73,6 @@ def test_evaluation_leaves_out_the_absurd_metric_of_a_client(name):
         assert outcome.partial == {"loss": "2 of 3 clients", "accuracy": "2 of 3 clients"}
 
 
-def test_means_of_flowers_strategy_have_its_own_weights():
-    strategy = strategies.build("flwr.serverapp.strategy:FedAvg", {"weighted_by_key": "size"})
-    replies = [
-        evaluated(1, 1, loss=1.0, size=1.0),
-        evaluated(2, 1, loss=2.0, size=3.0),
-        evaluated(3, 1, loss=math.nan, size=5.0),
-    ]
-    assert strategy.finish_evaluation(1, replies).metrics["loss"] == (1 + 3 * 2) / 4
-
-
 @pytest.mark.parametrize("name", ["fedavg", "flwr.serverapp.strategy:FedAvg"])
 def test_metric_of_a_single_client_is_not_a_metric_of_the_round(name):
     strategy = strategies.build(name, {})

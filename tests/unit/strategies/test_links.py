@@ -81,13 +81,6 @@ def test_link_named_by_the_server_overrides_that_of_the_node():
     assert few < np.count_nonzero(sent(clients.train(message, clients.random_change()))) / 3
 
 
-def test_formula_counts_each_client_by_its_own_compressor():
-    clients = network()
-    clients.run_round({client: clients.random_change() for client in range(3)})
-    fast, slow = (Sparse(share).expected_bits(clients.layout) for share in (0.5, 0.1))
-    assert clients.outcome.formula_bits_up == pytest.approx(2 * fast + slow)
-
-
 def test_client_without_a_link_replies_as_if_there_were_no_links():
     clients, without = network(), Network("compressed", 3, uplink=FAST, downlink="float32")
     (message,) = clients.configure(0)

@@ -84,7 +84,7 @@ def test_best_third_resumes_from_checkpoints_and_the_best_is_chosen(plan, tmp_pa
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
 
 
-def test_interrupted_plan_resumes_and_gives_the_same_answer(plan):
+def test_repeated_plan_starts_no_run_and_gives_the_same_answer(plan):
     whole = plan("--num-server-rounds", "200")
     for _ in range(2):
         again = plan("--num-server-rounds", "200")

@@ -123,14 +123,6 @@ def push_of(announcement, object_id, content):
     ).SerializeToString()  # fmt: skip
 
 
-def test_reply_to_a_message_that_the_superlink_gave_is_passed_on(device):
-    gate, _, _ = given(device, (200, OPENED), (200, b""))
-    announcement, contents = device.announcement(record(np.zeros(3)))
-    assert ask(gate, PUSH, announcement.SerializeToString()) == (200, OPENED)
-    push = push_of(announcement, *next(iter(contents.items())))
-    assert ask(gate, "push-object", push) == (200, b"")
-
-
 def test_message_that_the_superlink_refused_to_give_does_not_count(device):
     gate, _, superlink = given(device, status=401)
     announcement, _ = device.announcement(record())

@@ -1,4 +1,4 @@
-"""What keeps tests apart from the user's files, and from each other in one process."""
+"""Fixtures that isolate tests from the user's files and from each other."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Let those who wait for nodes and replies do so on a clock that moves at once."""
+    """Let the code that waits for nodes and replies use a clock that moves at once."""
     clock = Clock()
     for module in (polling, node_registry):
         monkeypatch.setattr(module, "time", clock)
@@ -47,8 +47,8 @@ def processes():
 
 @pytest.fixture
 def command_line(monkeypatch, capsys):
-    """Return what runs a command here, and returns its exit status, its output and its errors."""
-    with capsys.disabled():  # for what keeps the stream that it finds when it is imported
+    """Return a function that runs a command here and returns (status, output, errors)."""
+    with capsys.disabled():  # some modules keep the stream that they find when imported
         from fedavg_app.cli.main import main
 
     def run(*words):
@@ -61,7 +61,7 @@ def command_line(monkeypatch, capsys):
 
 @pytest.fixture
 def configs(monkeypatch, command_line):
-    """Return what runs a command, and returns the config that it would have trained."""
+    """Return a function that runs a command and returns the config that it would train."""
     found = []
     for train in ("ray_engine.simulation.simulate", "central_sgd.train_centrally"):
         monkeypatch.setattr(f"fedavg_app.{train}", lambda config, *_: found.append(config))

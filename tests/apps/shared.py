@@ -1,4 +1,4 @@
-"""What the apps share: their data, and what counts what a run sends and saves what it leaves.
+"""What the apps share: their data, a grid that counts bytes, and the saving of results.
 
 It is copied into each of the apps here before they run, since Flower takes a folder only.
 """

@@ -44,7 +44,7 @@ def outsider(deployment, tmp_path):
 
 
 def signed(key, seconds=0.0):
-    """Return the headers of a SuperNode whose clock is wrong by so many seconds."""
+    """Return the headers of a SuperNode whose clock is wrong by this many seconds."""
     clock = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     timestamp = clock.isoformat()
     encode = lambda data: base64.b64encode(data).decode()  # noqa: E731

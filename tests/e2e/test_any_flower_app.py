@@ -1,7 +1,7 @@
-"""The strategies in apps of others: those of tests/apps, which know Flower and nothing of ours.
+"""The strategies in the apps of tests/apps, which know Flower and nothing of this project.
 
 Each run is a `flwr run` in processes of its own, of a copy of the app with the changed lines. With
-the option -s what the runs sent is printed, as docs/your-own-app.md has it.
+the option -s the bytes that the runs sent are printed, as in docs/your-own-app.md.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from tests.support.flwr_run import flwr, local_superlink
 pytestmark = pytest.mark.slow
 
 APPS = ROOT / "tests" / "apps"
-# To start a worker of Ray's takes longer than what it does here.
+# Starting a Ray worker takes longer than its work here.
 ONE_WORKER = "client-resources-num-cpus=1 init-args-num-cpus=1"
 IMPORT = "from flwr.serverapp.strategy import FedAvg\n"
 MODS = "from flwr.clientapp import ClientApp\n"
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     bytes_down: int
 
 
-# By file: a line, and what it becomes.
+# (file, line, its replacement)
 OUR_FEDAVG = (("server_app.py", IMPORT, "from strategies.fedavg import FedAvg\n"),)
 WITH_SPARSITY = "strategy = STC(sparsity_up=0.05, sparsity_down=0.05,\n"
 STC = (
@@ -46,7 +46,7 @@ def runs_of(name):
     """Return the changes, the number of SuperNodes and the settings of each run of an app.
 
     Two clients have as many examples each: the mean of two float32 is rounded once, whoever takes
-    it. In one of the runs of STC half of four train in a round, so that clients miss updates.
+    it. In one run of STC two of four clients train in a round, so that clients miss updates.
     """
     sampled = (4, "fraction-train=0.5") if name == "pytorch" else (2, "")
     return {FLOWER: ((), 2, ""), OURS: (OUR_FEDAVG, 2, ""), COMPRESSED: (STC, *sampled)}
@@ -91,7 +91,7 @@ def environment(tmp_path_factory):
     scope="module", params=["pytorch", "sklearn", pytest.param("jax", marks=pytest.mark.long)]
 )
 def runs(request, environment, tmp_path_factory):
-    """Return what returns the outcome of a run of the app; all at a time, since they wait a lot."""
+    """Return a function that returns a run's outcome; the runs mostly wait, so all run at once."""
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
     with ThreadPoolExecutor(3) as pool:
         futures = {}

@@ -19,7 +19,6 @@ def end(process, number):
 
 @pytest.mark.timeout(1800)
 def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_path):
-    (tmp_path / "deployment").mkdir()
     runs = tmp_path / "runs"
     keys = {
         "strategy": "stc", "local-steps": 1, "num-server-rounds": 10_000, "min-nodes": 2,

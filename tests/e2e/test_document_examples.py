@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def install(package, target):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
     succeed(build, cwd=package)
-    # To install a pure Python wheel is to unpack it; pip need not be there.
+    # Unpacking a pure Python wheel installs it, without pip.
     (wheel,) = target.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(target)

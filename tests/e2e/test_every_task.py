@@ -1,4 +1,4 @@
-"""Every task and every strategy trains on RayGrid, where messages are pickled, as in one process.
+"""Every task and strategy ends in the same model on RayGrid as in one process.
 
 test_short_runs.py has a whole `flwr run`, and a deployment.
 """
@@ -20,7 +20,7 @@ COMBINATIONS = [
     *((task, "fedavg") for task in tasks.names()),
     *(("mnist-logistic", name) for name in strategies.names() if name != "fedavg"),
 ]
-# Their clients' SGD has none.
+# Their clients train without momentum.
 WITHOUT_MOMENTUM = ("fednova", "scaffold")
 
 pytestmark = pytest.mark.slow

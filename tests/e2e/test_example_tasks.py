@@ -1,23 +1,18 @@
-"""The example tasks of the documents end in the same model on every engine: Ray, `flwr run`, TLS.
+"""The example tasks of the documents end in the same model on devices as in a simulation.
 
-Each of them under each of four strategies. One runs with the slow tests, the others with the long
-ones: `pytest tests/e2e/test_example_tasks.py`, half an hour.
+Each task under each of four strategies.
 """
 
 import os
-import sys
 from itertools import product
 
 import pytest
 
 from tests.support.deployment import Deployment
-from tests.support.documents import ROOT
 from tests.support.example_tasks import NAMES, OWN_LOOP, STRATEGIES, keys_for, write
-from tests.support.flwr_run import local_superlink, run_app
-from tests.support.processes import succeed
-from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
+from tests.support.run_folders import assert_model, read_history, read_summary, simulated
 
-# Beside the strategy, so that each setting is sent to devices.
+# Further keys, so that each kind of setting is sent to devices.
 OWN_KEYS = {
     "regression": {"partition": "shards", "partition-by": "bins:4"},
     "labels": {"optimizer-state": "kept", "rate-schedule": "cosine"},
@@ -61,12 +56,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def flower(folder, tmp_path_factory):
-    with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        yield {**environment, "PYTHONPATH": str(folder)}
-
-
-@pytest.fixture(scope="module")
 def deployment(folder, tmp_path_factory):
     """A SuperLink with two SuperNodes, whose environment has the tasks."""
     with pytest.MonkeyPatch.context() as patch:
@@ -75,42 +64,16 @@ def deployment(folder, tmp_path_factory):
             yield started
 
 
-@pytest.fixture(scope="module")
-def simulated(folder, tmp_path_factory):
-    """The run's folder of each task under simulation.py, which runs once."""
-    done = {}
-
-    def run(*case):
-        if case not in done:
-            runs = tmp_path_factory.mktemp(case[0])
-            words = [sys.executable, "simulation.py", "run", f"--run-dir={runs}"]
-            for key, value in keys_of(*case).items():
-                words.append(f"--{key}={value}")
-            succeed(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)})
-            done[case] = only_folder(runs)
-        return done[case]
-
-    return run
-
-
-def assert_same_run(found, expected):
+@pytest.mark.parametrize(("name", "strategy"), cases())
+def test_two_devices_end_in_the_model_of_the_simulation(
+    name, strategy, folder, deployment, tmp_path
+):
+    keys = keys_of(name, strategy)
+    found = deployment.train(tmp_path / "devices", **keys)
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    expected = simulated(tmp_path / "simulated", keys, env=environment)
     assert_model(found, expected)
     assert read_summary(found)["rejected-replies"] == 0
     for line, other in zip(read_history(found), read_history(expected), strict=True):
         for key in ("test_metrics", "client_metrics"):
             assert line[key] == pytest.approx(other[key], rel=1e-5)
-
-
-@pytest.mark.parametrize(("name", "strategy"), cases())
-def test_flwr_run_ends_in_the_model_of_the_simulation(name, strategy, simulated, flower, tmp_path):
-    shown, status = run_app(flower, {**keys_of(name, strategy), "run-dir": str(tmp_path)}, 2)
-    assert status["status"] == "finished:completed", shown
-    assert_same_run(only_folder(tmp_path), simulated(name, strategy))
-
-
-@pytest.mark.parametrize(("name", "strategy"), cases())
-def test_two_devices_end_in_the_model_of_the_simulation(
-    name, strategy, simulated, deployment, tmp_path
-):
-    found = deployment.train(tmp_path, **keys_of(name, strategy))
-    assert_same_run(found, simulated(name, strategy))

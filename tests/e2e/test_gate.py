@@ -102,7 +102,7 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
     instruction = metadata_of_a_message(honest[0], run_id, attacker.node_id)
     assert attacker.push(instruction) == 403  # to another device
     assert attacker.push(instruction, src_node_id=1) == 403  # in the server's name
-    for _ in range(13):  # what keeps the database busy
+    for _ in range(13):  # large, to keep the database busy
         assert (
             attacker.push(instruction, src_node_id=1, dst_node_id=1, group_id="x" * 400_000) == 403
         )

@@ -1,6 +1,6 @@
 """A device that attacks with all that it sends, over TLS: it changes no bit and stalls nothing.
 
-Another device has the honest one's partition.
+Another device claims the partition of the honest device.
 """
 
 import sqlite3
@@ -15,8 +15,8 @@ from tests.support.deployment import Deployment
 from tests.support.in_process import model_without
 from tests.support.run_folders import assert_model, read_history
 
-# The honest device needs seconds; Flower's grid would wait three minutes for the dying one, and
-# hours for the one that trickles.
+# The honest device needs seconds; Flower's grid would wait three minutes for the dying upload,
+# and hours for the trickling upload.
 ROUND_TIMEOUT, SLACK = 60, 60
 MAX_RESIDENT_KILOBYTES = 2_000_000  # a ServerApp has about 800,000; the attacks, gigabytes
 MAX_STORED_BYTES = 5_000_000  # the app's bundle and the run; one chunk of a reply is larger

@@ -1,14 +1,12 @@
-"""A compressed update of 70 MB travels from devices, as in a simulation to the bit."""
+"""A compressed update of 70 MB from devices gives the model of a simulation, bit for bit."""
 
 import os
-import sys
 
 import pytest
 
 from tests.support.deployment import Deployment
 from tests.support.machines import working_tree
-from tests.support.processes import succeed
-from tests.support.run_folders import assert_model, only_folder, read_history
+from tests.support.run_folders import assert_model, only_folder, read_history, simulated
 
 pytestmark = pytest.mark.long
 
@@ -37,7 +35,6 @@ def test_update_of_70_mb_arrives(tmp_path):
     project = tmp_path / "project"
     working_tree(project)
     (project / "tasks" / "wide.py").write_text(TASK)
-    (tmp_path / "deployment").mkdir()
     keys = {
         "task": "tasks.wide:TASK", "strategy": "compressed", "strategy-args": ARGUMENTS,
         "num-clients": 2, "fraction-train": 1.0, "local-steps": 1, "num-server-rounds": 1,
@@ -47,11 +44,9 @@ def test_update_of_70_mb_arrives(tmp_path):
         runs = {"run-dir": str(tmp_path / "devices")}
         deployment.run_app(project, seconds=900, **keys, **runs)
     devices = only_folder(tmp_path / "devices")
-    words = [word for key, value in keys.items() for word in (f"--{key}", str(value))]
-    command = [sys.executable, "simulation.py", "run", *words, "--run-dir", str(tmp_path / "ray")]
     # The environment of the tests has the project as it is here, not its copy.
-    succeed(command, cwd=project, env={**os.environ, "PYTHONPATH": str(project)})
-    assert_model(devices, only_folder(tmp_path / "ray"))
+    environment = {**os.environ, "PYTHONPATH": str(project)}
+    assert_model(devices, simulated(tmp_path / "ray", keys, cwd=project, env=environment))
     last = read_history(devices)[-1]
     assert not last["rejected"]
     assert last["bytes_up"] > 2 * 70_000_000

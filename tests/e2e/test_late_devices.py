@@ -1,4 +1,4 @@
-"""A device that is late, and on a slow link: its updates are shorter, and count all the same."""
+"""The shorter updates of a late device on a slow link count."""
 
 import json
 import os
@@ -16,7 +16,6 @@ ARGUMENTS = "sparsity-up = 0.04, max-staleness = 1000, links = {4G = {sparsity-u
 
 @pytest.mark.timeout(900)
 def test_late_update_of_a_device_on_a_slow_link_counts(tmp_path):
-    (tmp_path / "deployment").mkdir()
     runs = tmp_path / "runs"
 
     def history():
@@ -48,5 +47,5 @@ def test_late_update_of_a_device_on_a_slow_link_counts(tmp_path):
         os.killpg(slow, signal.SIGCONT)
         shorter = 0.75 * of_two_fast
         deployment.wait_for(lambda: min(bytes_up(waited), default=shorter) < shorter, 120)
-        assert min(bytes_up(waited)) > 0.5 * of_two_fast  # of a fast one and the slow one
+        assert min(bytes_up(waited)) > 0.5 * of_two_fast  # of a fast device and the slow one
         assert not any(line["rejected"] for line in history())

@@ -1,7 +1,7 @@
 """The lines of docs/deployment.md, word for word, on a server and three devices of their own.
 
-Their network has the addresses and the names of the document. What differs from device to device,
-its number, is the only thing that is replaced.
+Their network has the addresses and the names of the document. Only the
+device's number is replaced.
 """
 
 import json

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_reply_that_is_announced_again_arrives(tmp_path):
     """The run has asked for it in between, after which Flower names no objects to send."""
-    (tmp_path / "deployment").mkdir()
     with Deployment(tmp_path / "deployment", 1) as deployment:
         deployment.add_hostile_node(1, lost_answer)
         deployment.wait_for(lambda: deployment.online() == 2)

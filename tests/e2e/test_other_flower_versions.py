@@ -10,7 +10,7 @@ import pytest
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
-from tests.support.run_folders import assert_model, only_folder
+from tests.support.run_folders import assert_model, simulated
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +41,7 @@ def test_other_version_trains_the_same_model_or_lacks_a_part_that_is_named(flowe
     assert not lacking
 
     keys = {**KEYS, "num-clients": 1, "fraction-train": 1.0}
-    command = [sys.executable, "simulation.py", "run", "--run-dir", str(tmp_path / "here")]
-    command += [word for key, value in keys.items() for word in (f"--{key}", str(value))]
-    succeed(command, cwd=ROOT)
-    (tmp_path / "deployment").mkdir()
+    expected = simulated(tmp_path / "here", keys)
     with Deployment(tmp_path / "deployment", 1) as deployment:
         folder = deployment.train(tmp_path / "devices", **keys)
-    assert_model(folder, only_folder(tmp_path / "here"))
+    assert_model(folder, expected)

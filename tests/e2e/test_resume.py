@@ -1,4 +1,4 @@
-"""A simulation that is killed again and again ends in the result of one that was not."""
+"""A simulation that is killed again and again ends in the result of an undisturbed run."""
 
 import pickle
 import random

@@ -28,7 +28,6 @@ def kill(deployment):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("end", [stop, kill])
 def test_next_run_starts_at_once_after_a_run_that_ended_during_a_transfer(tmp_path, end):
-    (tmp_path / "deployment").mkdir()
     port = free_port()
     deployment = Deployment(tmp_path / "deployment", 1, fleet_port=port)
     with SlowLink(port, deployment.port) as link, deployment:

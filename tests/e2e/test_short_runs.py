@@ -65,7 +65,6 @@ def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
 
 
 def test_deployment_with_tls_trains_the_model_of_the_simulation(simulated, tmp_path):
-    (tmp_path / "deployment").mkdir()
     with Deployment(tmp_path / "deployment", NUM_CLIENTS) as deployment:
         folder = deployment.train(tmp_path / "runs", **KEYS)
     assert_same_training(folder, simulated[0])

@@ -1,6 +1,6 @@
-"""Devices with warm clients: clients that hang, processes that end, and who may have a task.
+"""Devices with warm clients: clients that hang, processes that end, and who is given a task.
 
-That they train the model of the simulation is in test_short_runs.py.
+test_short_runs.py shows that they train the model of the simulation.
 """
 
 import json
@@ -33,7 +33,6 @@ SUPEREXEC, FORK_SERVER = "deployment.supernode.executor", "multiprocessing.forks
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("warm")
-    (folder / "deployment").mkdir()
     found = Deployment(folder / "deployment", 0)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     found.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -55,7 +54,7 @@ def taken(flag):
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["sleep", "compute"])
 def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path, how):
-    """The second case is another run on the devices of the first one."""
+    """The second case is another run on the devices of the first."""
     flag = Path(deployment.environment[FLAG])
     for path in flag.parent.glob("taken-by-*"):
         path.unlink()
@@ -143,7 +142,7 @@ def hanging(deployment, tmp_path):
 
 
 def restart(deployment, name):
-    """Start a device again; one that was killed is refused until the server has missed it."""
+    """Start a device again; after a kill it is refused until the server has missed it."""
     number = int(name.rpartition("-")[2])
 
     def accepted():
@@ -168,7 +167,7 @@ def test_processes_of_a_device_end_together(deployment, hanging, how):
     assert parent(superexec) == device.pid
     assert client in servers
     assert parent(client) in servers
-    if how == "SIGTERM":  # as Ctrl-C and a service's stop, to all that are there
+    if how == "SIGTERM":  # to all processes of the device, as by Ctrl-C or the stop of a service
         os.killpg(device.pid, signal.SIGTERM)
     else:
         os.kill(superexec if "SuperExec" in how else device.pid, signal.SIGKILL)

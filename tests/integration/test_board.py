@@ -1,4 +1,4 @@
-"""A strategy of one's own on a board, entered as a user does: by a command, in a new process."""
+"""A user's own strategy on a board, entered by a command in a new process."""
 
 import json
 import re

@@ -31,7 +31,7 @@ class PackingFedAvg(FedAvg):
 
 
 def test_mods_run_inside_the_strategys_mod_and_see_plain_records():
-    """Whatever the strategy sends; an evaluation does not pass through its end."""
+    """Whatever the strategy sends; evaluations bypass its client's end."""
     train(
         strategy=f"{__name__}:PackingFedAvg", client_mods=f"{HERE}:outer,{HERE}:inner",
         num_server_rounds=1, num_clients=2, fraction_train=0.0, fraction_evaluate=0.5,
@@ -47,7 +47,7 @@ def replying_with_a_long_error(message, context, call_next):
 
 
 def test_error_reply_of_a_mod_is_cut_and_can_be_sent():
-    """A SuperLink refuses one of 64 kB, and half a surrogate pair cannot be sent."""
+    """A SuperLink refuses an error of 64 kB, and half a surrogate pair cannot be sent."""
     client, message = with_mods(None), Message(RecordDict(), dst_node_id=7, message_type="train")
     mods = {"strategy": "fedavg", "client-mods": f"{__name__}:replying_with_a_long_error"}
     reply = client(message, Context(1, 7, {}, RecordDict(), mods))

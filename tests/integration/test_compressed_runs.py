@@ -6,7 +6,7 @@ from tests.support.local_grid import LocalGrid
 
 SIZE = 7850
 NAMES = ["stc", "topk", "signsgd", "qsgd", "eden", "dgc"]
-# Those that the quick tests train with; the slow ones train with all.
+# The quick tests train with these, the slow tests with all.
 QUICK = ["stc", "signsgd"]
 
 
@@ -42,7 +42,7 @@ class StateLosingGrid(LocalGrid):
 
 
 def test_run_survives_that_all_clients_lose_their_state():
-    """One client a round: more rounds in a row than end a run go into asking for the model."""
+    """With one client a round, more rounds in a row ask for the model than would end a run."""
     _, result = train(
         grid_type=StateLosingGrid, strategy="stc", num_clients=10, partition="iid",
         fraction_train=0.0, num_server_rounds=80, local_steps=1, evaluate_every=80,

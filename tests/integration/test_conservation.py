@@ -33,7 +33,7 @@ class ConservationCheck:
     enters the residual as well.
     """
 
-    # The one made last, for `note_change`.
+    # The check made last, for `note_change`.
     current = None
 
     def __init__(self, strategy):

@@ -107,7 +107,7 @@ def scaffold(config, data, steps, lost, global_rate):
     ids=["all-arrive", "replies-are-lost", "global-rate"],
 )  # fmt: skip
 def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
-    """Also where replies are lost: a client's variate is the one that the server has counted."""
+    """Also where replies are lost: a client uses the variate that the server has counted."""
     chosen = cohorts(parse_config(CONFIG))
     lost = {(n, chosen[n][0]) for n in rounds_with_losses}
     keys = {
@@ -121,7 +121,7 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
 
 
 def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
-    """Its variate is in the server's, though another node was its client in between."""
+    """Its variate is part of the server's, though another node was its client in between."""
     identify_server(1)
     strategy = strategies.build("scaffold", {})
     arrays = record({"w": np.ones(3, np.float32)})
@@ -221,7 +221,7 @@ def test_clients_on_a_slow_link_take_their_own_steps(strategy, tmp_path, monkeyp
 
 
 def trained_by(config, client, weights, server_round):
-    """Return what a client makes of the model in a round."""
+    """Return the model that a client's training in a round ends with."""
     data = tasks.load(config.task).dataset(config.data_options)
     told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
     trainer = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
@@ -236,7 +236,7 @@ def test_momentum_is_refused(tmp_path, strategy):
 
 
 def test_bound_on_updates_holds_for_control_variates_too(tmp_path):
-    """A huge finite one would be added to the gradients of all clients."""
+    """A huge finite variate would be added to the gradients of all clients."""
 
     def huge(reply):
         reply.content["control-variate"]["1.bias"] = Array(np.full(10, 1e6, np.float32))

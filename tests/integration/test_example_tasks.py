@@ -72,7 +72,7 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
 
 
 def cases():
-    """Each task under each strategy; those that keep nothing of their own are long tests."""
+    """Each task under each strategy; tasks without a state of their own are long tests."""
     quick = list(product(("labels", "gan"), ("fedavg", "stc")))
     return [
         pytest.param(*case, marks=() if case in quick else pytest.mark.long)

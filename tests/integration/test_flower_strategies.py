@@ -1,8 +1,7 @@
-"""Flower's own strategies in whole runs: the robust against a malicious client, privacy wrappers.
+"""Flower's own strategies in whole runs: robust means under attack, and privacy wrappers.
 
-tests/unit/strategies/test_flower_adapter.py shows that each makes the same of the replies here as
-without this project; the clipping is compared with the published formula, since its parts are on
-both ends.
+tests/unit/strategies/test_flower_adapter.py shows that the adapter does not change their
+results. The clipping, which is done at both ends, is compared with the published formula.
 """
 
 import math
@@ -95,7 +94,7 @@ def test_plain_mean_fails_under_the_same_attack(tmp_path):
     np.testing.assert_allclose(flat(result.model), mean(*replies(3)), rtol=1e-5)
 
 
-# By where Flower clips: the wrapper's name of the norm, and the client's mod where there is one.
+# By wrapper: its argument for the norm, and the client mod, if any.
 PRIVACY = {
     "ServerSideFixedClipping": ("clipping-norm", ""),
     "ServerSideAdaptiveClipping": ("initial-clipping-norm", ""),
@@ -144,7 +143,7 @@ def test_strategy_that_never_makes_a_model_ends_the_run(tmp_path, name, argument
 
 
 class WantsMore(flower.FedAvg):
-    """A strategy that takes half of what it sees, and waits for more nodes than a cohort has."""
+    """Samples half of the nodes, and waits for more nodes than a cohort has."""
 
     def __init__(self) -> None:
         super().__init__(fraction_train=0.5, min_available_nodes=100)

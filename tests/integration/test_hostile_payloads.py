@@ -100,7 +100,7 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
         network.contexts[0] = copy.deepcopy(context)
         try:
             with np.errstate(all="ignore"):  # an update may make the sum overflow; it is noticed
-                # Now and then training itself diverges, after all that was sent has been read.
+                # At times training itself diverges, after the message has been read.
                 reply = network.train(message, change if turn % 5 else change * np.nan)
         except ValueError:  # a DecodeError is one
             outcomes["raised"] += 1

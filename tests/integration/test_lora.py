@@ -24,7 +24,7 @@ from tests.integration.test_example_tasks import start
 from tests.support.example_tasks import EXAMPLES
 from tests.support.run_folders import only_folder, read_history
 
-# Beside the page's task: square weights, so that A and B have as many entries.
+# Besides the page's task: square weights, so that A and B have as many entries.
 SQUARE = """
 from lora_task import base, load
 from tasks.lora import lora_task

@@ -1,4 +1,4 @@
-"""Networks that people bring are trained as plain torch trains them, whoever trained before."""
+"""Users' networks are trained as by plain torch, whichever client trained before."""
 
 import dataclasses
 import random
@@ -12,10 +12,7 @@ from fedavg_app.client.task_client import _client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
 from fedavg_app.partitioning.partitions import partition
-from fedavg_app.ray_engine.ray_cluster import ray_cluster
-from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.preparation import prepare, resolve
-from fedavg_app.server_app import run
 from strategies.flower_arrays import from_record
 from tasks.base import Task
 from tests.support import networks
@@ -111,29 +108,6 @@ def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name)
         assert (a.test_loss, a.client_metrics) == (b.test_loss, b.client_metrics)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "STATEFUL",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("LAZY", "PYTHON_NOISE")),
-    ],
-)
-def test_the_number_of_workers_does_not_matter(tmp_path, name):
-    config = config_of(name, tmp_path, batch_size=20, fraction_evaluate=1.0)
-    results = []
-    for workers in (1, 3):
-        with ray_cluster("", workers, 0, "cpu") as started:
-            started()
-            with RayGrid(config.model_dump(by_alias=True), 4, workers) as grid:
-                results.append(run(grid, prepare(config), grid.evaluation))
-    assert same_model(*results)
-    first, second = (
-        [(metrics.test_loss, metrics.client_metrics) for metrics in x.history] for x in results
-    )
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("name", "array", "change"),
     [("THAWING", "body.weight", "is trained now"), ("FREEZING", "body.weight", "is not trained")],
@@ -142,12 +116,6 @@ def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, 
     config = config_of(name, tmp_path, batch_size=10)
     with pytest.raises(NoRepliesError, match=f"array '{array}' {change}"):
         run_here(config)
-
-
-def test_weights_with_shared_memory_are_one_array():
-    tied = resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))[1]
-    assert "outer.weight" not in tied.sent
-    assert tied.arrays.aliases == {"outer.weight": "inner.weight"}
 
 
 def overlapping(model):
@@ -183,4 +151,6 @@ def test_wrappers_leave_no_prefix_in_the_names_of_arrays(tmp_path, name):
     result, plain = run_here(config), run_here(config_of("MLP", tmp_path))
     assert list(result.model) == list(networks.mlp().state_dict())
     for ours, theirs in zip(model_arrays(result), model_arrays(plain), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)  # the plain one takes the dense step
+        np.testing.assert_allclose(
+            ours, theirs, atol=1e-6
+        )  # the plain network takes the dense step

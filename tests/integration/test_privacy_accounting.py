@@ -42,7 +42,7 @@ def train(folder, text, **changes):
 
 
 def exact_epsilon(rounds, sensitivity, noise=NOISE):
-    """Return the epsilon of so many Gaussian mechanisms (Balle and Wang 2018, theorem 8).
+    """Return the epsilon of this many Gaussian mechanisms (Balle and Wang 2018, theorem 8).
 
     The sensitivity is in units of C / m, of which the noise has ``noise``.
     """
@@ -131,7 +131,7 @@ def test_epsilon_of_every_round_is_right_also_after_a_resume(tmp_path):
 
 
 def test_clients_of_unequal_size_weigh_the_same(tmp_path, caplog):
-    """Else the largest one would move the mean by more than C / m."""
+    """Otherwise the largest client would move the mean by more than C / m."""
     with caplog.at_level(logging.INFO):
         folder = train(tmp_path, arguments(), partition="dirichlet")
     assert len(read_history(folder)) == ROUNDS + 1

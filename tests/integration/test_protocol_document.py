@@ -24,7 +24,7 @@ ROUNDS = 12
 
 
 def with_scope(decode):
-    """Return what decodes bytes to a vector, given how tensors are grouped."""
+    """Return a function that decodes bytes to a vector, given how tensors are grouped."""
     return lambda data, scope: np.array(decode(data, BLOCKS.get(scope, [SIZE])), np.float32)
 
 

@@ -277,7 +277,7 @@ def test_worker_that_dies_in_evaluation_changes_no_result(make_config, flag):
 
 
 def test_workers_that_always_die_in_evaluation_end_the_run(make_config, flag):
-    """As where a batch of the test needs more memory than there is."""
+    """As happens if a batch of the test needs more memory than there is."""
 
     def set_flag():
         while not ended.wait(0.05):

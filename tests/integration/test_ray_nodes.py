@@ -1,13 +1,10 @@
-"""A run on two Ray nodes: a worker beside the driver, and one that is reached by Ray calls."""
-
-import sys
+"""A run on two Ray nodes: a worker on the driver's node, and one reached by Ray calls."""
 
 import pytest
 
-from tests.support.documents import ROOT
 from tests.support.in_process import DEFAULTS, make_config, run_here
-from tests.support.processes import Processes, succeed
-from tests.support.run_folders import assert_model, only_folder, read_history
+from tests.support.processes import Processes
+from tests.support.run_folders import assert_model, read_history, simulated
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +30,9 @@ def ray():
 def test_two_nodes_train_the_same_model_as_one_process(ray, tmp_path, changes):
     environment, address = ray
     keys = {**DEFAULTS, "fraction-train": 0.5, **changes}
-    command = [sys.executable, "simulation.py", "run", "--ray-address", address]
-    command += ["--num-workers", "2", "--run-dir", str(tmp_path / "two")]
-    command += [word for key, value in keys.items() for word in (f"--{key}", str(value))]
-    succeed(command, cwd=ROOT, env=environment)
-
+    engine = {"ray-address": address, "num-workers": 2}
+    folder = simulated(tmp_path / "two", keys | engine, env=environment)
     expected = run_here(make_config(**keys, run_dir=str(tmp_path / "one")))
-    folder = only_folder(tmp_path / "two")
     assert_model(folder, expected.model)
     rounds = read_history(folder)
     assert not any(record["rejected"] for record in rounds)

@@ -57,7 +57,7 @@ def test_run_continues_after_a_ray_node_is_lost(processes, tmp_path):
     address = processes.ray_head(cpus=1)
     flag = tmp_path / "flag"
     flag.write_text("kill the node")
-    # Only processes of the second node find the flag. There are 11 calls in a round at the most.
+    # Only processes of the second node find the flag. There are at most 11 calls in a round.
     processes.environment |= {faulty_task.FLAG: str(flag), faulty_task.CALLS_BEFORE: "100"}
     processes.ray(f"--address={address}", "--num-cpus=1")
     del processes.environment[faulty_task.FLAG]
@@ -125,7 +125,7 @@ with ray_cluster("", 1, "auto", "cpu"):
 """
 
 
-def test_signal_before_the_run_asks_for_ray_is_the_runs_and_not_rays(processes):
+def test_signal_while_ray_starts_is_handled_by_the_run_and_not_by_ray(processes):
     """Ray would print where every thread is, and abort."""
     done = ran([sys.executable, "-c", WHILE_RAY_STARTS], cwd=ROOT, env=processes.environment)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")

@@ -94,7 +94,9 @@ STC = {"strategy": "stc", **COMPRESSED}
     ],
     ids=lambda value: value.get("strategy", "fedavg") if isinstance(value, dict) else str(value),
 )
-def test_run_that_was_cut_off_ends_in_the_same_model_and_history(tmp_path, last_round, changes):
+def test_interrupted_and_resumed_run_ends_in_the_same_model_and_history(
+    tmp_path, last_round, changes
+):
     start(tmp_path / "whole", **changes)
     whole = only_folder(tmp_path / "whole")
     with pytest.raises(PowerLossError):
@@ -110,14 +112,6 @@ def test_run_that_was_cut_off_ends_in_the_same_model_and_history(tmp_path, last_
     assert read_summary(cut)["status"] == "finished"
     assert not (tmp_path / "elsewhere").exists()
     assert json.loads((cut / "config.json").read_text())["resume"] == ""
-
-
-def test_finished_run_can_be_resumed_with_more_rounds(tmp_path):
-    start(tmp_path / "long", **{"num-server-rounds": 12})
-    start(tmp_path / "short", **{"num-server-rounds": 6})
-    short = only_folder(tmp_path / "short")
-    start(tmp_path, resume=str(short), **{"num-server-rounds": 12})
-    assert_model(short, only_folder(tmp_path / "long"))
 
 
 def test_run_that_died_after_its_last_checkpoint_saves_the_model_of_its_history(tmp_path):
@@ -148,7 +142,7 @@ def test_run_on_other_data_is_not_resumed(tmp_path):
 
 
 class ForgetfulGrid(StatefulGrid):
-    """One that keeps no clients' states, as over a network: a resumed run's clients are new."""
+    """Keeps no clients' states, as over a network: the clients of a resumed run are new."""
 
     client_states = restore_states = None
 
@@ -160,25 +154,25 @@ def start_forgetful(runs, last_round=None, **changes):
     return run(grid, prepare(config))
 
 
-def test_clients_that_lost_their_states_cost_a_resumed_run_no_round(tmp_path):
+def test_resumed_run_loses_no_round_to_clients_without_their_states(tmp_path):
     with pytest.raises(PowerLossError):
         start_forgetful(tmp_path, 7, **STC)
     start_forgetful(tmp_path, resume=str(only_folder(tmp_path)), **STC)
     records = history(only_folder(tmp_path))
     assert [record["rejected"] for record in records] == [[]] * 10
-    # The full model to each of the five, where before the cut most were sent updates.
+    # All five are sent the full model; before the interruption most were sent updates.
     assert records[7]["bytes_down"] > 5 * 7850 * 4 > records[6]["bytes_down"]
 
 
 @pytest.mark.parametrize("changes", [{"strategy": "topk", **COMPRESSED}, {"strategy": "scaffold"}])
-def test_run_of_flwr_run_resumes_in_a_simulation_as_under_flwr_run(tmp_path, changes):
+def test_run_started_by_flwr_run_resumes_in_a_simulation_with_the_same_result(tmp_path, changes):
     """The simulation's clients are new: the server forgets what it knows of the others."""
     runs = tmp_path / "a", tmp_path / "b"
     with pytest.raises(PowerLossError):
         start_forgetful(runs[0], 7, **changes)
     shutil.copytree(*runs)
-    for folder, go_on in zip(runs, (start_forgetful, start), strict=True):
-        go_on(tmp_path, resume=str(only_folder(folder)), **changes)
+    for folder, resume in zip(runs, (start_forgetful, start), strict=True):
+        resume(tmp_path, resume=str(only_folder(folder)), **changes)
     assert_model(*map(only_folder, runs))
 
 

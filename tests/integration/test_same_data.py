@@ -56,7 +56,7 @@ def _module(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_module")
 @pytest.mark.parametrize("key", LINES)
 def test_run_ends_before_round_1(tmp_path, key):
-    np.random.seed(0)  # noqa: NPY002 - the draws go on from there
+    np.random.seed(0)  # noqa: NPY002 - server and clients draw from this state in turn
     config = RunConfig(**VALUES[key], **KEYS, **{"run-dir": str(tmp_path / "runs")})
     with pytest.raises(ConfigError) as caught:
         run_here(config)

@@ -1,9 +1,6 @@
 """Sweeps whose runs are processes, some of them real runs."""
 
-import csv
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +15,6 @@ from paper.sweep import sweep
 from tests.support.documents import ROOT
 from tests.support.fake_runs import FakeRuns, experiment
 from tests.support.processes import AS_IN_A_TERMINAL, Processes, succeed, until
-from tests.support.recomputed_table import check_latex
 from tests.support.run_folders import read_history
 
 
@@ -44,7 +40,7 @@ def test_killed_sweep_leaves_complete_records_and_the_next_does_the_rest(tmp_pat
 
 
 class Interrupting(subprocess.Popen):
-    """A process at whose end another signal arrives."""
+    """A process whose termination another signal interrupts."""
 
     def terminate(self):
         super().terminate()
@@ -89,7 +85,7 @@ rows = [{ name = "a" }, { name = "b", central = true, run = { num-server-rounds 
 
 
 @pytest.mark.slow
-def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_path):
+def test_command_records_real_runs_and_repeats_none(monkeypatch, capsys, tmp_path):
     def main(*arguments):
         monkeypatch.setattr(sys, "argv", ["paper", *arguments])
         return run_command_line(app)
@@ -105,55 +101,6 @@ def test_command_records_real_runs_and_does_none_again(monkeypatch, capsys, tmp_
     assert json.loads(json.dumps(federated.versions))["flwr"] == version("flwr")
     assert main(*command) == 0
     assert "tiny: 2 of 2 runs are done" in capsys.readouterr().out
-
-
-GRID = """
-task = "mnist-logistic"
-data-source = "embedded"
-num-clients = 10
-num-server-rounds = 3
-local-steps = 1
-target-accuracy = 0
-seed = [1, 2]
-
-[[variants]]
-strategy = "fedavg"
-
-[[variants]]
-strategy = "stc"
-"""
-
-
-@pytest.mark.slow
-def test_grid_is_run_once_and_compared(tmp_path):
-    (tmp_path / "methods.toml").write_text(GRID)
-    command = [sys.executable, str(ROOT / "simulation.py"), "sweep", "methods.toml"]
-
-    def sweep_grid():
-        environment = {**os.environ, "COLUMNS": "120"}
-        return succeed([*command, "--plot", "methods.png"], cwd=tmp_path, env=environment).stdout
-
-    first = sweep_grid()
-    assert "methods: 0 of 4 runs are done" in first
-    assert "4/4  seed 2, stc: finished after round 3, accuracy 0." in first
-    assert re.search("fedavg *│ 2 finished *│ +3 │", first)
-    assert (tmp_path / "methods.png").stat().st_size
-    folders = sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json"))
-    assert len(folders) == 4
-    configs = [json.loads((path.parent / "config.json").read_text()) for path in folders]
-    found = {(config["checkpoint-every"], config["checkpoint-seconds"]) for config in configs}
-    assert found == {(0, 60)}, "the grid says nothing of checkpoints"
-    assert "methods: 4 of 4 runs are done" in sweep_grid()
-    assert sorted((tmp_path / "sweeps/methods").glob("*/*/summary.json")) == folders
-    table = ["--target", "0.3", "--link", "4g", "--csv", "t.csv", "--latex", "t.tex"]
-    runs = [str(path.parent.relative_to(tmp_path)) for path in folders]
-    succeed([*command[:2], "compare", *runs, *table], cwd=tmp_path)
-    of = {
-        name: [tmp_path / run for run in runs if f"/{name}-" in run] for name in ("fedavg", "stc")
-    }
-    check_latex(tmp_path / "t.tex", of, 0.3)
-    with (tmp_path / "t.csv").open() as file:
-        assert [row["folder"] for row in csv.DictReader(file) if row["row"] == "run"] == runs
 
 
 INTERRUPTED = """

@@ -63,15 +63,6 @@ def test_fedsgd_equals_fedavg_with_one_full_batch_step():
     assert sgd.history[-1].accuracy > sgd.history[0].accuracy + 0.1
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "flwr.serverapp.strategy:FedMedian"])
-def test_same_seed_gives_the_same_model_bit_for_bit(strategy):
-    _, first = train(strategy=strategy)
-    _, again = train(strategy=strategy)
-    _, other = train(strategy=strategy, seed=2)
-    assert same_model(first, again)
-    assert not same_model(first, other)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -90,7 +81,7 @@ def test_flowers_own_strategies_learn_from_the_sampled_cohort(name, arguments):
 
 
 def fill(value, shape=None):
-    """Return what fills the first array of a reply with a value, and may give it another shape."""
+    """Return a function that fills the first array of a reply, and may change its shape."""
 
     def tamper(reply):
         arrays = reply.content["arrays"]
@@ -151,7 +142,7 @@ def test_bad_reply_is_rejected_counted_and_logged_and_the_run_continues(
         assert f"reply of node {node} rejected" in caplog.text
 
 
-def train_in_vain(tamper, error, **changes):
+def train_without_replies(tamper, error, **changes):
     """Run three rounds without a valid reply; return the error and the history so far."""
     history = []
     with one_line(error) as caught:
@@ -173,9 +164,9 @@ def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monk
     """Compressed strategies' clients say so in their replies, others send what they have."""
     monkeypatch.setattr(TrainingPlan, "rate", lambda plan, server_round: 1e38)
     compressed = strategy in ("stc", "topk", "signsgd")
-    # FedSGD's clients send gradients, which only a model that is infinite makes so.
+    # FedSGD's clients send gradients, which are infinite only if the model is.
     tamper = everyone(fill(np.nan)) if strategy == "fedsgd" else {}
-    error, history = train_in_vain(tamper, DivergedError, strategy=strategy)
+    error, history = train_without_replies(tamper, DivergedError, strategy=strategy)
     assert ("the client's training diverged" if compressed else "infinite") in error
     assert error.endswith("; give a smaller learning-rate")
     assert all(len(metrics.rejected) == 5 for metrics in history[1:])
@@ -188,19 +179,19 @@ def test_run_with_much_too_large_a_learning_rate_ends_as_diverged(strategy, monk
         (everyone(fill(0, shape=3)), "expected float32"),
         (everyone(stating(0)), "at least 1"),
         (everyone(no_reply), ": no reply in time"),
-        # One that is invalid otherwise makes it no divergence.
+        # A reply that is invalid for another reason: this is no divergence.
         (everyone(fill(np.nan)) | {cohort(3)[0]: fail}, "NaN"),
     ],
     ids=["error", "shape", "examples", "none", "one of another kind"],
 )
 def test_run_without_a_valid_reply_ends_without_replies(tamper, reason, clock):
-    error, _ = train_in_vain(tamper, NoRepliesError, round_timeout=5.0)
+    error, _ = train_without_replies(tamper, NoRepliesError, round_timeout=5.0)
     assert reason in error
     assert error.endswith("; run.log has all reasons and tracebacks")
 
 
 def losing(numbers):
-    """Return what makes so many of the five replies of each round an error."""
+    """Return a function that turns this many of a round's five replies into errors."""
     replies = []
 
     def tamper(reply):
@@ -243,7 +234,7 @@ def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, 
     grid, result = train(silent, **keys)
     for metrics in result.history[1:]:
         assert metrics.rejected == {grid.node(client): "no reply in time" for client in silent}
-    # A reply that is there and useless counts, and the line says what is wrong with it alone.
+    # Useless replies count, and the line names only what is wrong with these.
     with pytest.raises(NoRepliesError, match=r"rejected in .*: KeyError: 'x'; run.log"):
         train({**silent, 1: fail, 2: fail}, **keys)
 
@@ -272,7 +263,7 @@ def test_clients_evaluate_on_their_own_test_data():
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc", "flwr.serverapp.strategy:FedAdam"])
-def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monkeypatch):
+def test_non_finite_metric_of_a_client_is_left_out_of_the_mean(strategy, monkeypatch):
     test, evaluating = TaskClient.test, cohort(1, purpose="evaluate")
 
     def without_loss(client, *given):
@@ -280,7 +271,7 @@ def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monk
         return [result._replace(loss=np.nan) if client.partition == evaluating[1] else result]
 
     def spoil(reply):
-        for record in reply.content.values():  # "metrics", or the one of a compressed reply
+        for record in reply.content.values():  # "metrics", or the record of a compressed reply
             if "train-loss" in record:
                 record["train-loss"] = np.nan
         return reply
@@ -298,7 +289,7 @@ def test_clients_metric_that_is_not_finite_takes_it_from_no_other(strategy, monk
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
 def test_momentum_and_weight_decay_reach_the_clients(strategy):
-    """What they do there, tests of the task client compare with formulas."""
+    """test_task_client.py compares their effect with formulas."""
 
     def norm(**changes):
         keys = {"fraction_train": 1.0, "num_server_rounds": 3, "learning_rate": 0.1, **changes}
@@ -309,7 +300,7 @@ def test_momentum_and_weight_decay_reach_the_clients(strategy):
 
 
 def test_over_selection_takes_the_first_replies_that_are_enough():
-    """C = 0.25 of 20 are 5; with half as many again 8 are sent messages, and answer one by one."""
+    """C = 0.25 of 20 is 5; with half as many again, 8 are sent messages and answer one by one."""
     grid, result = train(over_selection=0.5, num_server_rounds=2, evaluate_every=2)
     first, second = cohort(1, 8), cohort(2, 8)
     assert [number for kind, number in grid.log if kind == "train"] == first + second

@@ -1,4 +1,4 @@
-"""Runs on a virtual clock: who is late is left out as on the wall clock, whoever computes."""
+"""Runs on a virtual clock: late clients are left out as on the wall clock."""
 
 import math
 

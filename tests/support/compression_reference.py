@@ -1,4 +1,4 @@
-"""The compressed formats again, from their definitions alone: plain Python, bit by bit.
+"""The compressed formats from their definitions alone, in plain Python, bit by bit.
 
 Also what tests of compression draw with Hypothesis: vectors, in blocks or not.
 """
@@ -48,7 +48,7 @@ def layout_of(*sizes):
 
 
 def vectors(min_size=0, max_size=60, entries=FINITE):
-    """Draw float32 vectors: dense ones, and some that are mostly zeros."""
+    """Draw float32 vectors, dense or mostly zeros."""
     lists = st.lists(entries, min_size=min_size, max_size=max_size)
     return st.one_of(
         lists.map(float32),

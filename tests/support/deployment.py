@@ -24,7 +24,7 @@ class Deployment:
     """A SuperLink and SuperNodes in a folder of their own; a context manager.
 
     Args:
-        folder: Where certificates, keys and logs go; it exists and is empty.
+        folder: Where certificates, keys and logs go; it is made, or is empty.
         nodes: How many SuperNodes to start; the i-th has ``partition-id=i``.
         fleet_port: The port that SuperNodes connect to, if it is a proxy's and not ``port``.
         network: Puts each SuperNode into a network namespace of its own; None puts none there.
@@ -34,6 +34,7 @@ class Deployment:
         self.folder, self.nodes, self.port = folder, nodes, free_port()
         self.network, self.host = network, network.address if network else "localhost"
         self.fleet_port = fleet_port or self.port
+        folder.mkdir(exist_ok=True)
         (folder / "deployment").symlink_to(ROOT / "deployment")
         self.processes = {}
         self.node_options = []
@@ -148,8 +149,8 @@ class Deployment:
     def stop_node(self, key):
         """Stop a SuperNode that is online, and wait until the SuperLink has it as offline.
 
-        A SuperLink refuses a SuperNode that it lists as online. One that ends without signing off,
-        for example since it got no answer, is listed until 60 s after its last heartbeat.
+        A SuperLink refuses a SuperNode that it lists as online. If it ends without signing
+        off, for example since it got no answer, it is listed until 60 s after its last heartbeat.
         """
         (node,) = re.findall(r"SuperNode ID: (\d+)", self.log(key))
         os.killpg(self.processes[key].pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Runs that leave the files of real ones without training, for tests of sweeps.
+"""Runs that leave the files of real runs without training, for tests of sweeps.
 
 As a program it sweeps `experiment` with processes, those of seed 2 taking an hour each:
 `python -m tests.support.fake_runs RESULTS`.

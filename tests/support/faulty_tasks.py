@@ -1,4 +1,4 @@
-"""Tasks with one fault each, as people make them, and what a check says of it."""
+"""Tasks with one fault each, as people make them, and the line that a check prints."""
 
 import dataclasses
 import itertools
@@ -106,9 +106,6 @@ BROADCAST = networks.task(
 )
 SUM = networks.task("sum", networks.mlp, loss=nn.CrossEntropyLoss(reduction="none"))
 UNSEEDED = dataclasses.replace(MLP, dataset=unseeded)
-DRAWN = networks.task(
-    "drawn", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES, bias=next(STEPS) < 0))
-)
 HOOKED = networks.task("hooked", hooked)
 SEGMENTS = changed(
     pixels, model=lambda: nn.Conv2d(1, CLASSES, 3, padding=1),
@@ -139,7 +136,7 @@ NOISY = dataclasses.replace(MLP, prepare=lambda x: x + torch.randn_like(x))
 
 
 def signs(inputs, targets):
-    """Return targets of -1 and 1, whose negative ones would count as no prediction."""
+    """Return targets of -1 and 1; a negative target would count as no prediction."""
     return inputs, np.where(targets == 0, -1, 1)
 
 
@@ -330,7 +327,7 @@ NAMED = networks.task(
     objective="max top",
 )
 
-# What the check says of each: the kind, and a part of the line.
+# What the check prints for each: the kind, and the beginning of the line.
 FOUND = {
     "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
     "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),

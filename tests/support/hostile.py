@@ -222,7 +222,7 @@ ON_THE_WAY = [
     (long_error, "refused by the SuperLink's gate: its metadata have 100"),
     (dying, "no reply in time"), (trickling, "no reply in time"),
 ]  # fmt: skip
-# The reasons that a compressed strategy gives, where they are others.
+# The reasons that a compressed strategy gives, where they differ.
 REASONS_COMPRESSED = {unreadable_name: "no ConfigRecord 'update'"}
 
 

@@ -28,7 +28,7 @@ def run_here(
     config: RunConfig, num_nodes: int = 0, tamper=None, callbacks=(), grid_type=LocalGrid
 ) -> TrainingResult:
     """Run the whole server app with this many nodes, by default as many as there are clients."""
-    prepared = prepare(config)  # without an identity, as before the grid of a run is there
+    prepared = prepare(config)  # without an identity, as in a run whose grid is not there yet
     grid = grid_type(config.model_dump(by_alias=True), num_nodes or config.num_clients, tamper)
     return run(grid, prepared, CentralEvaluation, callbacks)
 

@@ -3,7 +3,7 @@
     python -m tests.support.light_devices FOLDER HOST:PORT NUMBER
 
 Keys device-0, device-1, ... and certificates/ca.crt are in the folder. All are registered first.
-How many requests for objects were in vain is written to the folder's file ``in-vain`` every second.
+Every second, the folder's file ``in-vain`` gets the number of requests for objects that failed.
 """
 
 import sys

@@ -14,7 +14,7 @@ Tamper = Callable[[Message], Message | None]
 class LocalGrid(BaseGrid):
     """Nodes 1000, 1007, 1014, ... have partitions K-1, K-2, ..., 0; the last sent answers first.
 
-    ``tamper`` is what becomes, by partition, of its training replies (None: it never answers).
+    ``tamper`` has, by partition, a function that changes its training replies (None: no reply).
     """
 
     def __init__(self, run_config: dict, num_nodes: int, tamper: dict[int, Tamper] | None = None):

@@ -258,7 +258,7 @@ MASK = torch.zeros(16, 64)
 MASK[:, ::8] = 1
 
 
-def masked(*, flatten: bool = True) -> nn.Module:
+def masked() -> nn.Module:
     """Return a network of which a hook lets one column in eight of the first layer change."""
     model = mlp()
     with torch.no_grad():
@@ -387,7 +387,7 @@ PARALLEL = task("parallel", lambda: nn.DataParallel(mlp()))
 # Trained as they are; `benchmarks.hashes` has a line for each.
 NAMES = [name for name, found in vars().items() if isinstance(found, Task)]
 
-# Those that what is done for speed, or between clients, could train otherwise than torch does.
+# Optimisations, or what clients share, could make the training of these differ from torch's.
 MASKED = task("masked", masked)
 TIED_DATA = task("tied-data", lambda: Tied(by_data=True))
 OWN_NORM = task(

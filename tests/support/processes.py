@@ -54,7 +54,7 @@ class Processes:
         return f"127.0.0.1:{port}"
 
     def living(self, containing="", but_not="nothing"):
-        """Return the ids of those whose command line contains the one text but not the other."""
+        """Return the ids of those whose command line has the first text and not the second."""
         return [
             pid
             for pid, command in self.commands().items()

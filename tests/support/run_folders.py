@@ -1,13 +1,24 @@
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file
 
+from tests.support.documents import ROOT
+from tests.support.processes import succeed
+
 
 def only_folder(runs):
     (folder,) = Path(runs).iterdir()
     return folder
+
+
+def simulated(runs, keys, *, cwd=ROOT, **options):
+    """Run simulation.py with these keys; return the run's folder in `runs`."""
+    words = [f"--{key}={value}" for key, value in {"run-dir": runs, **keys}.items()]
+    succeed([sys.executable, "simulation.py", "run", *words], cwd=cwd, **options)
+    return only_folder(runs)
 
 
 def read_history(folder):

@@ -10,10 +10,10 @@ import psutil
 
 @dataclass
 class Usage:
-    """What the processes below this one have used so far.
+    """What the child processes have used so far.
 
     Attributes:
-        memory: The most bytes that they had together; pages that several share are divided.
+        memory: The most bytes that they had together; shared pages are divided.
         cpu: The seconds of CPU time of each, by process.
     """
 
@@ -21,7 +21,7 @@ class Usage:
     cpu: dict[int, float] = field(default_factory=dict)
 
     def measure(self) -> None:
-        """Look at the processes that there are now."""
+        """Add the use of the processes that are running now."""
         memory = 0
         for process in psutil.Process().children(recursive=True):
             try:
@@ -35,7 +35,7 @@ class Usage:
 
 @contextmanager
 def repeatedly(look: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call a function every so many seconds while this lasts."""
+    """Call a function at this interval, in seconds, while the context lasts."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -53,7 +53,7 @@ def repeatedly(look: Callable[[], None], seconds: float) -> Iterator[None]:
 
 @contextmanager
 def measured() -> Iterator[Usage]:
-    """Yield what the processes below this one use while this lasts, measured all the time."""
+    """Yield what the child processes use while the context lasts; it is measured throughout."""
     usage = Usage()
     with repeatedly(usage.measure, 0.2):
         yield usage

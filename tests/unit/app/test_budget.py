@@ -31,7 +31,7 @@ def test_text_of_a_budget(text, expected):
     ["50 MB", "50 Mb up", "50 KB up", "0 MB up", "-1 MB up", "1e999 MB up", "2 h up",
      "2 h a client", "5 MB up on 4g", "2 weeks on 4g", "MB up", "2 h on "],
 )  # fmt: skip
-def test_what_is_no_budget_is_refused_with_the_forms(text):
+def test_invalid_budget_is_refused_with_the_valid_forms(text):
     with pytest.raises(ConfigError, match=r"budget = .*'50 MB up' for all clients.*'2 h on 4g'"):
         parse_budget(text)
 
@@ -52,7 +52,7 @@ def test_budget_is_read_back_from_its_text(amount, rest):
     assert str(once).endswith(once.kind)
 
 
-def test_links_may_be_named_in_the_budget_or_beside_it():
+def test_links_are_named_in_the_budget_or_by_their_own_key():
     config = parse_config({"budget": "2 h on 4g"})
     assert (config.budget, config.links) == ("2 h", "4g")
     assert config == parse_config({"budget": " 2.0 h", "links": "4g"})
@@ -67,12 +67,12 @@ def test_links_may_be_named_in_the_budget_or_beside_it():
         ({"budget": "2 MB"}, "budget = '2 MB': give bytes"),
     ],
 )
-def test_keys_that_do_not_go_together_are_refused(keys, error):
+def test_incompatible_keys_are_refused(keys, error):
     with pytest.raises(ConfigError, match=error):
         parse_config(keys)
 
 
-def test_what_rounds_have_spent():
+def test_amount_that_rounds_have_spent():
     history = [RoundMetrics(0).with_totals(None)]
     for number, seconds in ((1, 90.0), (2, 30.0)):
         metrics = RoundMetrics(

@@ -3,7 +3,7 @@ import tomllib
 import pytest
 from pydantic import ValidationError
 
-from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_arguments, parse_config
+from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config
 from fedavg_app.errors import ConfigError
 from tests.support.documents import ROOT
 from tests.support.one_line import one_line
@@ -44,13 +44,6 @@ def test_bad_value_gives_one_line_with_key_and_value(key, value):
     assert len(reason) > 5
 
 
-def test_arguments_are_toml_with_kebab_case_names():
-    assert parse_arguments("strategy-args", "") == {}
-    assert parse_arguments("strategy-args", "eta = 0.01, tau=1e-3, a-name = 'x', on = true") == {
-        "eta": 0.01, "tau": 1e-3, "a_name": "x", "on": True,
-    }  # fmt: skip
-
-
 def test_local_work_says_what_links_have_of_their_own():
     config = parse_config({"local-steps": 25, "link-work": "Wi-Fi = {local-epochs = 2}"})
     assert config.local_work == "25 local steps (Wi-Fi: E = 2), B = 10"
@@ -67,7 +60,7 @@ def test_keys_that_may_differ_on_resume_are_exactly_these():
         {"strategy_args": "a-name = 1, a_name = 2"}, {"data_dir": "/data", "data_source": "hub"},
     ],
 )  # fmt: skip
-def test_keys_that_do_not_go_together_make_no_config(values):
+def test_incompatible_keys_make_no_config(values):
     with pytest.raises(ValidationError):
         RunConfig(**values)
     with pytest.raises(ConfigError):

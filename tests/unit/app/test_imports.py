@@ -1,4 +1,4 @@
-"""What processes import: a SuperNode starts a new one for every message, so each import counts."""
+"""What processes import: a SuperNode starts a process for each message, so imports are costly."""
 
 import sys
 import tomllib
@@ -41,7 +41,7 @@ from fedavg_app.server_app import app
 resolve(RunConfig())
 print(*sys.modules)
 """
-# What parses, splits, downloads or draws, none of which is to be done for data in the cache.
+# They parse, split, download or plot; data in the cache need none of this.
 HEAVY = {
     "datasets", "flwr_datasets", "matplotlib", "mlxtend", "pandas", "pyarrow", "ray",
     "scipy", "sklearn", "tokenizers", "torchvision",
@@ -63,7 +63,7 @@ def test_query_imports_no_torch():
 
 @pytest.mark.slow
 def test_training_on_cached_data_imports_torch_but_nothing_that_parses_or_draws():
-    modules_after(CLIENT, "train")  # the first one parses the data and splits them
+    modules_after(CLIENT, "train")  # the first run parses and splits the data
     found = packages(modules_after(CLIENT, "train"))
     assert "torch" in found
     assert not HEAVY & found

@@ -50,13 +50,13 @@ def test_contents_of_the_same_records_are_packed_once():
     assert third["packed"]["content"] == pack(other)["packed"]["content"]
 
 
-def test_what_is_not_packed_stays_as_it_is():
+def test_message_that_is_not_packed_is_left_unchanged():
     plain = message(CONTENTS[1])
     assert not unpack(plain)
     assert plain.content is CONTENTS[1]
 
 
-def test_large_arrays_stay_as_they_are_beside_the_others(monkeypatch):
+def test_large_arrays_are_not_packed_with_the_others(monkeypatch):
     monkeypatch.setattr(packed_content, "MAX_ARRAY_BYTES", 3)
     packed = message(pack(CONTENTS[1]))
     assert list(packed.content) == ["packed", "arrays"]

@@ -1,4 +1,4 @@
-"""Components by name: what is wrong with one is said in one line, with its place."""
+"""Components by name: an error is one line that names the component, file and line."""
 
 import sys
 
@@ -13,7 +13,7 @@ from fedavg_app.plugins import load_component
 
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
-    """Return what writes a module that can be imported; its import is undone after the test."""
+    """Return a function that writes a module; its import is undone after the test."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
 
@@ -92,11 +92,11 @@ def test_module_that_raises_is_shown_with_its_error_file_and_line(key, kind, wri
         ("task", "mnits", "known tasks: cifar10-cnn, cifar10-vgg11"),
     ],
 )
-def test_what_is_no_component_is_refused(key, name, expected):
+def test_object_of_the_wrong_type_is_refused(key, name, expected):
     assert refusal(key, name).startswith(expected)
 
 
 @pytest.mark.parametrize("key", LOADERS)
-def test_what_the_script_itself_defines_is_refused(key):
+def test_object_defined_in_the_main_script_is_refused(key):
     """A notebook's cell, or `python my_task.py`: clients run in other processes."""
     assert refusal(key, "__main__:MINE").startswith("clients run in separate processes")

@@ -62,7 +62,7 @@ def test_target_of_another_objective_is_reached_from_above():
         ({"objective": "f1"}, "objective = 'f1': is 'f1', which is no metric; there are: loss"),
     ],
 )
-def test_target_or_objective_that_the_task_has_not_is_refused(keys, error):
+def test_target_or_objective_that_the_task_lacks_is_refused(keys, error):
     with pytest.raises(ConfigError, match=re.escape(error)):
         make_plan(RunConfig(**keys), replace(MNIST_2NN, metrics={}))
 
@@ -76,7 +76,7 @@ def test_two_targets_are_refused():
     ("accuracies", "ends"),
     [
         ([0.5, 0.4, 0.4], False),  # two rounds
-        ([0.5, 0.4, 0.4, 0.5], True),  # an equal one is no better one
+        ([0.5, 0.4, 0.4, 0.5], True),  # an equal accuracy is no improvement
         ([0.5, 0.4, 0.6, 0.5, 0.5], False),
         ([0.5, 0.4, 0.6, 0.5, 0.5, 0.4], True),
         ([0.5, 0.4, None, None, None], False),  # the last round was not tested

@@ -46,7 +46,7 @@ def sweep(tmp_path):
 
 @pytest.fixture
 def draw(monkeypatch, command_line, tmp_path):
-    """Return what compares runs with some options, and returns the figure, unsaved."""
+    """Return a function that compares runs with some options and returns the figure."""
     figures = []
     monkeypatch.setattr(comparison_figure, "save_figure", lambda *found: figures.append(found[0]))
 
@@ -104,7 +104,9 @@ def test_panels_are_those_asked_for(draw, sweep):
         "minutes on the link", "minutes, wall clock",
     ]  # fmt: skip
     ends = [axes.lines[0].get_xdata()[-1] for axes in figure.axes]
-    seconds = 99 * (10**6 / 8 + 10**6) * 8e-6  # of one of ten clients; 10^7 bytes are of all
+    seconds = (
+        99 * (10**6 / 8 + 10**6) * 8e-6
+    )  # for one of ten clients; 10^7 bytes are the total of all
     assert ends == pytest.approx([99, 99 * 1.25, 990, 99 * 11.25, seconds / 60, 700 / 60], rel=1e-6)
 
 

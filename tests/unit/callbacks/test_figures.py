@@ -1,4 +1,4 @@
-"""The losses of a training as curves: all that there are, on an axis that has them."""
+"""The losses of a training as curves: every finite loss is drawn, whatever its sign."""
 
 import math
 
@@ -12,7 +12,7 @@ from fedavg_app.results.metrics import RoundMetrics
     ("losses", "scale", "shown"),
     [
         ([2.0, 1.0, 0.5], "log", [2.0, 1.0, 0.5]),
-        ([1.0, -0.5, -2.0], "linear", [1.0, -0.5, -2.0]),  # as of a density
+        ([1.0, -0.5, -2.0], "linear", [1.0, -0.5, -2.0]),  # such as minus the log of a density
         ([1.0, None, math.nan, math.inf, 0.5], "log", [1.0, 0.5]),
     ],
 )

@@ -27,7 +27,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def show(monkeypatch, command_line):
-    """Return what runs a command, which must succeed, and returns what it printed."""
+    """Return a function that runs a command, which must succeed, and returns its output."""
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*words):

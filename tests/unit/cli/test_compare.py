@@ -1,9 +1,7 @@
-"""`compare`, on small real trainings and made-up ones."""
+"""`compare`, on small real trainings and on made-up runs."""
 
 import csv
 import json
-import os
-import sys
 
 import pytest
 from PIL import Image
@@ -11,8 +9,6 @@ from PIL import Image
 from fedavg_app.callbacks import comparison_figure
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
-from tests.support.documents import ROOT
-from tests.support.processes import succeed
 
 
 def test_comparison_names_runs_by_what_differs(show, folders, tmp_path):
@@ -94,7 +90,7 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp
 
 
 def scaffold(folder):
-    """Write three runs of a method: one lost what it had, one diverged, and one was killed."""
+    """Write four runs of a method: the accuracy of one falls, one diverged, and one was killed."""
     runs = []
     courses = {
         1: [0.1, 0.836, 0.7, 0.465], 2: [0.1, 0.064], 3: [0.1, 0.2, 0.3], 4: [0.1, 0.5, 0.8, 0.781],
@@ -114,15 +110,10 @@ def scaffold(folder):
     return runs
 
 
-def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_beside_the_best(
-    tmp_path,
-):
+def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_values(show, tmp_path):
     runs = scaffold(tmp_path)
-    command = [sys.executable, str(ROOT / "simulation.py"), "compare", *map(str, runs)]
-    command += ["--csv", "all.csv"]
-    environment = {**os.environ, "COLUMNS": "160"}
-    done = succeed(command, cwd=tmp_path, env=environment)
-    assert done.stdout.splitlines()[0] == (
+    shown = show("compare", *runs, "--csv", tmp_path / "all.csv")
+    assert shown.splitlines()[0] == (
         f"left out: {runs[2]}: unfinished after round 2; --unfinished includes it"
     )
     with (tmp_path / "all.csv").open() as file:
@@ -135,8 +126,8 @@ def test_mean_has_neither_diverged_nor_unfinished_runs_and_the_final_value_is_be
     assert means == [(pytest.approx(0.818), pytest.approx(0.623)), (0.1, 0.064)]
     rejected = {row["row"]: row["rejected"] for row in table if row["run"] == "scaffold"}
     assert (float(rejected["mean"]), rejected["max"]) == (3, "6")
-    assert "2 finished" in done.stdout
-    shown = succeed([*command, "--unfinished"], cwd=tmp_path, env=environment).stdout
+    assert "2 finished" in shown
+    shown = show("compare", *runs, "--unfinished")
     assert "left out" not in shown
     assert ["scaffold (unfinished)", "unfinished", "2", "0.3000", "0.3000"] in [
         row[:5] for row in cells(shown)
@@ -157,7 +148,7 @@ def test_unfinished_runs_are_left_out(tmp_path, show, status):
     assert f"scaffold ({status}),mean,1,{status}," in table.read_text()
 
 
-def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, monkeypatch):
+def test_table_fits_a_narrow_terminal_without_splitting_a_number(tmp_path, show, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = show("compare", *scaffold(tmp_path), "--spread", "range")
     assert all(len(line) <= 80 for line in shown.splitlines() if line[0] in "┃│")
@@ -166,7 +157,7 @@ def test_table_fits_a_narrow_terminal_without_parting_a_number(tmp_path, show, m
 
 
 def test_curves_are_drawn_to_each_runs_own_end(tmp_path, show, monkeypatch):
-    """Those that are alike are thin, and their mean goes as far as the shortest."""
+    """Runs of one method are thin lines; their mean ends with the shortest of them."""
     figures = []
     monkeypatch.setattr(comparison_figure, "save_figure", lambda figure, *_: figures.append(figure))
     runs = scaffold(tmp_path)
@@ -255,7 +246,7 @@ def test_runs_with_different_meanings_of_auto_are_separate_lines(tmp_path, show,
     assert [row[0] for row in cells(show("compare", *runs))] == names
 
 
-def test_lines_are_named_and_grouped_as_wished(show, tmp_path):
+def test_lines_are_named_by_label_and_grouped_by_key(show, tmp_path):
     runs = seeds(tmp_path)
     labels = [word for name in ("dense",) * 3 + ("sparse_%",) * 3 for word in ("--label", name)]
     shown = cells(show("compare", *runs, *labels))
@@ -273,7 +264,9 @@ def test_central_training_beside_a_run_is_named_by_the_keys_that_both_have(show,
     ]  # fmt: skip
 
 
-def test_runs_of_different_settings_stay_apart_beside_a_central_run(show, folders, tmp_path):
+def test_runs_of_different_settings_stay_separate_when_compared_with_a_central_run(
+    show, folders, tmp_path
+):
     """Its config has none of the keys in which they differ."""
     different = [
         {"seed": 1}, {"seed": 2, "partition": "shards"}, {"seed": 3, "local_epochs": 5},

@@ -59,7 +59,7 @@ def runs(tmp_path):
 
 @pytest.fixture
 def write(runs, tmp_path, command_line):
-    """Return what compares the runs, and returns the table that it has written."""
+    """Return a function that compares the runs and returns the path of the table."""
 
     def run(*words, kind="latex"):
         folders = [folder for own in runs.values() for folder in own]
@@ -74,7 +74,7 @@ def write(runs, tmp_path, command_line):
 
 @pytest.mark.parametrize("target", [0.2, 0.5, 0.97])
 def test_every_number_is_that_of_the_history(write, runs, target):
-    """To 0.97 not every run comes."""
+    """Not every run reaches 0.97."""
     words = ("--link", "4g", "--target", target)
     check_csv(write(*words, kind="csv"), runs, target)
     check_latex(write(*words), runs, target)

@@ -34,7 +34,6 @@ def test_help_lists_every_key_of_the_config(command_line, command, config):
         (["run", "--callback=nowhere:Callback"], "error: callback = 'nowhere:Callback': there is"),
         (["run", "--config=/nowhere.toml"], "error: config = '/nowhere.toml': give a TOML file"),
         (["evaluate", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),
-        (["compare", "/nowhere", "--plot=x.html"], "error: plot = 'x.html': give a name that ends"),
         (
             ["run", "--ray-address=127.0.0.1:1"],
             "error: ray-address = '127.0.0.1:1': cannot be reached",

@@ -9,7 +9,7 @@ from tests.support.processes import succeed
 
 @pytest.fixture
 def show(command_line):
-    """Return what shows a partition of the embedded images and returns what it printed."""
+    """Return a function that shows a partition of the embedded images and returns the output."""
 
     def run(*words):
         keys = ["--task=mnist-logistic", "--data-source=embedded"]

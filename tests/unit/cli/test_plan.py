@@ -48,7 +48,7 @@ class Runs:
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch, command_line):
-    """Return what runs the command on `CANDIDATES`: its status, output and what it started."""
+    """Return a function that runs the command and returns status, output, errors and runs."""
     monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "mine.toml").write_text(CANDIDATES)
@@ -84,7 +84,7 @@ def test_best_third_resumes_from_checkpoints_and_the_best_is_chosen(plan, tmp_pa
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
 
 
-def test_interrupted_plan_resumes_and_gives_the_same_answer(plan):
+def test_repeated_plan_starts_no_run_and_gives_the_same_answer(plan):
     whole = plan("--num-server-rounds", "200")
     for _ in range(2):
         again = plan("--num-server-rounds", "200")
@@ -93,7 +93,7 @@ def test_interrupted_plan_resumes_and_gives_the_same_answer(plan):
 
 
 @pytest.mark.parametrize("before", [1, 7, 8])
-def test_runs_that_are_done_are_not_done_again(plan, before, tmp_path):
+def test_finished_runs_are_not_repeated(plan, before, tmp_path):
     status, shown, _, first = plan("--num-server-rounds", "200", runs=Runs(before))
     assert status == 130
     assert "the same command continues" in shown
@@ -121,7 +121,7 @@ def test_method_that_starts_slowly_is_not_dropped_in_its_first_ten_rounds(plan):
         ([], f"{CANDIDATES}target = 0.9", "candidates = '"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(plan, words, candidates, problem):
+def test_invalid_plan_is_refused_in_one_line(plan, words, candidates, problem):
     status, _, error, _ = plan(*words, candidates=candidates)
     assert (status, error.count("\n")) == (1, 1)
     assert error.startswith(f"error: {problem}")

@@ -28,7 +28,7 @@ def runs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def listed(runs, command_line):
-    """Return what lists runs, and returns the rows."""
+    """Return a function that lists runs and returns the rows."""
 
     def run(*words):
         status, shown, error = command_line("runs", *words)
@@ -59,7 +59,7 @@ def test_runs_are_filtered_and_sorted(listed, runs):
     assert folders("--where", "seed=4") == []
 
 
-def test_what_cannot_be_listed_is_named(runs, command_line):
+def test_unreadable_run_and_unknown_key_are_named(runs, command_line):
     status, _, error = command_line("runs", "elsewhere")
     assert status == 1
     assert error.splitlines()[0].startswith("left out: RUN = 'elsewhere/run': give the folder of")

@@ -15,15 +15,15 @@ REASON = "no usable reply in round 2: array 'b' has NaN or infinite values"
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch, command_line):
-    """Return what runs the command on `GRID`, with what each run leaves; it must succeed."""
+    """Return a function that runs the command on a grid, with the files that each run leaves."""
     monkeypatch.setattr(run_all, "POLL_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "160")
 
-    def run(leaves, grid=GRID):
+    def run(leaves, grid=GRID, options=()):
         (tmp_path / "methods.toml").write_text(grid)
         runs = FakeRuns(leaves)
         monkeypatch.setattr(run_process, "launcher", lambda *_: runs)
-        words = (tmp_path / "methods.toml", "--run-dir", tmp_path / "runs")
+        words = (tmp_path / "methods.toml", "--run-dir", tmp_path / "runs", *options)
         status, shown, error = command_line("sweep", *words)
         assert status == 0, error
         return shown, len(runs.started)
@@ -31,7 +31,7 @@ def sweep(tmp_path, monkeypatch, command_line):
     return run
 
 
-def test_line_of_a_run_says_how_it_ended(sweep):
+def test_line_of_a_run_says_how_it_ended(sweep, tmp_path):
     def leaves(config):
         if config.seed == 1:
             found = {"final-accuracy": 0.9, "target-accuracy": 0.9, "rounds-to-target": 1.5}
@@ -40,7 +40,8 @@ def test_line_of_a_run_says_how_it_ended(sweep):
             config, HISTORY, status="diverged", reason=REASON, **{"final-accuracy": 0.1}
         ), 1
 
-    shown, _ = sweep(leaves)
+    shown, _ = sweep(leaves, options=("--plot", tmp_path / "methods.png"))
+    assert (tmp_path / "methods.png").read_bytes().startswith(b"\x89PNG")
     lines = [line.rpartition(", ")[0] for line in shown.splitlines() if line[1:2] == "/"]
     assert lines == [
         "1/2  seed 1: finished after round 2, accuracy 0.9500 at best, 0.9000 at last, "
@@ -59,7 +60,7 @@ def test_finished_run_keeps_no_checkpoint(sweep, tmp_path):
     assert sweep(leaves)[1] == 2
     assert len(list((tmp_path / "runs").glob("*/*/summary.json"))) == 2
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
-    # As of a run that ended in the moment in which its sweep was killed.
+    # As if the run had ended at the moment when its sweep was killed.
     folder = next((tmp_path / "runs").glob("*/*/summary.json")).parent
     (folder / "checkpoint").write_text("large")
     assert sweep(leaves)[1] == 0

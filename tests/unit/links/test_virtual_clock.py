@@ -1,4 +1,4 @@
-"""Seconds of links and the virtual clock by hand, devices by distribution, and what is no link."""
+"""Seconds of links and the virtual clock by hand, devices by distribution, invalid links."""
 
 import logging
 import math
@@ -111,7 +111,7 @@ def test_links_are_read_from_a_file(tmp_path):
         ("up = 5 down = 3", "give fibre, cable"),
     ],
 )
-def test_file_that_describes_no_links_is_refused_with_its_key(tmp_path, text, problem):
+def test_invalid_file_of_links_is_refused_with_the_key(tmp_path, text, problem):
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=problem):

@@ -150,7 +150,7 @@ def test_shorter_runs_count_where_all_of_them_arrive(tmp_path):
     assert [row[2] for row in made.rows()] == ["1"]
 
 
-def test_row_says_what_its_records_do_not_know_with_a_dash(tmp_path):
+def test_unknown_values_of_a_row_are_dashes(tmp_path):
     made = MadeUp(tmp_path)
     made.add(ARRIVES, **{"local-steps": 0})
     shown = made.shown()

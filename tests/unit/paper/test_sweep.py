@@ -50,7 +50,7 @@ def test_record_of_run_that_reached_target_in_fewer_rounds_is_taken(tmp_path):
     assert runs.started == CONFIGS[1:]
 
 
-def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys):
+def test_diverged_run_is_recorded_and_failed_run_is_repeated(tmp_path, capsys):
     statuses = {1: "diverged", 2: "no-replies"}
     reason = "no usable reply in 3 rounds in a row: array 'b' has NaN or infinite values"
 
@@ -70,7 +70,7 @@ def test_diverged_run_is_recorded_and_failed_run_is_done_again(tmp_path, capsys)
 
 
 def test_failed_run_resumes_from_its_checkpoint(tmp_path):
-    """As one that the kernel has killed for want of memory after hours."""
+    """Such as a run that the kernel killed after hours because memory ran out."""
 
     def leaves(config):
         return {**files(config, HISTORY, status="failed"), "checkpoint": "{}"}, 1

@@ -27,7 +27,7 @@ def problems(draw):
 @given(problems())
 @settings(max_examples=100, deadline=None)
 def test_clients_take_consecutive_classes_as_the_paper_defines(problem):
-    """Against the procedure of the paper's authors, on what the clients before have left."""
+    """Against the procedure of the paper's authors, on the examples that earlier clients left."""
     labels, partitioner, clients, seed = problem
     parts = partitioner.split(labels, clients, seed)
     assert [len(part) for part in parts] == partitioner.sizes(len(labels), clients)

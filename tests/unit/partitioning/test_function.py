@@ -55,7 +55,7 @@ def test_function_of_the_page_splits_in_unequal_parts(monkeypatch):
         ([[0], [1], [2]], "size = 3", "got an unexpected keyword argument 'size'"),
     ],
 )
-def test_what_is_no_partition_is_refused(monkeypatch, parts, arguments, problem):
+def test_invalid_partition_is_refused(monkeypatch, parts, arguments, problem):
     with pytest.raises(ConfigError, match=problem):
         split_by(monkeypatch, lambda labels, num_clients, seed: parts, arguments)
 

@@ -2,13 +2,10 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.dirichlet import Dirichlet
-from fedavg_app.partitioning.partitioner import Rows, joined
 from fedavg_app.partitioning.partitions import PARTITIONERS, DataDigests, partition
 from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
@@ -39,7 +36,7 @@ def test_partition_is_fixed_by_the_seed(name):
 
 
 def test_test_set_follows_the_draw_that_suits_the_training_set():
-    """Where a first draw leaves a client with too little, both splits follow the same later one."""
+    """If the first draw leaves a client too few examples, both splits use the same later draw."""
     train, test = np.repeat(np.arange(10), 600), np.repeat(np.arange(10), 200)
     arguments = "alpha = 0.2, minimum-examples = 90"
     config = RunConfig(num_clients=20, partition="dirichlet", partition_args=arguments, seed=3)
@@ -156,21 +153,7 @@ def test_partition_by_what_is_no_label_is_refused(by, error):
     assert len(partition(regression(np.linspace(1, -1, 10)), "train", random)) == 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), min_size=1, max_size=20))
-def test_runs_are_joined_in_their_order(runs):
-    expected = [start + place for start, length in runs for place in range(length)]
-    assert joined(*np.array(runs).T).tolist() == expected
-
-
-def test_rows_are_what_each_client_has():
-    rows = Rows.of(np.array([7, 3, 5, 1]), [1, 3])
-    assert [own.tolist() for own in rows] == [[7], [3, 5, 1]]
-    assert (len(rows), rows.sizes.tolist()) == (2, [1, 3])
-    with pytest.raises(IndexError):
-        rows[2]
-
-
-# Of the partitions of the versions before, in which each client's was an array of its own.
+# From earlier versions, which kept an array for each client.
 DIGESTS = {
     ("iid", ""): "c4061e70bc7392cd",
     ("shards", "shards-per-client = 3"): "9f51b6679b112ab6",

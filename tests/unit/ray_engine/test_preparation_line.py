@@ -11,7 +11,7 @@ from fedavg_app.ray_engine.preparation_line import PreparationLine
     ("seconds", "terminal", "shown"),
     [(0.0, False, ["b", "c"]), (3600.0, False, []), (3600.0, True, [])],
 )
-def test_what_takes_long_is_shown_step_by_step(monkeypatch, seconds, terminal, shown):
+def test_slow_preparation_is_shown_step_by_step(monkeypatch, seconds, terminal, shown):
     monkeypatch.setattr(preparation_line, "SILENT_SECONDS", seconds)
     file = io.StringIO()
     line = PreparationLine(Console(file=file, force_terminal=terminal))
@@ -24,7 +24,7 @@ def test_what_takes_long_is_shown_step_by_step(monkeypatch, seconds, terminal, s
     assert file.getvalue().split() == shown
 
 
-def test_a_terminal_has_one_line_and_none_afterwards(monkeypatch):
+def test_terminal_shows_one_line_and_erases_it(monkeypatch):
     monkeypatch.setattr(preparation_line, "SILENT_SECONDS", 0.0)
     file = io.StringIO()
     with PreparationLine(Console(file=file, force_terminal=True, width=80)) as line:

@@ -1,4 +1,4 @@
-"""What is wrong with a run's settings is said before its workers start."""
+"""Invalid settings of a run are refused before its workers start."""
 
 from contextlib import nullcontext
 
@@ -26,7 +26,7 @@ class WorkersStartedError(Exception):
 
 @pytest.fixture
 def refusal(monkeypatch):
-    """Return what says why a config is refused."""
+    """Return a function that returns why a config is refused."""
 
     def start_workers():
         raise WorkersStartedError

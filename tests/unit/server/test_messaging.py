@@ -126,7 +126,7 @@ class ServersReplyGrid(AnsweringGrid):
     [
         (5, 0, "Error: Node Unavailable"),
         (MESSAGE_UNAVAILABLE, 0, REFUSED),
-        # Flower says of it that its SuperNode may have been removed from the federation.
+        # Flower calls this a SuperNode that may have been removed from the federation.
         (5, math.inf, "no reply in time"),
     ],
     ids=["unavailable", "refused", "expired"],

@@ -89,7 +89,7 @@ def collect(grid, ids, timeout=10.0):
     return {reply.metadata.reply_to_message_id: reply for reply in replies}
 
 
-def test_what_flowers_own_grid_would_raise_is_the_rejection_of_its_reply_alone():
+def test_reply_that_cannot_be_read_is_rejected_alone():
     grid, _, ids = make(honest=answer, malformed=rejected)
     found = collect(grid, ids)
     assert found[ids[0]].has_content()
@@ -97,7 +97,7 @@ def test_what_flowers_own_grid_would_raise_is_the_rejection_of_its_reply_alone()
     assert found[ids[1]].metadata.src_node_id == 3
 
 
-def test_reply_whose_upload_has_stopped_keeps_no_other_waiting():
+def test_reply_whose_upload_has_stopped_does_not_delay_others():
     stopped = threading.Event()
     grid, _, ids = make(stuck=lambda _: stopped.wait(90) and None, honest=answer)
     assert first(grid, ids) == ids[1]
@@ -132,13 +132,13 @@ def test_reply_that_says_it_answers_another_message_is_rejected():
     assert "it says that it answers message" in reply.error.reason
 
 
-def test_superlink_that_fails_for_a_while_costs_no_reply():
+def test_no_reply_is_lost_while_the_superlink_fails_temporarily():
     grid, flower, ids = make(honest=answer)
     assert list(grid.get_node_ids()) == [2]
     flower.failures = 2
     assert collect(grid, ids)[ids[0]].has_content()
     flower.failures = 1
-    assert list(grid.get_node_ids()) == [2]  # as before
+    assert list(grid.get_node_ids()) == [2]  # the nodes of the last answer
     flower.failures = 1
     assert grid.push_messages([message(2)]) == [""]
 
@@ -173,7 +173,7 @@ def test_late_reply_does_not_end_the_wait_for_other_replies():
     began, looks = time.monotonic(), len(flower.asked)
     assert collect(grid, ids[:1], timeout=1.0) == {}
     assert time.monotonic() - began >= 1
-    assert len(flower.asked) - looks < 20  # one in 0.05 s at the most, by what `poll_replies` waits
+    assert len(flower.asked) - looks < 20  # `poll_replies` waits 0.05 s
     assert list(collect(grid, ids[1:])) == ids[1:]
 
 

@@ -62,12 +62,6 @@ def test_weighted_mean_of_equal_updates_is_that_update_to_the_bit(case, weights)
         np.testing.assert_array_equal(array, update[name])
 
 
-def test_weighted_mean_is_summed_in_float64():
-    """Summed in float32, 1e8 + 1 stays 1e8; the mean of the two exact sums is representable."""
-    updates = [{"w": np.array([value], np.float32)} for value in (1e8, 1.0, 1.0, 1.0, -1e8)]
-    assert weighted_mean(updates, [1] * 5)["w"][0] == np.float32(0.6)
-
-
 @pytest.mark.parametrize(("values", "weights", "mean"), [((1, 2), (1, 3), 2), ((-3, 6), (2, 1), 0)])
 def test_mean_of_integers_is_rounded(values, weights, mean):
     """1*1/4 + 3*2/4 = 1.75 is 2 (truncated: 1)."""

@@ -28,7 +28,7 @@ class Halved(NoFeedback):
 
 @dataclass(frozen=True)
 class Double(ErrorFeedback):
-    """One that computes in float64, and has arguments that TOML gives as a list and as text."""
+    """Error feedback in float64, with arguments that TOML gives as a list and as text."""
 
     memories = ("residual",)
     decays: tuple[float, float] = (1.0, 0.9)
@@ -104,7 +104,7 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
     for _ in range(2):
         network.run_round({client: network.random_change() for client in range(2)})
     assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
-    assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each one missed
+    assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each client missed
 
 
 def test_memory_of_a_rule_that_computes_in_float64_is_kept_in_float32():
@@ -116,7 +116,7 @@ def test_memory_of_a_rule_that_computes_in_float64_is_kept_in_float32():
 
 
 @pytest.mark.parametrize("decays", [[1.0], [1.0, "0.9"], "1.0"])
-def test_list_of_the_wrong_kind_is_no_tuple(decays):
+def test_list_of_the_wrong_types_is_refused(decays):
     with pytest.raises(ValueError, match="Double: decays = "):
         strategies.build(
             "compressed", {"feedback": {"name": f"{__name__}:Double", "decays": decays}}

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 import strategies
 from strategies import compressed_client
 from strategies.client_memory import ClientMemory
-from strategies.compression.sync_protocol import Version, decode_updates, encode_update
+from strategies.compression.sync_protocol import Version, decode_updates
 from strategies.model import Model
 from tests.support.compressed_network import (
     SIZE,
@@ -50,7 +50,7 @@ def after_rounds(rounds=2, clients=1, **arguments):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e22])
 def test_diverged_training_is_reported_and_changes_no_state(value):
-    """An update that the server rejects would be added to the next one, and rejected for ever."""
+    """A rejected update would be added to the next, which would then be rejected as well."""
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
@@ -103,7 +103,7 @@ def test_trained_arrays_of_another_float_type_are_cast():
     assert payload(replies[0]) == payload(replies[1])
 
 
-def test_other_records_of_a_reply_stay_what_they_are():
+def test_other_records_of_a_reply_are_kept():
     network, own = stc(), model_record(zeros)
     (message,) = network.configure(0)
 
@@ -167,14 +167,16 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     network.run_round({0: network.random_change()})
     network.contexts[0].state = RecordDict(past)
     network.client_mod = client_of_another_process()
-    network.run_round({0: network.random_change()})  # its model is old too: it requests one
+    network.run_round(
+        {0: network.random_change()}
+    )  # its model is old, too: it requests the current model
     (message,) = network.configure(0)
     change = network.random_change()
     found = sent(network.train(message, change))
     np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
 
 
-def test_model_that_another_run_built_in_this_process_is_not_built_upon(monkeypatch):
+def test_model_of_another_run_in_this_process_is_not_built_upon(monkeypatch):
     network = after_rounds(2, clients=2)
     message, model = missing_two(network), flatten(network.model)
     others = ArrayRecord({"steps": Array(np.zeros(3, np.float32))})
@@ -190,8 +192,8 @@ def test_model_that_another_run_built_in_this_process_is_not_built_upon(monkeypa
     assert np.array_equal(trained_from, [model])
 
 
-def test_memory_takes_the_place_of_all_that_was_kept_before():
-    """Of an earlier training, whose residual would be sent in the next one."""
+def test_written_memory_replaces_the_previous_memory():
+    """Otherwise the residual of an earlier training would be sent in the next."""
     network = after_rounds(1)
     state = network.contexts[0].state
     assert ClientMemory.read(state).vectors
@@ -262,18 +264,8 @@ def missing_two(network):
     return message
 
 
-def test_missing_update_is_answered_with_a_request_for_the_model():
-    network = after_rounds(2, clients=2)
-    message = missing_two(network)
-    first, _, last = decode_updates(message.content["config"]["updates"])
-    replace(message, "updates", encode_update(*first) + encode_update(*last))
-    network.client_mod = client_of_another_process()
-    reply = network.train(message, network.random_change())
-    assert payload(reply) == network.reply_with(1)
-
-
 @pytest.mark.parametrize("name", ["eden", "topk"])
-def test_client_keeps_no_model_where_it_is_always_sent_all_of_it(name):
+def test_client_that_is_always_sent_the_whole_model_keeps_none(name):
     network = Network(name, 1)
     for _ in range(3):
         network.run_round({0: network.random_change()})

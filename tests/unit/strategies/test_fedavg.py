@@ -105,13 +105,3 @@ def test_norm_bound_is_that_of_the_gradient_itself():
     assert list(outcome.rejected) == [10]
     assert "max-update-norm is 3.001" in str(outcome.rejected[10])
     np.testing.assert_allclose(as_numpy(outcome.model)["weight"], far["weight"] - RATE)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_step_of_0d_arrays_keeps_dtype_and_shape(dtype):
-    model = {"scale": np.ones(2, np.float32), "number": np.array(5, dtype)}
-    zero = {"scale": np.ones(2, np.float32), "number": np.array(0, dtype)}
-    replies = [reply(10, zero, 2), reply(20, zero)]
-    found = as_numpy(with_gradients(model, rate=1.0).finish_round(2, replies).model)
-    assert found["scale"].tolist() == [0.0, 0.0]
-    assert (found["number"].dtype, found["number"].shape, found["number"].item()) == (dtype, (), 5)

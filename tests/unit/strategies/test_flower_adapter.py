@@ -1,4 +1,4 @@
-"""Flower's own strategies behind the adapter equal the bare ones on the valid replies alone."""
+"""Flower's strategies behind the adapter do what they do alone with the valid replies."""
 
 import math
 
@@ -161,7 +161,7 @@ def test_update_that_its_client_did_not_clip_is_rejected():
     }
 
 
-def test_buffers_go_past_a_wrapped_strategy_of_ours():
+def test_buffers_are_averaged_outside_a_wrapped_strategy_of_ours():
     settings = RunSettings(buffers=("count",))
     adapter = wrapper("ServerSideFixedClipping", settings, clipping_norm=9.0)
     start = {"w": np.zeros(2, np.float32), "count": np.array(3)}
@@ -197,7 +197,7 @@ BY_PLACE = {
 
 @pytest.mark.parametrize("name", list(BY_PLACE))
 def test_order_of_a_replys_arrays_does_not_matter(name):
-    """These strategies of Flower's go through the arrays of replies by their place."""
+    """These strategies of Flower's match the arrays of replies by position."""
     found = []
     for order in (list, lambda items: list(items)[::-1]):
         adapter = strategies.build(f"flwr.serverapp.strategy:{name}", BY_PLACE[name])

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.flower_arrays import array_record, from_array, from_record, to_array, to_record
+from strategies.flower_arrays import from_array, to_array
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.float16])
 ARRAYS = DTYPES.flatmap(
@@ -24,19 +24,9 @@ def test_to_array_gives_the_bytes_that_flower_gives(array):
     assert from_array(flowers).dtype == array.dtype
 
 
-def test_records_keep_names_and_order():
-    arrays = {"b": np.ones((2, 2), np.float32), "a": np.array(3)}
-    record = to_record(arrays)
-    assert record == ArrayRecord({name: Array(array) for name, array in arrays.items()})
-    assert list(record) == list(from_record(record)) == ["b", "a"]
-    again = array_record(dict(record))
-    assert again == record
-    assert again is not record
-
-
 @pytest.mark.parametrize("dtype", [b"|O8", b"|V0"])
 def test_array_whose_dtype_is_not_numeric_is_not_read(dtype):
-    """What else is unreadable is in test_reply_validation.py, where another dtype is refused."""
+    """Other unreadable arrays are in test_reply_validation.py, which rejects any other dtype."""
     data = to_array(np.ones(3, np.float32)).data.replace(b"<f4", dtype)
     with pytest.raises(ValueError, match=r"dtype .*, which is not numeric"):
         from_array(Array("float32", (3,), "numpy.ndarray", data))

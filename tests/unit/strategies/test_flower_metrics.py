@@ -67,12 +67,13 @@ def test_qfedavg_reads_the_clients_training_loss_in_either_spelling(arguments, t
     assert dict(metrics) == {"train-loss": pytest.approx(1.0)}
 
 
-def test_evaluation_without_the_weight_is_rejected_alone():
+def test_mean_has_the_strategys_own_weights_and_evaluations_without_them_are_rejected():
     adapter = strategies.build(f"{FLOWERS}:FedAvg", {"weighted_by_key": "my-weight"})
     evaluation = [
         evaluated(1, 1, loss=1.0, **{"my-weight": 1.0}),
-        evaluated(2, 3, loss=5.0),
-        evaluated(3, 3, loss=5.0, **{"my-weight": 3.0}),
+        evaluated(2, 1, loss=5.0),
+        evaluated(3, 1, loss=5.0, **{"my-weight": 3.0}),
+        evaluated(4, 1, loss=math.nan, **{"my-weight": 5.0}),
     ]
     outcome = adapter.finish_evaluation(1, evaluation)
     assert (outcome.metrics["loss"], list(outcome.rejected)) == (4.0, [2])

@@ -70,7 +70,7 @@ def test_device_that_changes_its_link_keeps_what_it_has_not_sent():
     np.testing.assert_allclose(found, total, atol=1e-5)
 
 
-def test_servers_word_counts_before_the_nodes():
+def test_link_named_by_the_server_overrides_that_of_the_node():
     clients = Network("stc", clients=1, sparsity_up=0.5, links={"a": {"sparsity-up": 0.1}})
     clients.contexts[0].node_config["link"] = "b"
     (message,) = clients.configure(0)
@@ -81,14 +81,7 @@ def test_servers_word_counts_before_the_nodes():
     assert few < np.count_nonzero(sent(clients.train(message, clients.random_change()))) / 3
 
 
-def test_formula_counts_each_client_by_its_own_compressor():
-    clients = network()
-    clients.run_round({client: clients.random_change() for client in range(3)})
-    fast, slow = (Sparse(share).expected_bits(clients.layout) for share in (0.5, 0.1))
-    assert clients.outcome.formula_bits_up == pytest.approx(2 * fast + slow)
-
-
-def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients():
+def test_client_without_a_link_replies_as_if_there_were_no_links():
     clients, without = network(), Network("compressed", 3, uplink=FAST, downlink="float32")
     (message,) = clients.configure(0)
     (other,) = without.configure(0)
@@ -98,7 +91,7 @@ def test_reply_of_a_client_that_knows_of_no_links_is_that_of_the_other_clients()
     assert first == second
 
 
-def test_text_names_links_and_is_unchanged_without_links():
+def test_text_of_a_codec_names_links_only_where_there_are_some():
     codec = network().strategy.codec
     assert Codec.parse(str(codec)) == codec
     assert '"links":{"slow":{"name":"sparse"' in str(codec)
@@ -125,6 +118,6 @@ def test_text_names_links_and_is_unchanged_without_links():
         ({}, "links.slow has nothing: give only arguments that change what clients send"),
     ],
 )
-def test_arguments_that_are_not_of_what_clients_send_are_refused(own, error):
+def test_link_arguments_that_do_not_change_what_clients_send_are_refused(own, error):
     with pytest.raises(ValueError, match=error):
         strategies.build("stc", {"links": {"slow": own}})

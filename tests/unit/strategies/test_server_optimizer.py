@@ -9,7 +9,7 @@ import strategies
 from strategies import server_optimizer
 from strategies.flower_arrays import to_record
 from strategies.rounds import RunSettings
-from strategies.server_optimizer import SGD, Yogi
+from strategies.server_optimizer import SGD
 from tests.support.compressed_network import SIZE, Network, flatten
 from tests.support.replies import as_numpy, cohort, reply
 
@@ -18,13 +18,6 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 
 def steps(optimizer, *deltas):
     return [optimizer.step(np.array(delta, float)) for delta in deltas]
-
-
-def test_yogi_by_hand():
-    found = steps(Yogi(learning_rate=0.1, beta_1=0.5, beta_2=0.9, tau=0.01), [1.0], [0.1])
-    first = 0.1 * 0.5 / (np.sqrt(0.1) + 0.01)  # v = 0 - 0.1 * 1 * sign(0 - 1)
-    second = 0.1 * (0.25 + 0.05) / (np.sqrt(0.1 - 0.1 * 0.01) + 0.01)
-    np.testing.assert_allclose(found, [[first], [second]])
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

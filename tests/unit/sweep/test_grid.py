@@ -61,7 +61,7 @@ def test_same_run_twice_is_run_once(tmp_path):
         ("seed = ", "give a TOML file"),
     ],
 )
-def test_what_cannot_be_run_is_named_before_anything_runs(tmp_path, text, problem):
+def test_invalid_grid_is_refused_before_anything_runs(tmp_path, text, problem):
     with pytest.raises(ConfigError, match=problem):
         grid(tmp_path, text)
 
@@ -81,7 +81,7 @@ learning-rate = [0.1, 0.2]
 """
 
 
-def test_variant_may_have_a_name_which_its_runs_have_with_what_differs_under_it(tmp_path):
+def test_runs_of_a_named_variant_have_its_name_and_the_keys_in_which_they_differ(tmp_path):
     runs = grid(tmp_path, NAMED)
     names = ["FedAvg", "STC, p = 1/25, learning-rate 0.1", "STC, p = 1/25, learning-rate 0.2"]
     assert list(dict.fromkeys(run.method for run in runs)) == names

@@ -124,14 +124,11 @@ def recorded():
     return {setting: runs for setting, runs in found.items() if len(runs) >= 5}
 
 
-RECORDED = recorded()
-
-
 def cases():
     """Yield (limits, histories by method, accuracy that is known of all) for every setting.
 
-    The budgets are some rounds of the dearest method, and what one of them spent in all; of each
-    method enough is known to tell how far it gets.
+    The budgets are some rounds of the most expensive method, and the total of one of the methods;
+    each method's record is long enough to tell how far it gets.
     """
     for known in recorded().values():
         for direction in ("up", "both"):

@@ -32,7 +32,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
 
 
 @pytest.mark.parametrize(
-    ("had", "planned", "goes_on"),
+    ("had", "planned", "resumes"),
     [
         (("1 MB up", 20), ("3 MB up", 60), True),
         (("1 MB up", 20), ("3 MB up", 10), False),
@@ -41,7 +41,7 @@ def test_only_checkpoint_of_the_same_run_is_resumed(tmp_path, changes, has_check
     ],
 )
 def test_run_with_a_budget_resumes_with_a_larger_budget(
-    tmp_path, monkeypatch, had, planned, goes_on
+    tmp_path, monkeypatch, had, planned, resumes
 ):
     def config(budget, rounds):
         update = {"budget": budget, "num_server_rounds": rounds, "data_dir": "/data"}
@@ -54,8 +54,8 @@ def test_run_with_a_budget_resumes_with_a_larger_budget(
     earlier = write(tmp_path / RUN.slug / "earlier", config(*had), HISTORY)
     (earlier / "checkpoint").write_text("{}")
     RunProcess(replace(RUN, config=config(*planned)), launcher(None, 1, lambda: ""), tmp_path)
-    assert started[0][2] == ("resume" if goes_on else "run")
-    if goes_on:
+    assert started[0][2] == ("resume" if resumes else "run")
+    if resumes:
         assert {f"--budget={planned[0]}", f"--num-server-rounds={planned[1]}"} <= set(started[0])
 
 

@@ -26,6 +26,8 @@ def test_convolutions_on_a_device_have_their_weights_in_channels_last_layout():
     for weight, values in zip(kernels, before, strict=True):
         assert weight.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(weight, values)
+    # Of one channel, too, where both layouts look alike to torch: the CNN takes 15 % less time.
+    assert on_device(nn.Conv2d(1, 32, 5), torch.device("cpu")).weight.stride() == (25, 1, 5, 1)
 
 
 @pytest.mark.parametrize("count", [100, 4000])
@@ -38,8 +40,3 @@ def test_statistics_of_batch_normalisation_are_right_for_channels_last_images(co
     mean, variance = exact.mean((0, 2, 3)), exact.var((0, 2, 3))
     torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-6, atol=0)
     torch.testing.assert_close(norm.running_var.double(), variance, rtol=1e-5, atol=0)
-
-
-def test_weights_of_convolutions_have_the_layout_that_they_are_computed_in():
-    """Of one channel, too, where both look alike to torch: the CNN takes 15 % less time."""
-    assert on_device(nn.Conv2d(1, 32, 5), torch.device("cpu")).weight.stride() == (25, 1, 5, 1)

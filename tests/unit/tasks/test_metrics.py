@@ -107,7 +107,7 @@ def test_metric_that_is_several_numbers_is_refused():
         (MulticlassF1Score, "f1 is the class MulticlassF1Score: give a function of"),
     ],
 )
-def test_what_is_no_metric_is_refused(given, error):
+def test_invalid_metric_is_refused(given, error):
     with pytest.raises(TypeError, match=error):
         make_metric("f1", given)
 

@@ -26,7 +26,7 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
     losses, right = [], []
     for inputs, targets in zip(test.inputs, test.targets, strict=True):
         length = (targets >= 0).sum()
-        with torch.no_grad():  # each line alone, not in a batch with longer ones
+        with torch.no_grad():  # each line alone, not in a batch with longer lines
             logits = model(torch.from_numpy(inputs[None, :length].astype(np.int64)))[0]
         wanted = torch.from_numpy(targets[:length])
         losses += functional.cross_entropy(logits, wanted, reduction="none").tolist()

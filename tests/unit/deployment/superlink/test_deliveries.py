@@ -114,7 +114,7 @@ def test_message_that_is_posted_during_a_look_is_not_missed():
     assert not deliveries.has_nothing(NODE)
 
 
-def test_stranger_who_names_a_device_is_answered_by_the_superlink():
+def test_request_of_a_stranger_in_a_devices_name_is_passed_to_the_superlink():
     link = Link(EMPTY, (401, b""))
     assert link.look() == 0
     request = PULL.SerializeToString()
@@ -162,14 +162,14 @@ def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
     assert asked_for(link, wanted) == list(wanted.message_ids)
 
 
-def test_reply_whose_upload_stopped_is_asked_for_so_that_the_run_hears_of_it(clock):
+def test_run_is_told_of_a_reply_whose_upload_stopped(clock):
     link, wanted, *_ = replying(missing=2)
     assert asked_for(link, wanted) == []
     clock.now += gate_rules.STALLED_SECONDS + 1
     assert asked_for(link, wanted) == list(wanted.message_ids)
 
 
-def test_message_without_a_reply_is_looked_for_now_and_then(clock):
+def test_unanswered_message_is_looked_for_at_intervals(clock):
     """It may have expired: then the SuperLink has an error in the reply's place."""
     link = Link(EMPTY, EMPTY)
     wanted = runtime.PullAppMessagesRequest(message_ids=["a"])

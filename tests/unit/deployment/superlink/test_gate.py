@@ -123,15 +123,7 @@ def push_of(announcement, object_id, content):
     ).SerializeToString()  # fmt: skip
 
 
-def test_reply_to_a_message_that_the_superlink_gave_is_passed_on(device):
-    gate, _, _ = given(device, (200, OPENED), (200, b""))
-    announcement, contents = device.announcement(record(np.zeros(3)))
-    assert ask(gate, PUSH, announcement.SerializeToString()) == (200, OPENED)
-    push = push_of(announcement, *next(iter(contents.items())))
-    assert ask(gate, "push-object", push) == (200, b"")
-
-
-def test_what_the_superlink_refused_to_give_does_not_count(device):
+def test_message_that_the_superlink_refused_to_give_does_not_count(device):
     gate, _, superlink = given(device, status=401)
     announcement, _ = device.announcement(record())
     status, content = ask(gate, PUSH, announcement.SerializeToString())
@@ -202,7 +194,7 @@ def test_reply_that_is_announced_again_continues_its_upload(device):
     assert ask(gate, "push-object", push_of(announcement, *others[0]))[0] == 200
 
 
-def test_second_reply_does_not_take_the_place_of_the_first(device):
+def test_second_reply_does_not_replace_the_first(device):
     gate, _, superlink = given(device, (200, OPENED))
     first, _ = device.announcement(record(np.zeros(3)))
     assert ask(gate, PUSH, first.SerializeToString()) == (200, OPENED)
@@ -213,7 +205,7 @@ def test_second_reply_does_not_take_the_place_of_the_first(device):
 
 @pytest.mark.parametrize(("content", "status"), [(bytes(MAX_OBJECT_BYTES), 413), (b"x", 403)])
 def test_object_that_is_refused_deletes_its_reply(device, content, status):
-    """Of too many bytes, or malformed."""
+    """Because it is too large, or malformed."""
     gate, _, superlink = given(device, (200, OPENED), (200, b""))
     announcement, contents = device.announcement(record(np.zeros(3)))
     ask(gate, PUSH, announcement.SerializeToString())
@@ -323,7 +315,7 @@ def test_request_whose_connection_is_lost_is_not_judged(device):
     assert len(superlink.asked) == 1
 
 
-def test_strangers_that_send_or_read_slowly_keep_no_device_out():
+def test_slow_strangers_do_not_block_a_device():
     async def superlink(scope, receive, send):
         await respond(send)
 
@@ -355,7 +347,7 @@ def test_body_that_is_too_large_for_its_request_is_refused_unread(name):
     assert ask(gate, name, bytes(5 * 2**20))[0] == 413
 
 
-def test_one_key_has_some_requests_served_at_a_time_and_others_are_not_held_up():
+def test_concurrent_requests_of_a_key_are_bounded_and_do_not_delay_others():
     running, most, release = 0, 0, asyncio.Event()
 
     async def superlink(scope, receive, send):

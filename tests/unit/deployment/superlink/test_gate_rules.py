@@ -106,7 +106,7 @@ def test_several_replies_or_none_in_a_request_are_refused(device):
             device.rules.check_reply(wrong)
 
 
-def test_device_that_fetched_nothing_has_no_size_to_its_credit():
+def test_device_that_fetched_nothing_may_only_send_the_spare_bytes():
     rules = GateRules()
     device = Device(rules)
     rules._sizes.clear()

@@ -46,7 +46,7 @@ if __name__ == "__main__":
     ("age", "expires"), [(-3600, 40), (-300, 40), (0, 40), (9.9, 40), (35, 15)]
 )
 def test_message_expires_its_ttl_after_its_client_started_or_earlier_if_it_was_old(age, expires):
-    """Whatever the clock says of a fresh one."""
+    """A wrong clock does not matter for a message that has just arrived."""
     started = time.monotonic()
     found = deadline(time.time() - age, 40, started)
     assert found - started == pytest.approx(expires, abs=1)
@@ -101,7 +101,7 @@ def test_libraries_are_all_that_a_training_client_imports():
         ([(3600, 0.5), (0, 3)], [0.05, 0.3]),  # in a run: for its client's reply, and a message
         ([(3600, 3)], [3]),  # without a run, as often as Flower's
         ([(0, 0.5), (20, 3)], [0.05, 2]),  # a tenth of the time since its last message
-        ([(0, 1.25)], [1.25]),  # one that it does not know
+        ([(0, 1.25)], [1.25]),  # a pause that it does not know
     ],
 )
 def test_supernode_in_a_run_looks_for_messages_and_replies_often(monkeypatch, pauses, slept):

@@ -1,7 +1,7 @@
-"""What compressors claim of their errors, entry by entry, on vectors that are not friendly.
+"""The errors of compressors are what they claim, on vectors that are hard to compress.
 
-Unbiased ones: the mean over seeds is the vector, in every entry, within its measured standard
-error. Contractions: the squared error is at most the bound that `error_bound` states.
+Unbiased: the mean over seeds is the vector, in every entry, within its measured standard error.
+Contractions: the squared error is at most the bound that `error_bound` states.
 """
 
 import numpy as np
@@ -55,8 +55,8 @@ def worst_entry(name, arguments, vector, seeds):
         largest = max(largest, float(np.abs(found - vector).max()))
     mean = total / seeds
     error = np.sqrt(np.maximum(squares / seeds - mean**2, 0) / seeds)
-    # What is drawn a few times at most in these seeds, as a small entry's level, has no measured
-    # error; and what rounding alone makes of an entry that is always the same.
+    # Allows for outcomes that these seeds draw rarely or never, such as a small entry's level, and
+    # for the rounding of an entry that is always the same.
     unseen = 2 * largest / seeds + 2.0**-22 * np.abs(vector).max()
     return float((np.abs(mean) / (error + unseen)).max())
 

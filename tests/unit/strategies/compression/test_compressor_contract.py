@@ -59,7 +59,7 @@ class TestOfSeed(Ours):
 
 
 class TestZstandard(Ours):
-    """The formula is that of the other compressor, which packing stays below or hardly exceeds."""
+    """The formula is the other compressor's; packed bytes are fewer, or hardly more."""
 
     compressors = (Zstandard(), Zstandard({"name": "ternary", "sparsity": 0.05}, 19))
     at_most = True

@@ -74,7 +74,7 @@ def test_memory_is_not_changed_and_a_lost_update_stays_in_it():
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_update_that_is_not_finite_stays_so(value, recwarn):
+def test_non_finite_update_stays_non_finite(value, recwarn):
     """`compress` refuses it; clipping must not hide it."""
     to_send, _ = MomentumCorrection(0.9, 1.0).to_send(float32([value, 1]), empty(2))
     assert not np.isfinite(to_send).all()

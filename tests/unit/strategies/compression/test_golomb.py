@@ -1,4 +1,4 @@
-"""Golomb code of positions, against one written and read bit by bit, and the paper's figures."""
+"""Golomb code of positions, against code read and written bit by bit, and the paper's figures."""
 
 import math
 

@@ -36,17 +36,3 @@ def test_unflatten_restores_the_flattened_arrays(shapes):
     assert list(back) == list(arrays)
     for name, array in back.items():
         np.testing.assert_array_equal(array, arrays[name], strict=True)
-
-
-def test_flatten_uses_the_order_of_the_layout():
-    arrays = model([(2,), (3,)])
-    shuffled = {name: arrays[name] for name in reversed(arrays)}
-    layout = Layout.of(arrays)
-    np.testing.assert_array_equal(layout.flatten(shuffled), layout.flatten(arrays))
-
-
-def test_flatten_reads_fortran_ordered_arrays_row_by_row():
-    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    columns = np.asfortranarray(rows)
-    vector = Layout.of({"w": columns}).flatten({"w": columns})
-    assert vector.tolist() == [0, 1, 2, 3, 4, 5]

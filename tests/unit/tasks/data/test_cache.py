@@ -51,15 +51,15 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
     assert len(list(cache.iterdir())) == 1
 
 
-def test_a_task_that_keeps_the_name_of_another_gets_its_own_data(cache):
-    """As a copied and edited task does: it trained on the other's."""
+def test_task_with_the_name_of_another_gets_its_own_data(cache):
+    """A copied and edited task would otherwise train on the data of the original."""
     theirs = load_cached("digits/v1", splits, OPTIONS, "")
     other = (Split(np.zeros((2, 2)), np.arange(2)),) * 2
     ours = load_cached("digits/v1", lambda: other, OPTIONS, "")
     assert (len(theirs.train), len(ours.train)) == (3, 2)
 
 
-def test_a_name_that_has_a_version_is_kept(cache):
+def test_name_with_a_version_is_the_name_of_the_file(cache):
     load_cached("a/b", splits, OPTIONS, "", versioned=True)
     assert (cache / "a" / "b.safetensors").is_file()
 

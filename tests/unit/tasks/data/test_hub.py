@@ -9,6 +9,7 @@ from PIL import Image
 
 from tasks.data.dataset import DataError, DataOptions
 from tasks.data.hub import hub_dataset
+from tests.support.one_line import one_line
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (10, 4, 6), dtype=np.uint8)
@@ -78,7 +79,7 @@ def test_devices_with_copies_of_the_folder_have_the_same_data(folder, tmp_path):
     assert fewer.fingerprint != first.fingerprint
 
 
-def test_what_flwr_datasets_created_is_for_training(tmp_path):
+def test_folder_of_flwr_datasets_is_training_data(tmp_path):
     rows().save_to_disk(tmp_path)
     data = load(tmp_path, "grey", "kind")
     assert (len(data.train), len(data.test)) == (10, 0)
@@ -99,6 +100,5 @@ def test_columns_that_cannot_be_read_are_named(folder, columns, error):
 
 def test_data_set_that_is_not_there_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="give data-dir, a copy of the hub's folder") as caught:
+    with one_line(DataError, "give data-dir, a copy of the hub's folder"):
         load(tmp_path / "empty", "grey", "kind")
-    assert "\n" not in str(caught.value)

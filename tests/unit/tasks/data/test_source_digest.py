@@ -51,7 +51,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Return what writes a module of that source, and imports it."""
+    """Return a function that writes a module with that source and imports it."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(source):

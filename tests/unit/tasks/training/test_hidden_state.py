@@ -90,7 +90,7 @@ def test_a_buffer_keeps_its_place_in_memory():
 
 
 @pytest.mark.parametrize("value", [threading.Lock(), io.BufferedReader(io.BytesIO(b"")), np])
-def test_what_cannot_be_copied_is_named_unless_it_is_a_module(value):
+def test_uncopyable_attribute_is_named_unless_it_is_a_module(value):
     model = nn.Sequential(Keeper())
     model[0].other = value
     assert HiddenState(model).shared == ([] if value is np else ["0.other"])

@@ -81,7 +81,7 @@ def test_a_task_may_say_that_its_batches_can_be_cut():
         assert (part_count(task, model) is not None) == said
 
 
-def test_answers_do_not_outlast_the_network():
+def test_cached_answers_are_freed_with_the_network():
     model = nn.Linear(2, 2)
     assert looks_at_one_example(model)
     seen = weakref.ref(model)

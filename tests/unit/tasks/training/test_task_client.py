@@ -143,22 +143,6 @@ def test_last_batch_of_one_example_takes_another_before_batch_normalisation():
         np.testing.assert_allclose(ours, wanted, atol=1e-12)
 
 
-def test_batch_of_a_network_with_batch_normalisation_stays_whole(monkeypatch):
-    model = with_batch_normalisation
-    expected = model().double()
-    nn.functional.cross_entropy(expected(EXAMPLES.inputs), EXAMPLES.targets).backward()
-    monkeypatch.setattr(batch_size, "MAX_BATCH", 4)
-    task = double(dataclasses.replace(MNIST_LOGISTIC, model=model))
-    weights = [array.numpy() for array in task.model().state_dict().values()]
-    gradient = client(task).gradient(weights, {})[0]
-    trained = client(task).fit(weights, {**CONFIG, "batch-size": 0})[0]
-    named = zip(model().state_dict(), weights, gradient, trained, strict=True)
-    found = {name: (sent, (before - after) / 0.1) for name, before, sent, after in named}
-    for name, parameter in expected.named_parameters():
-        for value in found[name]:
-            np.testing.assert_allclose(value, parameter.grad, atol=1e-12)
-
-
 @pytest.mark.parametrize("examples", [None, Examples(torch.zeros(0, 1), torch.zeros(0))])
 def test_client_without_examples_raises_error_that_names_the_split(examples):
     empty = client(examples=examples)

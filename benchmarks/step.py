@@ -19,8 +19,8 @@ import tasks
 from tasks.base import on_device
 from tasks.training.autograd_step import make_step
 from tasks.training.examples import Examples
-from tasks.training.local_training import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
+from tasks.training.training_settings import TrainingSettings
 from tests.support.made_up_examples import noise
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def measure(name: str, repeats: int) -> list[str]:
     inputs, targets = Examples.stored(task, noise(task, size), CPU).slice(0, size)
     model, reference = (on_device(task.initial_model(1), CPU) for _ in range(2))
     weights = list(model.parameters())
-    step = make_step(model, task.loss, weights, WeightUpdate(weights, LocalTraining()))
+    step = make_step(model, task.loss, weights, WeightUpdate(weights, TrainingSettings()))
     optimizer = torch.optim.SGD(reference.parameters(), LEARNING_RATE)
 
     def torch_step() -> None:

@@ -29,9 +29,9 @@ from tasks.model_arrays import ModelArrays, read_arrays, state_of
 from tasks.training.examples import Examples
 from tasks.training.layers import normalises_batches
 from tasks.training.local_steps import take_steps
-from tasks.training.local_training import LocalTraining
 from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
+from tasks.training.training_settings import TrainingSettings
 
 
 def train_centrally(
@@ -42,7 +42,7 @@ def train_centrally(
     Args:
         config: The training's settings.
         task: The learning problem that it names.
-        callbacks: Make further callbacks, beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run's files and the console.
 
     Raises:
         ConfigError: A value that cannot be used, or an array of the model that cannot be saved.
@@ -65,7 +65,7 @@ def train_centrally(
     batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
-    local = LocalTraining.of(
+    local = TrainingSettings.of(
         {
             "learning-rate": plan.learning_rate, "momentum": config.momentum,
             "weight-decay": config.weight_decay, "gradient-clip": config.gradient_clip,

@@ -55,12 +55,12 @@ def query(message: Message, context: Context) -> Message:
         node[LINK] = str(link)
     if directory := own_data(context.node_config):
         # Not at the top: it imports torch.
-        from fedavg_app.client.task_client import own_dataset
+        from fedavg_app.client.client_process import own_dataset
 
         data = own_dataset(directory, context.run_config)
         node[OWN_DATA], node[OWN_EXAMPLES] = data.fingerprint, len(data.train)
     elif CONFIG in message.content:
-        from fedavg_app.client.task_client import client_process
+        from fedavg_app.client.client_process import client_process
 
         found = client_process(context.node_config, context.run_config, _config(message)).digests
         node[DATA_DIGEST], node[PARTITION_DIGEST] = found.data, found.partition
@@ -112,7 +112,7 @@ def _read(
         ValueError: The arrays' names are not those of the task's model.
     """
     # Not at the top: it imports torch.
-    from fedavg_app.client.task_client import task_client
+    from fedavg_app.client.client_process import task_client
 
     config = _config(message)
     client = task_client(context.node_config, context.run_config, config)
@@ -138,9 +138,9 @@ def _memory(context: Context, config: "Config", client: "TaskClient") -> "Iterat
     client that lost its state begins with zero, and so does a weight whose state is not finite: NaN
     would stay in it whatever model the server sends.
     """
-    from tasks.training.local_training import LocalTraining
+    from tasks.training.training_settings import TrainingSettings
 
-    settings, own = LocalTraining.of(config), client.task.train is not None
+    settings, own = TrainingSettings.of(config), client.task.train is not None
     if not settings.keeps_memory and not own:
         yield None
         return

@@ -23,7 +23,7 @@ from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.strategy_setup import reporting_strategy_errors
 from fedavg_app.server.training_loop import TrainingLoop
-from strategies.runner import Runner
+from strategies.base_runner import Runner
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 
@@ -60,7 +60,7 @@ def run(
         grid: Reaches the clients.
         prepared: The run, as `prepare` returns it.
         evaluation: Returns what evaluates the global model.
-        callbacks: Make further callbacks, beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run's files and the console.
         tell_clients_number: Whether messages say how many clients there are, which the run config
             that clients see does not.
 

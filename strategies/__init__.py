@@ -14,13 +14,13 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from strategies.base import FederatedStrategy
+from strategies.base_runner import Runner
 from strategies.compressed_client import compression_mod
 from strategies.flower_adapter import FlowerAdapter
 from strategies.flower_metrics import wrapped
 from strategies.privacy import with_accountant
 from strategies.registry import Registry, make, parameters_of
 from strategies.rounds import RunSettings
-from strategies.runner import Runner
 from strategies.strategy_runner import StrategyRunner
 
 STRATEGIES = Registry[Strategy](

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from strategies import server_optimizer as server_optimizers
 from strategies.aggregation import Term
 from strategies.base import FederatedStrategy
+from strategies.base_runner import SMALLER_RATES
 from strategies.client_memory import ClientMemory
 from strategies.client_messages import Train
 from strategies.codec import Codec
@@ -40,7 +41,6 @@ from strategies.registry import Part, Weights, make
 from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
-from strategies.runner import SMALLER_RATES
 from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_weight
 
 

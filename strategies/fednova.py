@@ -10,10 +10,10 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from strategies.base import FederatedStrategy
-from strategies.local_steps import local_steps
 from strategies.model import Vector, change_norm
 from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.step_count import step_count
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class FedNova(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return (w_k - w) / tau_k, and tau_k."""
-        steps = local_steps(now.config_of(reply.node), reply.report.num_examples)
+        steps = step_count(now.config_of(reply.node), reply.report.num_examples)
         update = np.subtract(reply.vector, now.model.vector, dtype=float) / steps
         return update, np.array(float(steps))
 

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import (
 )
 
 from strategies.aggregation import BufferMean
+from strategies.base_runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 from strategies.client_report import ClientReport
 from strategies.flower_arrays import array_record, find_record, get_record, to_record
 from strategies.flower_metrics import check_keys, keep_shared, wrapped
@@ -28,7 +29,6 @@ from strategies.privacy import accountant_of
 from strategies.reply_errors import ReplyError
 from strategies.reply_validation import Reply, check_norm, read_report
 from strategies.rounds import NodeSettings, Round, RunSettings
-from strategies.runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")

@@ -15,12 +15,12 @@ from pydantic.dataclasses import dataclass
 from strategies.base import FederatedStrategy
 from strategies.client_memory import ClientMemory, Vectors
 from strategies.client_messages import Train
-from strategies.local_steps import local_steps
 from strategies.messages import GRADIENT_OFFSET, Broadcast, Received, Update
 from strategies.model import Vector, change_norm
 from strategies.registry import Positive, Weights
 from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
+from strategies.step_count import step_count
 
 # The server's control variate in a message, and the change of the client's in a reply; the setting
 # that names the client's last accepted round.
@@ -132,4 +132,4 @@ class SCAFFOLD(FederatedStrategy):
 
 def step_length(config: Mapping[str, Any], num_examples: float) -> float:
     """Return K eta of a client with this many examples."""
-    return local_steps(config, num_examples) * float(config["learning-rate"])
+    return step_count(config, num_examples) * float(config["learning-rate"])

@@ -11,14 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 
 from strategies.aggregation import BufferMean, WeightedMean
-from strategies.client_report import ClientReport
-from strategies.messages import ARRAYS, ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE, Broadcast
-from strategies.metrics import mean_metrics
-from strategies.model import Vector, buffer_norms
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply, check_norm, read_report
-from strategies.rounds import Aggregate, NodeSettings, Round, RunSettings
-from strategies.runner import (
+from strategies.base_runner import (
     Finish,
     FinishEvaluation,
     Runner,
@@ -27,6 +20,13 @@ from strategies.runner import (
     check_finite,
     nodes_of,
 )
+from strategies.client_report import ClientReport
+from strategies.messages import ARRAYS, ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE, Broadcast
+from strategies.metrics import mean_metrics
+from strategies.model import Vector, buffer_norms
+from strategies.reply_errors import ReplyError
+from strategies.reply_validation import Reply, check_norm, read_report
+from strategies.rounds import Aggregate, NodeSettings, Round, RunSettings
 from strategies.server_messages import write_contents
 
 if TYPE_CHECKING:

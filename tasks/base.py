@@ -66,10 +66,10 @@ def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 if TYPE_CHECKING:
     from tasks.training.examples import Examples
-    from tasks.training.local_training import LocalTraining
     from tasks.training.optimizers import Memory
+    from tasks.training.training_settings import TrainingSettings
 
-    OwnLoop = Callable[[nn.Module, Examples, LocalTraining, Memory], Mapping[str, float]]
+    OwnLoop = Callable[[nn.Module, Examples, TrainingSettings, Memory], Mapping[str, float]]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ its message. The processes of a device, each started by the one before:
 * its SuperExec (`executor`), Flower's loop around this package's executor, which ends a client at
   its message's expiry;
 * the fork server (`preload`), started by `multiprocessing`;
-* the client of the message in progress (`client_process`), Flower's own `run_clientapp`.
+* the client of the message in progress (`client_main`), Flower's own `run_clientapp`.
 
 Each ends when the one before it ends, however that ends. What Flower does not document is in
 `internals`. None of this is in what `flwr run` packs: it belongs to the device.

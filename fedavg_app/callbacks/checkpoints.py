@@ -10,7 +10,7 @@ from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
 from fedavg_app.results.metrics import RoundMetrics
-from strategies.runner import Runner
+from strategies.base_runner import Runner
 
 
 class Checkpoints(Callback):

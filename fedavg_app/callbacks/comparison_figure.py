@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.results.comparison import Clock
+from fedavg_app.results.comparison_lines import Line
+from fedavg_app.results.comparison_panels import TRAFFIC, Panel, axis, places
 from fedavg_app.results.finished_run import FINISHED, FinishedRun
-from fedavg_app.results.lines import Line
-from fedavg_app.results.panels import TRAFFIC, Panel, axis, places
 
 STYLES = ("-", "--", "-.", ":")
 # On a screen: the width in inches, and the height of the panels.

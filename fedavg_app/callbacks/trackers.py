@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.callbacks.run_directory import summarize
+from fedavg_app.callbacks.run_files import summarize
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from strategies.reply_errors import shorten

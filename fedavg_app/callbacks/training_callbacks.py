@@ -13,11 +13,11 @@ from fedavg_app.callbacks.base import Callback, MakeCallback, TrainingRun
 from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.log_file import log_file
-from fedavg_app.callbacks.run_directory import RunDirectory
+from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import rounds_to_target
-from fedavg_app.results.run_folder import create_run_directory
+from fedavg_app.results.run_folder import create_run_folder
 
 logger = logging.getLogger("fedavg_app.callbacks")
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("fedavg_app.callbacks")
 class TrainingCallbacks:
     """A context manager around a training, which tells the callbacks how it goes and ends.
 
-    Every training has a run directory with its best model and its log, and is shown on the console.
+    Every training has a run folder with its best model and its log, and is shown on the console.
     A callback that fails is logged and does not fail the training, unless it raises one of
     `fedavg_app.errors.USER_ERRORS`: then results would be lost.
 
@@ -42,7 +42,7 @@ class TrainingCallbacks:
     """
 
     def __init__(self, run: TrainingRun, callbacks: Sequence[MakeCallback] = ()) -> None:
-        self.run = replace(run, folder=create_run_directory(run.config, run.task.name))
+        self.run = replace(run, folder=create_run_folder(run.config, run.task.name))
         self.result = TrainingResult(
             list(run.completed), run.model, folder=self.run.folder, best_model=run.best_model
         )
@@ -50,7 +50,7 @@ class TrainingCallbacks:
         self._log = log_file(self.run.folder)
         try:
             # The console comes last: at the end it says where the results are.
-            makers = (RunDirectory, *callbacks, Console)
+            makers = (RunFiles, *callbacks, Console)
             self._callbacks: list[Callback] = [make(self.run) for make in makers]
         except BaseException:
             if not run.completed:  # then the folder is new, and no round is in it

@@ -12,9 +12,9 @@ from fedavg_app.cli.latex_table import as_latex
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LinkName
 from fedavg_app.results.comparison import cost, one_objective
+from fedavg_app.results.comparison_lines import group_runs
+from fedavg_app.results.comparison_panels import Panel, default_panels
 from fedavg_app.results.finished_run import FinishedRun, read_run
-from fedavg_app.results.lines import group_runs
-from fedavg_app.results.panels import Panel, default_panels
 from tasks.objective import ACCURACY
 
 OUTPUT = "Output"

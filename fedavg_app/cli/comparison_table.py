@@ -14,8 +14,8 @@ from rich.filesize import decimal
 
 from fedavg_app.links.link import duration
 from fedavg_app.results.comparison import TO_TARGET, Cost
+from fedavg_app.results.comparison_lines import SEED, Line
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.results.lines import SEED, Line
 from tasks.objective import show_metric
 
 # The headings of columns whose keys, with the unit, are for programs.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedavg_app.cli.comparison_table import VALUES, Row, Spread, Table, heading
 from fedavg_app.results.comparison import TO_TARGET
-from fedavg_app.results.lines import SEED
+from fedavg_app.results.comparison_lines import SEED
 from tasks.objective import ACCURACY, LOSS
 
 # What LaTeX reads as commands.

@@ -44,7 +44,7 @@ def simulate(
             evenly where the config's device admits them.
         ray_address: A Ray cluster to join; empty starts Ray on this machine, or takes the one that
             ``ray.init()`` has started.
-        callbacks: Make further callbacks, beside the run directory and the console.
+        callbacks: Make further callbacks, beside the run's files and the console.
 
     Raises:
         ConfigError, DataError, RunError: As `prepare`, `ray_cluster` and

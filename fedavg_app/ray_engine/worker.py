@@ -22,7 +22,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
 
 import tasks
-from fedavg_app.client.task_client import client_process, load_dataset
+from fedavg_app.client.client_process import client_process, load_dataset
 from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply

@@ -14,7 +14,7 @@ CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summa
 MODEL_FILE, BEST_MODEL_FILE = "model.safetensors", "best.safetensors"
 
 
-def create_run_directory(config: TrainingConfig, task_name: str) -> Path:
+def create_run_folder(config: TrainingConfig, task_name: str) -> Path:
     """Return the folder of a training: a new one in "run-dir", or that of the run to resume.
 
     Raises:

@@ -8,7 +8,7 @@ from fedavg_app.client.local_arrays import matching, patterns
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.global_model import GlobalModel
-from strategies.runner import Runner
+from strategies.base_runner import Runner
 
 logger = logging.getLogger("fedavg_app.local_arrays")
 

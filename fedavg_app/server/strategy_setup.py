@@ -14,9 +14,9 @@ from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.local_arrays import check_local_arrays
+from strategies.base_runner import Runner, StrategyError
 from strategies.client_report import ReplyBounds
 from strategies.rounds import RunSettings
-from strategies.runner import Runner, StrategyError
 
 
 def make_strategy(

@@ -18,10 +18,10 @@ from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.training_plan import TrainingPlan
+from strategies.base_runner import Runner, nodes_of
 from strategies.messages import CONFIG, LINK
 from strategies.reply_errors import DivergedReplyError, ReplyError
 from strategies.rounds import RoundOutcome
-from strategies.runner import Runner, nodes_of
 from tasks.metrics import Metric
 
 logger = logging.getLogger("fedavg_app.training_loop")

@@ -12,11 +12,11 @@ from tasks.base import Task
 from tasks.model_arrays import ModelArrays
 from tasks.training.autograd_step import Call, make_step
 from tasks.training.examples import call_in_bf16, call_model
-from tasks.training.local_training import LocalTraining
 from tasks.training.optimizers import Memory, OptimizerUpdate
 from tasks.training.parts import part_count
 from tasks.training.sgd_update import WeightUpdate
 from tasks.training.trained_weights import staying_trained, trained_weights
+from tasks.training.training_settings import TrainingSettings
 from tasks.training.transfers import staged, to_arrays
 
 
@@ -26,7 +26,7 @@ def take_steps(
     arrays: ModelArrays,
     batches: Iterable[tuple[Any, Any]],
     learning_rates: Iterable[float],
-    settings: LocalTraining,
+    settings: TrainingSettings,
     memory: Memory | None = None,
     offset: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> float:
@@ -71,14 +71,14 @@ def set_training_mode(model: nn.Module) -> None:
         model.train()
 
 
-def model_call(settings: LocalTraining) -> Call:
+def model_call(settings: TrainingSettings) -> Call:
     """Return what calls a model in the precision of the settings."""
     return call_in_bf16 if settings.precision == "bf16" else call_model
 
 
 def _update(
     named: Mapping[str, Tensor],
-    settings: LocalTraining,
+    settings: TrainingSettings,
     memory: Memory,
     offsets: Sequence[Tensor],
 ) -> tuple[WeightUpdate, Callable[[], Mapping[str, Tensor]]]:

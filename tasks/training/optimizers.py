@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn, optim
 
-from tasks.training.local_training import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
+from tasks.training.training_settings import TrainingSettings
 from tasks.training.transfers import staged
 
 # What a client keeps: an array of its optimiser by weight and name, as "0.weight/exp_avg".
@@ -92,7 +92,7 @@ class OptimizerUpdate(WeightUpdate):
     def __init__(
         self,
         weights: Mapping[str, Tensor],
-        settings: LocalTraining,
+        settings: TrainingSettings,
         offsets: Sequence[Tensor] = (),
         memory: Mapping[str, NDArray[np.generic]] | None = None,
     ) -> None:

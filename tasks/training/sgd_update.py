@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.training.local_training import LocalTraining
+from tasks.training.training_settings import TrainingSettings
 
 # The loss of (outputs, targets).
 Loss = Callable[[Any, Any], Tensor]
@@ -56,7 +56,7 @@ class WeightUpdate:
     def __init__(
         self,
         weights: Sequence[Tensor],
-        settings: LocalTraining,
+        settings: TrainingSettings,
         buffers: Sequence[Tensor] = (),
         offsets: Sequence[Tensor] = (),
     ) -> None:

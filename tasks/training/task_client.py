@@ -25,11 +25,11 @@ from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
 from tasks.training.local_steps import model_call, set_training_mode, take_steps
-from tasks.training.local_training import LocalTraining
 from tasks.training.optimizers import Memory
 from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.trained_weights import staying_trained, trained_weights
+from tasks.training.training_settings import TrainingSettings
 from tasks.training.transfers import staged, to_arrays
 
 Config = dict[str, bool | bytes | float | int | str]
@@ -88,7 +88,7 @@ class TaskClient(NumPyClient):
 
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.
-            config: The keys of `LocalTraining`.
+            config: The keys of `TrainingSettings`.
             memory: What the optimiser kept of its last call: with momentum the buffers v, by the
                 parameter's name, else `OptimizerUpdate.kept`. What is not in it begins with zero;
                 updated in place once all steps are done.
@@ -103,7 +103,7 @@ class TaskClient(NumPyClient):
             ValueError: The client has no training examples, the parameters are not the model's, or
                 the config has no learning rate.
         """
-        examples, settings = _required(self._train, "train"), LocalTraining.of(config)
+        examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
         if not settings.learning_rate:
             raise ValueError("the config has no 'learning-rate'")
         self._load(parameters)
@@ -134,8 +134,8 @@ class TaskClient(NumPyClient):
 
         Args:
             parameters: As in `fit`.
-            config: The keys of `LocalTraining`; weight decay adds lambda w to the gradient g, and
-                with momentum v <- m v + g is returned instead of g.
+            config: The keys of `TrainingSettings`; weight decay adds lambda w to the gradient g,
+                and with momentum v <- m v + g is returned instead of g.
             memory: As in `fit`.
 
         Returns:
@@ -145,7 +145,7 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: As for `fit`.
         """
-        examples, settings = _required(self._train, "train"), LocalTraining.of(config)
+        examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
         self._load(parameters)
         set_training_mode(self.model)
         named = trained_weights(self.model, self.arrays)
@@ -204,12 +204,12 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: The client has no test examples, or the parameters are not the model's.
         """
-        examples, seed = _required(self._test, "test"), LocalTraining.of(config).seed
+        examples, seed = _required(self._test, "test"), TrainingSettings.of(config).seed
         self._load(parameters)
         return evaluate(self.task, self.model, examples, seed, self.partition)
 
     def _own_training(
-        self, examples: Examples, settings: LocalTraining, memory: Memory | None
+        self, examples: Examples, settings: TrainingSettings, memory: Memory | None
     ) -> Config:
         """Train by the task's own loop; return its metrics."""
         assert self.task.train is not None
@@ -225,7 +225,7 @@ class TaskClient(NumPyClient):
         return {name: float(value) for name, value in found.items()}
 
     def _seeded(
-        self, settings: LocalTraining, device: torch.device
+        self, settings: TrainingSettings, device: torch.device
     ) -> AbstractContextManager[None]:
         """Seed the global random states, which augmentation and dropout draw from.
 

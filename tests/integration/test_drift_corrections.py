@@ -7,7 +7,7 @@ from flwr.app import Array, ConfigRecord
 
 import strategies
 import tasks
-from fedavg_app.client.task_client import task_client
+from fedavg_app.client.client_process import task_client
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import identify_server

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 
 import strategies
 from fedavg_app.callbacks.log_file import log_file
-from fedavg_app.callbacks.run_directory import RunDirectory
+from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
 from fedavg_app.results.checkpoint import RunState, load_checkpoint, save_checkpoint
@@ -39,7 +39,7 @@ def small_disk(folder, kilobytes):
 def test_full_disk_is_one_line_and_the_run_resumes_from_its_last_checkpoint(tmp_path):
     with small_disk(tmp_path, 400):
         run, rounds = training_run(tmp_path, checkpoint_every=1), history([0.1, 0.2])
-        directory = RunDirectory(run)
+        directory = RunFiles(run)
         strategy = strategies.build("fedavg", {})
 
         def save(metrics):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedavg_app.client.task_client import _client_process
+from fedavg_app.client.client_process import _client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
 from fedavg_app.partitioning.partitions import partition

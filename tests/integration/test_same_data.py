@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedavg_app.client import task_client
+from fedavg_app.client import client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from tests.support.in_process import run_here
@@ -49,7 +49,7 @@ VALUES = {
 def _module(tmp_path, monkeypatch):
     (tmp_path / "drawn.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    for cached in (task_client.load_dataset, task_client._client_process):
+    for cached in (client_process.load_dataset, client_process._client_process):
         cached.cache_clear()
 
 

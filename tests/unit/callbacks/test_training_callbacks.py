@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord
 from safetensors import safe_open
 
 from fedavg_app.callbacks.base import Callback
-from fedavg_app.callbacks.run_directory import RunDirectory
+from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.metrics import TrainingResult
@@ -156,6 +156,6 @@ def test_folder_that_cannot_be_written_is_named_by_the_key_that_gave_it(tmp_path
     folder = tmp_path / "gone"
     run = training_run(folder, **({"resume": str(folder)} if resumed else {}))
     with pytest.raises(ConfigError) as caught:
-        RunDirectory(run)
+        RunFiles(run)
     key = "resume" if resumed else "run-dir"
     assert str(caught.value).startswith(f"{key} = {str(folder)!r}: cannot write there (No such")

@@ -9,7 +9,7 @@ import typer
 
 from docs.generate_configuration import PAGE, page
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.callbacks.run_directory import summarize
+from fedavg_app.callbacks.run_files import summarize
 from fedavg_app.cli import main
 from fedavg_app.errors import DivergedError
 from fedavg_app.results.metrics import RoundMetrics, TrainingResult

@@ -8,10 +8,10 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
+from strategies.base_runner import StrategyError
 from strategies.client_report import ReplyBounds
 from strategies.flower_adapter import FlowerAdapter
 from strategies.rounds import RunSettings
-from strategies.runner import StrategyError
 from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")

@@ -12,6 +12,7 @@ from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies.base_runner import Screening
 from strategies.client_report import ClientReport, ReplyBounds
 from strategies.compression.testing import cost
 from strategies.model import Model, change_norm
@@ -23,7 +24,6 @@ from strategies.reply_errors import (
     printable,
 )
 from strategies.reply_validation import Reply, check_norm, read_report
-from strategies.runner import Screening
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")

@@ -9,9 +9,9 @@ from flwr.app import ConfigRecord, Error
 
 import strategies
 from strategies.base import FederatedStrategy
+from strategies.base_runner import MAX_LOGGED_TRACEBACKS, Screening, StrategyError
 from strategies.client_report import ReplyBounds
 from strategies.rounds import RunSettings
-from strategies.runner import MAX_LOGGED_TRACEBACKS, Screening, StrategyError
 from strategies.strategy_runner import StrategyRunner
 from tests.support.replies import cohort, evaluated, failed, reasons, record, reply, reply_with
 

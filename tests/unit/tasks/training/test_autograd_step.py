@@ -6,11 +6,11 @@ from torch.nn import functional
 from tasks.mnist import MNIST_CNN
 from tasks.training import batch_size
 from tasks.training.autograd_step import autograd_step, make_step
-from tasks.training.local_training import LocalTraining
 from tasks.training.parts import loss_count
 from tasks.training.sgd_update import WeightUpdate
+from tasks.training.training_settings import TrainingSettings
 
-PLAIN = LocalTraining(0.0)
+PLAIN = TrainingSettings(0.0)
 
 
 def images(count, *shape, seed=0):
@@ -33,7 +33,7 @@ def test_autograd_steps_equal_torch_sgd_to_the_last_bit(momentum, decay):
     weights = list(model.parameters())
     buffers = [torch.zeros_like(w) for w in weights] if momentum else []
     update = WeightUpdate(
-        weights, LocalTraining(0.0, momentum=momentum, weight_decay=decay), buffers
+        weights, TrainingSettings(0.0, momentum=momentum, weight_decay=decay), buffers
     )
     step = autograd_step(model, functional.cross_entropy, weights, update)
     for number in range(4):
@@ -70,7 +70,7 @@ def test_gradients_that_share_memory_are_those_of_torch_sgd(limit, changes, monk
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, **changes)
     weights = list(model.parameters())
     buffers = [torch.zeros_like(w) for w in weights] if "momentum" in changes else []
-    settings = LocalTraining(0.0, **changes)
+    settings = TrainingSettings(0.0, **changes)
     step = make_step(model, functional.mse_loss, weights, WeightUpdate(weights, settings, buffers))
     for number in range(3):
         inputs, _ = images(12, 7, seed=number)

@@ -9,8 +9,8 @@ import tasks
 from tasks.base import on_device
 from tasks.training.autograd_step import autograd_step, make_step
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.local_training import LocalTraining
 from tasks.training.sgd_update import WeightUpdate
+from tasks.training.training_settings import TrainingSettings
 
 SHAPES = {
     "mnist-logistic": (1, 28, 28),
@@ -21,7 +21,7 @@ SHAPES = {
     "cifar10-vgg11": (3, 32, 32),
 }
 
-PLAIN = LocalTraining(0.0)
+PLAIN = TrainingSettings(0.0)
 
 
 def batches(steps, size, *shape):
@@ -38,7 +38,7 @@ def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rat
     model = copy.deepcopy(model)
     weights = list(model.parameters())
     buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
-    settings = LocalTraining(0.0, momentum=momentum, proximal_mu=mu, weight_decay=decay)
+    settings = TrainingSettings(0.0, momentum=momentum, proximal_mu=mu, weight_decay=decay)
     offsets = [torch.full_like(w, offset) for w in weights] if offset else []
     update = WeightUpdate(weights, settings, buffers, offsets)
     if kind == "dense":

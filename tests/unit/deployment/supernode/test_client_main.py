@@ -8,8 +8,9 @@ import time
 import pytest
 
 from deployment.supernode import executor, internals
-from deployment.supernode.executor import ForkingExecutor, deadline
+from deployment.supernode.executor import ForkingExecutor
 from deployment.supernode.internals import Pauses
+from deployment.supernode.running_client import deadline
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
 
@@ -18,7 +19,7 @@ TWO_CLIENTS = """
 import json, multiprocessing, random, sys
 
 def child(sender):
-    from deployment.supernode.client_process import reset_after_fork
+    from deployment.supernode.client_main import reset_after_fork
     import numpy as np, torch
     reset_after_fork()
     ours = ("deployment", "fedavg_app", "strategies", "tasks")

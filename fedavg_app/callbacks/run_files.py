@@ -34,7 +34,7 @@ from tasks.objective import Objective
 PACKAGES = ("flwr", "torch", "numpy", "ray")
 
 
-class RunDirectory(Callback):
+class RunFiles(Callback):
     """A callback that writes the files of a training.
 
     ``config.json``, ``history.jsonl`` (a line as each round ends), ``summary.json``,

@@ -14,7 +14,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 @dataclass(frozen=True)
-class LocalTraining:
+class TrainingSettings:
     """What a client does in a round; field ``batch_size`` is the key "batch-size", and so on.
 
     Attributes:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def local_steps(config: Mapping[str, Any], num_examples: float) -> int:
+def step_count(config: Mapping[str, Any], num_examples: float) -> int:
     """Return the steps of a client with this many examples.
 
     Args:

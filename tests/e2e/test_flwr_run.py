@@ -102,3 +102,4 @@ def test_failure_of_a_strategy_is_one_line(environment, tmp_path):
     assert status["status"] == "finished:failed"
     line = "strategy-args = 'client-learning-rate = 0': QFedAvg failed in round 1: ZeroDivisionErr"
     assert line in shown
+    assert line in status["status-details"]

@@ -1,7 +1,8 @@
 """How a compressed strategy's server sends the model to clients: two ways (docs/protocol.md).
 
 `SharedUpdates` makes one update per round, which all clients get. `OwnUpdates` makes an update for
-each client that takes part, with all that its model lacks.
+each client that takes part, with all that its model lacks. `client_versions` keeps which updates
+a client has, and which are still kept.
 """
 
 from abc import ABC, abstractmethod

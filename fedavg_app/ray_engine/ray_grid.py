@@ -22,6 +22,7 @@ from fedavg_app.flower_internals import (
     identify_server,
 )
 from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.ray_engine.client_states import ClientStates
 from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import Batch, PendingMessage
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
@@ -86,11 +87,7 @@ class RayGrid(BaseGrid):
         self._check_data = check_data
         self._failed_starts, self._cause = 0, ""  # in a row; of the last death
         self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
-        # By client, the worker that keeps its state, or handles its message.
-        self._owner: dict[int, WorkerHandle] = {}
-        self._parked: dict[int, bytes] = {}  # states that go to a worker with the next message
-        self._stateful: set[int] = set()  # the clients that have a state
-        self._lost_states: set[int] = set()  # those that have lost theirs since they were asked for
+        self._states = ClientStates()
         self._free: deque[PendingMessage] = deque()  # for any worker
         self._replies: dict[str, Message] = {}
         self._seconds: dict[str, float] = {}  # what a message of a type took lately
@@ -129,7 +126,7 @@ class RayGrid(BaseGrid):
         batch = Batch(pushed, time.monotonic() + left)
         for message in pushed:
             pending = PendingMessage(message, batch)
-            owner = self._owner.get(pending.partition)
+            owner = self._states.owner.get(pending.partition)
             (self._free if owner is None else owner.queue).append(pending)
         if any(
             self._seconds.get(message.metadata.message_type, 0.0) > MOVE_SECONDS
@@ -152,8 +149,7 @@ class RayGrid(BaseGrid):
 
     def take_lost_states(self) -> list[int]:
         """Return the clients that have lost their states since the last call, rising."""
-        lost, self._lost_states = sorted(self._lost_states), set()
-        return lost
+        return self._states.take_lost()
 
     def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
@@ -179,15 +175,14 @@ class RayGrid(BaseGrid):
     def client_states(self) -> dict[int, bytes]:
         """Return the clients' states, pickled, by partition."""
         started = [worker for worker in self._workers if worker.process_id]
-        states = self._parked.copy()
+        states = self._states.parked.copy()
         for found in self._ask("states", dict.fromkeys(started, ())).values():
             states |= found
         return states
 
     def restore_states(self, states: Mapping[int, bytes]) -> None:
         """Give clients the states that `client_states` returned."""
-        self._parked |= states
-        self._stateful |= states.keys()
+        self._states.restore(states)
 
     def _level_loads(self) -> None:
         """Take clients with a state from workers that have more than their share of messages."""
@@ -202,9 +197,9 @@ class RayGrid(BaseGrid):
         }
         clients = {worker: ([each.partition for each in some],) for worker, some in leaving.items()}
         for states in self._ask("give_up", clients).values():
-            self._parked |= states
+            self._states.parked |= states
         for pending in chain(*leaving.values()):
-            self._owner.pop(pending.partition, None)
+            self._states.owner.pop(pending.partition, None)
             self._free.append(pending)
 
     def _ask(self, method: str, arguments: Mapping[WorkerHandle, tuple[Any, ...]]) -> dict[
@@ -260,11 +255,7 @@ class RayGrid(BaseGrid):
             kind, each = call.pending[0].message_type, seconds / len(handled)
             self._seconds[kind] = (self._seconds.get(kind, each) + each) / 2
             for pending, (reply, has_state) in zip(call.pending, handled, strict=True):
-                if has_state:
-                    self._stateful.add(pending.partition)
-                else:
-                    self._stateful.discard(pending.partition)
-                    self._owner.pop(pending.partition, None)
+                self._states.note_handled(pending.partition, has_state=has_state)
                 self._keep_reply(pending, reply)
 
     def _hand_out(self) -> None:
@@ -276,8 +267,8 @@ class RayGrid(BaseGrid):
                 if worker.next_call:
                     worker.send(worker.next_call)
                 elif chosen := self._choose(worker, worker.queue or self._free, share):
-                    clients = self._parked.keys() & {message.partition for message in chosen}
-                    worker.handle(chosen, {client: self._parked.pop(client) for client in clients})
+                    clients = [message.partition for message in chosen]
+                    worker.handle(chosen, self._states.unpark(clients))
             except WorkerDiedError as error:
                 self._replace(worker, str(error))
 
@@ -292,7 +283,7 @@ class RayGrid(BaseGrid):
         chosen: list[PendingMessage] = []
         while queue and len(chosen) < most and queue[0].batch is (chosen or queue)[0].batch:
             pending = queue.popleft()
-            owner = self._owner.setdefault(pending.partition, worker)
+            owner = self._states.owner.setdefault(pending.partition, worker)
             if owner is worker:
                 chosen.append(pending)
             else:  # an earlier message to the same client is there
@@ -317,15 +308,11 @@ class RayGrid(BaseGrid):
         if self._failed_starts > MAX_FAILURES:
             raise RunError(f"no worker can start: {cause}")
         died = f"worker {worker.number} died: {cause}"
-        owned = {client for client, owner in self._owner.items() if owner is worker}
-        lost = owned & self._stateful
-        whose = f"; clients {', '.join(map(str, sorted(lost)))} have lost their states"
+        lost = self._states.lose(worker)
+        whose = f"; clients {', '.join(map(str, lost))} have lost their states"
         logger.warning("%s; it is replaced%s", died, whose if lost else "")
         worker.kill()
         self._workers[worker.number] = WorkerHandle(worker.number, self._settings)
-        self._owner = {client: self._owner[client] for client in self._owner.keys() - owned}
-        self._stateful -= lost
-        self._lost_states |= lost
         begun = worker.call.pending if worker.call else []
         for call in filter(None, (worker.call, worker.next_call)):
             call.done = True

@@ -1,4 +1,7 @@
-"""The driver's end of one worker: its Ray actor, and what it was asked."""
+"""The driver's end of one worker: its Ray actor, and what it was asked.
+
+`RayGrid` replaces a worker that has died; `client_states` has the clients that lose their states.
+"""
 
 import math
 import re

@@ -110,7 +110,10 @@ def test_a_run_is_the_same_after_another_run_in_the_same_process(tmp_path, name)
 
 @pytest.mark.parametrize(
     ("name", "array", "change"),
-    [("THAWING", "body.weight", "is trained now"), ("FREEZING", "body.weight", "is no longer trained")],
+    [
+        ("THAWING", "body.weight", "is trained now"),
+        ("FREEZING", "body.weight", "is no longer trained"),
+    ],
 )
 def test_weights_that_are_trained_from_some_step_on_are_refused(tmp_path, name, array, change):
     config = config_of(name, tmp_path, batch_size=10)

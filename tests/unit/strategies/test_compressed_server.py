@@ -21,6 +21,7 @@ from tests.support.compressed_network import (
     Network,
     change_entry,
     flatten,
+    model_record,
     payload,
     sent,
 )
@@ -135,6 +136,16 @@ def test_updates_of_a_round_with_too_few_replies_are_sent_again():
     twin.run_round({0: changes[1][0] + changes[2][0], 1: changes[2][1]})
     np.testing.assert_allclose(flatten(network.model), flatten(twin.model), atol=1e-6)
     np.testing.assert_allclose(network.residual(0), twin.residual(0), atol=1e-6)
+
+
+def test_model_that_the_server_replaced_is_sent_whole():
+    network = stc()
+    network.run_round({0: network.random_change()})
+    network.model = model_record(network.random_change())
+    (message,) = network.configure(0)
+    assert carries_full_model(message)
+    network.aggregate([network.train(message, zeros)])
+    assert np.array_equal(network.trained_from[0], flatten(message.content["arrays"]))
 
 
 # Evaluation.

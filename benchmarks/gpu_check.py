@@ -21,7 +21,7 @@ import tasks
 from fedavg_app.config import parse_config
 from tasks.base import Task, on_device
 from tasks.training.examples import Examples
-from tasks.training.task_client import Config, TaskClient
+from tasks.training.local_training import Config, TaskClient
 from tests.support.made_up_examples import noise
 
 WORK: Config = {

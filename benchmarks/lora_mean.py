@@ -22,7 +22,7 @@ from tasks.data.dataset import DataOptions
 from tasks.model_arrays import ModelArrays, read_arrays
 from tasks.training.evaluation import combine, evaluate, load_arrays
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 
 CPU = torch.device("cpu")
 Arrays = dict[str, NDArray[Any]]

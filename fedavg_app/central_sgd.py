@@ -28,7 +28,7 @@ from tasks.base import Task, on_device
 from tasks.model_arrays import ModelArrays, read_arrays, state_of
 from tasks.training.examples import Examples
 from tasks.training.layers import normalises_batches
-from tasks.training.local_steps import take_steps
+from tasks.training.optimizer_steps import take_steps
 from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tasks.training.training_settings import TrainingSettings

@@ -27,8 +27,8 @@ from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, LINK, METRICS, 
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
+    from tasks.training.local_training import Config, TaskClient
     from tasks.training.optimizers import Memory
-    from tasks.training.task_client import Config, TaskClient
 
 app = ClientApp()
 

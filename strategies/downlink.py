@@ -1,7 +1,7 @@
 """How a compressed strategy's server sends the model to clients: two ways (docs/protocol.md).
 
 `SharedUpdates` makes one update per round, which all clients get. `OwnUpdates` makes an update for
-each client that takes part, with all that its model lacks. `client_versions` keeps which updates
+each client that takes part, with all that its model lacks. `missed_updates` keeps which updates
 a client has, and which are still kept.
 """
 
@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import numpy as np
 
-from strategies.client_versions import ClientVersions
 from strategies.compression.compressor import Compressor
 from strategies.compression.decoded_update import Vector as Float32Vector
 from strategies.compression.error_feedback import OutOfRangeError, add, check_contraction, compress
 from strategies.compression.sync_protocol import Version, encode_update
 from strategies.compression.vector_layout import Layout
+from strategies.missed_updates import MissedUpdates
 from strategies.model import Vector
 from strategies.random_streams import DOWNLINK, random_stream
 from strategies.rounds import Round
@@ -91,7 +91,7 @@ class SharedUpdates(Downlink):
     def __init__(self, compressor: Compressor, *, keeps_error: bool) -> None:
         super().__init__(compressor)
         self._keeps_error = keeps_error
-        self.versions = ClientVersions()
+        self.versions = MissedUpdates()
 
     def begin(self, now: Round, max_staleness: int) -> None:
         """Begin with a model that no client has: the initial model, or one made elsewhere."""

@@ -1,7 +1,7 @@
 """`Task`: a learning problem, independent of federation.
 
 A task names a model, a data set, a loss and default settings.
-`tasks.training.task_client.TaskClient` is written once and trains any task.
+`tasks.training.local_training.TaskClient` is written once and trains any task.
 """
 
 from collections.abc import Callable, Mapping

@@ -56,8 +56,9 @@ def plan(
         raise ConfigError("budget", config.budget, fix)
     from fedavg_app.results.finished_run import read_run
     from fedavg_app.server.preparation import load_task
+    from fedavg_app.sweep.earlier_runs import finished_folder
     from fedavg_app.sweep.grid import read_keys
-    from fedavg_app.sweep.run_process import finished_folder, shared_launcher
+    from fedavg_app.sweep.run_process import shared_launcher
     from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
 

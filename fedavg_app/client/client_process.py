@@ -22,7 +22,7 @@ from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
-from tasks.training.task_client import Config, TaskClient
+from tasks.training.local_training import Config, TaskClient
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
 """A device's connection, and how long a training's messages take over it."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from fedavg_app.results.metrics import RoundMetrics
 
 LinkName = Literal["fibre", "cable", "5g", "4g", "lte-m", "nb-iot"]
 
@@ -50,22 +47,6 @@ LINKS: dict[LinkName, Link] = {
     "lte-m": Link(up=0.375, down=0.3, latency=100),
     "nb-iot": Link(up=0.066, down=0.026, latency=1600),
 }
-
-
-def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
-    """Return the seconds that all messages took by the end of every round, over the same link.
-
-    The largest message of a round counts, and the largest reply: a round waits for the last one.
-    Histories of earlier versions have the mean only.
-    """
-    times, total = [], 0.0
-    for metrics in history:
-        if metrics.participants:
-            up = metrics.largest_up or metrics.bytes_up / metrics.participants
-            down = metrics.largest_down or metrics.bytes_down / metrics.participants
-            total += link.seconds(up, down)
-        times.append(total)
-    return times
 
 
 def duration(seconds: float) -> str:

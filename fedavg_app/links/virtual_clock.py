@@ -1,6 +1,6 @@
 """The virtual clock of a simulation: when each client's reply would arrive over its link.
 
-A round's time, that of the last reply that it waits for, is in `fedavg_app.server.sent_messages`.
+A round's time, that of the last reply that it waits for, is in `fedavg_app.server.awaited_replies`.
 
 Nothing is measured: a client's time follows from the bytes that it was sent and sends, from its
 examples and from its device, so that the same seed gives the same times on any machine.

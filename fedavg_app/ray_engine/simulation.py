@@ -7,8 +7,8 @@ from typing import Literal
 
 from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.config import RunConfig, with_clients
-from fedavg_app.ray_engine.preparation_line import PreparationLine
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
+from fedavg_app.ray_engine.status_line import StatusLine
 from fedavg_app.results.metrics import TrainingResult
 from fedavg_app.server.preparation import check_names, prepare
 
@@ -59,7 +59,7 @@ def simulate(
     with ThreadPoolExecutor(1) as background, ExitStack() as ray, ExitStack() as actors:
         cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
         started = ray.enter_context(cluster)
-        with PreparationLine() as tell:
+        with StatusLine() as tell:
             prepared = prepare(config, tell)
             # Not at the top: they import torch.
             from fedavg_app.ray_engine.ray_grid import RayGrid

@@ -9,11 +9,11 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import VirtualClock
+from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
 from fedavg_app.server.in_flight import MessagesInFlight
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
-from fedavg_app.server.sent_messages import ClientTimeOf, SentMessages
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
@@ -68,7 +68,7 @@ class RoundMessenger:
 
     def send(
         self, cohort: CohortGrid, messages: Sequence[Message], server_round: int, purpose: str
-    ) -> SentMessages:
+    ) -> AwaitedReplies:
         """Send the messages of a round; return what their replies are read from."""
         self._drop_late_replies()
         for message in messages:
@@ -91,7 +91,9 @@ class RoundMessenger:
             asked = {*cohort.get_node_ids(), *(sent.node for sent in in_flight.values())}
             clients = self._nodes.clients_of(asked)
             cohort = CohortGrid(self._grid, sorted(clients, key=clients.__getitem__))
-        return SentMessages(cohort, messages, ids, timeout, enough, self._late, time_of, in_flight)
+        return AwaitedReplies(
+            cohort, messages, ids, timeout, enough, self._late, time_of, in_flight
+        )
 
     def _client_time(
         self, clock: VirtualClock, server_round: int, cohort: CohortGrid

@@ -13,7 +13,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.results.metrics import RoundMetrics, test_scores
-from fedavg_app.server.client_tests import ClientScores, ClientTests
+from fedavg_app.server.client_evaluations import ClientScores, ClientTests
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.nodes import Nodes

@@ -15,9 +15,8 @@ from pathlib import Path
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
-from fedavg_app.results.checkpoint import has_checkpoint, saved_config
-from fedavg_app.results.finished_run import STATUSES, read_summary
-from fedavg_app.sweep.identity import arguments, identity
+from fedavg_app.sweep.earlier_runs import finished_folder, resumable_folder
+from fedavg_app.sweep.identity import arguments
 
 # Starts a run that makes its folder in the first path, and writes its output to a file "log" there;
 # or resumes the run whose folder is the second path.
@@ -138,12 +137,6 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def finished_folder(folder: Path) -> Path | None:
-    """Return the folder of the finished run in this folder; None if there is none."""
-    ended = (path.parent for path in folder.glob("*/summary.json"))
-    return next((run for run in ended if read_summary(run)["status"] in STATUSES), None)
-
-
 class RunProcess:
     """A run in progress; an interrupted run resumes from its last checkpoint.
 
@@ -165,12 +158,7 @@ class RunProcess:
 
     def resumable(self) -> Path | None:
         """Return the folder of this run if it has a checkpoint."""
-        for path in self._folder.glob("*/"):
-            with suppress(ConfigError):
-                saved = saved_config(str(path))
-                if has_checkpoint(path) and _goes_on_as(saved, self.planned.config):
-                    return path
-        return None
+        return resumable_folder(self._folder, self.planned.config)
 
     @property
     def seconds(self) -> float:
@@ -190,15 +178,6 @@ class RunProcess:
     def delete(self) -> None:
         """Delete the run's folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _goes_on_as(saved: RunConfig, planned: TrainingConfig) -> bool:
-    """Return whether a run can resume as the planned run, which may have a larger budget."""
-    more = isinstance(planned, RunConfig) and planned.budget and saved.budget
-    if more and planned.num_server_rounds >= saved.num_server_rounds:
-        names = "budget", "num_server_rounds"
-        saved = saved.model_copy(update={name: getattr(planned, name) for name in names})
-    return identity(saved) == identity(planned)
 
 
 def terminate(running: Sequence[RunProcess]) -> None:

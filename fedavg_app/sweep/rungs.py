@@ -11,9 +11,10 @@ from fedavg_app.budget import parse_budget
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import delete_checkpoint
 from fedavg_app.results.finished_run import FINISHED, FinishedRun, read_run
+from fedavg_app.sweep.earlier_runs import finished_folder
 from fedavg_app.sweep.halving import MIN_ROUNDS, Judged, Limits, Reached, successive_halving
 from fedavg_app.sweep.run_all import run_all
-from fedavg_app.sweep.run_process import Launch, PlannedRun, RunProcess, finished_folder
+from fedavg_app.sweep.run_process import Launch, PlannedRun, RunProcess
 from tasks.objective import Objective
 
 

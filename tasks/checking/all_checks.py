@@ -5,17 +5,12 @@ from collections.abc import Iterator
 from torch import nn
 
 from tasks.base import Task
-from tasks.checking.behaviour import (
-    check_arrays,
-    check_clients,
-    check_loads,
-    check_steps,
-    check_tests,
-    runs_unknown_code,
-)
+from tasks.checking.client_independence import check_clients
 from tasks.checking.examples import check_examples, check_settings
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
+from tasks.checking.repeatability import check_loads, check_tests
+from tasks.checking.training_steps import check_arrays, check_steps, runs_unknown_code
 from tasks.data.dataset import Dataset
 
 # Before a training, clients are not tried with larger models: their steps take long.

@@ -14,7 +14,7 @@ from fedavg_app.partitioning.partitions import partition
 from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support import data_slices
 from tests.support.deployment import Deployment
 from tests.support.means import weighted_mean

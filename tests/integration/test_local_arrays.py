@@ -15,7 +15,7 @@ from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
 from strategies.flower_arrays import from_record, to_record
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, read_history, read_summary

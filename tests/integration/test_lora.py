@@ -19,7 +19,7 @@ from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
 from tasks.training import batch_size, task_client
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.integration.test_example_tasks import start
 from tests.support.example_tasks import EXAMPLES
 from tests.support.run_folders import only_folder, read_history

@@ -12,7 +12,7 @@ from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, same_model, train
 from tests.support.one_line import one_line
 from tests.support.rounding import assert_same_change
@@ -289,7 +289,7 @@ def test_non_finite_metric_of_a_client_is_left_out_of_the_mean(strategy, monkeyp
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedsgd"])
 def test_momentum_and_weight_decay_reach_the_clients(strategy):
-    """test_task_client.py compares their effect with formulas."""
+    """test_local_training.py compares their effect with formulas."""
 
     def norm(**changes):
         keys = {"fraction_train": 1.0, "num_server_rounds": 3, "learning_rate": 0.1, **changes}

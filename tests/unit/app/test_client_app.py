@@ -16,7 +16,7 @@ from fedavg_app.flower_internals import assign_message_id
 from fedavg_app.partitioning.partitions import partition
 from tasks.data.dataset import DataError, DataOptions
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support import data_slices
 
 pytestmark = pytest.mark.usefixtures("server_identity")

@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedavg_app.cli.clocks import link_times
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.fleet import FLEETS, DeviceClass, Devices, Fleet, load_fleet
-from fedavg_app.links.link import Link, link_times
+from fedavg_app.links.link import Link
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.results.metrics import RoundMetrics
 

@@ -14,12 +14,12 @@ from fedavg_app.flower_internals import (
     error_reply,
 )
 from fedavg_app.server import messaging
+from fedavg_app.server.awaited_replies import AwaitedReplies
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.message_bytes import message_bytes
 from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
-from fedavg_app.server.sent_messages import SentMessages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -81,7 +81,7 @@ def sent_messages(grid, enough=3):
     """Send one message to each node."""
     messages = training_messages(NODES)
     ids = grid.push_messages(messages)
-    return SentMessages(CohortGrid(grid, NODES), messages, ids, None, enough, {})
+    return AwaitedReplies(CohortGrid(grid, NODES), messages, ids, None, enough, {})
 
 
 def sources(replies):
@@ -253,5 +253,5 @@ def test_message_that_could_not_be_sent_is_not_waited_for(clock):
     assert ids[1] is None
     ((reply,),) = poll_replies(grid, ids)
     assert reply.metadata.src_node_id == 10
-    sent = SentMessages(CohortGrid(grid, [10, 11]), messages, ids, None, 2, {})
+    sent = AwaitedReplies(CohortGrid(grid, [10, 11]), messages, ids, None, 2, {})
     assert sent.unanswered == {11: "the message could not be sent"}

@@ -18,7 +18,7 @@ import tasks
 from tasks.base import on_device
 from tasks.training import local_steps, task_client
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
 
 DEVICE = torch.device("meta")

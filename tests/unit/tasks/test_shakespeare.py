@@ -8,7 +8,7 @@ from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
 from tasks.training.evaluation import combine, evaluate
 from tasks.training.examples import Examples
-from tasks.training.task_client import TaskClient
+from tasks.training.local_training import TaskClient
 
 
 def small():

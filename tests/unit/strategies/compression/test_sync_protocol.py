@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.client_versions import ClientVersions
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import Version, decode_updates, encode_update
+from strategies.missed_updates import MissedUpdates
 from tests.support.compression_reference import no_deadline
 
 update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(
@@ -44,7 +44,7 @@ MODEL = np.arange(15, dtype=np.float32)  # 60 bytes
 @no_deadline
 @given(update_lists)
 def test_updates_are_kept_that_are_smaller_together_than_the_model(updates):
-    versions = ClientVersions()
+    versions = MissedUpdates()
     versions.start_from(0, MODEL)
     for made, (server_round, data) in enumerate(updates, 1):
         versions.offer(made, keep=0)

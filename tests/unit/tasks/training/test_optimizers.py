@@ -11,9 +11,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 from tasks.mnist import MNIST_2NN
 from tasks.training.evaluation import load_arrays
 from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tasks.training.optimizers import check_optimizer, default_rate, find_optimizer
 from tasks.training.random_streams import torch_generator
-from tasks.training.task_client import TaskClient
 
 TASK = dataclasses.replace(MNIST_2NN, model=lambda: MNIST_2NN.model().double())
 DRAWS = torch.Generator().manual_seed(0)

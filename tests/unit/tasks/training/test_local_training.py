@@ -11,8 +11,8 @@ from tasks.mnist import MNIST_2NN, MNIST_LOGISTIC
 from tasks.training import batch_size
 from tasks.training.evaluation import load_arrays
 from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tasks.training.random_streams import torch_generator
-from tasks.training.task_client import TaskClient
 
 
 def double(task):

@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 SILENT_SECONDS = 2.0
 
 
-class PreparationLine:
+class StatusLine:
     """A context manager that shows the step that it was told last: live on a terminal, else a line.
 
     Args:
@@ -24,7 +24,7 @@ class PreparationLine:
         self._shown, self._lock = False, RLock()
         self._timer = Timer(SILENT_SECONDS, self._show)
 
-    def __enter__(self) -> "PreparationLine":
+    def __enter__(self) -> "StatusLine":
         """Begin to wait for what takes long."""
         self._timer.start()
         return self

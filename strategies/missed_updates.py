@@ -1,4 +1,4 @@
-"""Which version of the global model each client has, and the updates since then."""
+"""Which updates each client missed, and whether it is sent them or the full model."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from strategies.compression.sync_protocol import Version, encode_update
 
 
-class ClientVersions:
+class MissedUpdates:
     """The server's side of the protocol that updates clients' models (docs/protocol.md).
 
     It keeps the last updates, as many as together are smaller than the full model in float32.

@@ -17,7 +17,7 @@ from strategies.reply_errors import printable, shorten
 from strategies.rounds import RoundOutcome
 from tasks.metrics import Metric, Ratio, State, value_or_nan
 
-logger = logging.getLogger("fedavg_app.client_tests")
+logger = logging.getLogger("fedavg_app.client_evaluations")
 
 
 @dataclass(frozen=True)

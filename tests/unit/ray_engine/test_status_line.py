@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from fedavg_app.ray_engine import preparation_line
-from fedavg_app.ray_engine.preparation_line import PreparationLine
+from fedavg_app.ray_engine import status_line
+from fedavg_app.ray_engine.status_line import StatusLine
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,9 @@ from fedavg_app.ray_engine.preparation_line import PreparationLine
     [(0.0, False, ["b", "c"]), (3600.0, False, []), (3600.0, True, [])],
 )
 def test_slow_preparation_is_shown_step_by_step(monkeypatch, seconds, terminal, shown):
-    monkeypatch.setattr(preparation_line, "SILENT_SECONDS", seconds)
+    monkeypatch.setattr(status_line, "SILENT_SECONDS", seconds)
     file = io.StringIO()
-    line = PreparationLine(Console(file=file, force_terminal=terminal))
+    line = StatusLine(Console(file=file, force_terminal=terminal))
     line("a")
     line("b")
     with line:
@@ -25,9 +25,9 @@ def test_slow_preparation_is_shown_step_by_step(monkeypatch, seconds, terminal, 
 
 
 def test_terminal_shows_one_line_and_erases_it(monkeypatch):
-    monkeypatch.setattr(preparation_line, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(status_line, "SILENT_SECONDS", 0.0)
     file = io.StringIO()
-    with PreparationLine(Console(file=file, force_terminal=True, width=80)) as line:
+    with StatusLine(Console(file=file, force_terminal=True, width=80)) as line:
         line("loading")
         line._timer.join()
         line("splitting")

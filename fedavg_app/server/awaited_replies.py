@@ -1,4 +1,4 @@
-"""A round's messages on their way, and their replies in the clients' order."""
+"""Which replies a round waits for: until enough have come, or until its timeout."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +24,8 @@ Arrival = tuple[float, int, ClientTime, Message]
 ClientTimeOf = Callable[[int, int, int, int], ClientTime]
 
 
-class SentMessages:
-    """A round's messages on their way.
+class AwaitedReplies:
+    """The replies to a round's messages, on their way.
 
     Args:
         cohort: The grid, with the nodes in the clients' order.

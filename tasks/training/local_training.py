@@ -24,7 +24,7 @@ from tasks.training.evaluation import (
 from tasks.training.examples import Examples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
-from tasks.training.local_steps import model_call, set_training_mode, take_steps
+from tasks.training.optimizer_steps import model_call, set_training_mode, take_steps
 from tasks.training.optimizers import Memory
 from tasks.training.parts import part_count
 from tasks.training.random_streams import local_seed, seeded, torch_generator

@@ -16,9 +16,15 @@ from fedavg_app.server.preparation import prepare
 from tests.support import data_slices
 from tests.support.in_process import run_here, same_model
 
+# Other compressors on the same path.
+LIKE_STC = ("dgc", "eden", "qsgd", "topk")
 COMBINATIONS = [
     *((task, "fedavg") for task in tasks.names()),
-    *(("mnist-logistic", name) for name in strategies.names() if name != "fedavg"),
+    *(
+        pytest.param("mnist-logistic", name, marks=pytest.mark.long if name in LIKE_STC else ())
+        for name in strategies.names()
+        if name != "fedavg"
+    ),
 ]
 # Their clients train without momentum.
 WITHOUT_MOMENTUM = ("fednova", "scaffold")

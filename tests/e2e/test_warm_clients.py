@@ -174,7 +174,7 @@ def test_processes_of_a_device_end_together(deployment, hanging, how):
     status = device.wait(60)
     assert until(lambda: not session(device.pid), 30), session(device.pid)
     assert status == {"SIGTERM": 0, "SIGKILL": -9}.get(how, 1)
-    assert ("the SuperExec ended" in deployment.log(name)) == ("SuperExec" in how)
+    assert ("the SuperExec exited" in deployment.log(name)) == ("SuperExec" in how)
     if "SuperExec" in how:
         assert "the SuperExec exited with status -9; stopping the SuperNode" in deployment.log(name)
     restart(deployment, name)

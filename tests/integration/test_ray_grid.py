@@ -215,7 +215,9 @@ def test_worker_that_raises_in_evaluation_ends_the_run_with_one_line(
     assert json.loads(summary.read_text())["status"] == "failed"
 
 
-@pytest.mark.parametrize("how", ["sys.exit", "KeyboardInterrupt", "GeneratorExit"])
+@pytest.mark.parametrize(
+    "how", ["sys.exit", "KeyboardInterrupt", pytest.param("GeneratorExit", marks=pytest.mark.long)]
+)
 def test_exiting_client_loses_only_its_reply_and_its_worker_continues(make_config, flag, how):
     config = make_config(**FAULTY, strategy="stc")
     with ray_grid(config, 2) as grid:

@@ -111,7 +111,7 @@ local-steps = 1
 target-accuracy = 0
 evaluate-every = 100
 checkpoint-every = 5
-num-server-rounds = [3, 1500]
+num-server-rounds = [3, 650]
 """
 
 
@@ -119,7 +119,7 @@ def under_way(folder):
     """Return whether a run is beyond its checkpoint of round 5, which follows the round's line."""
     checkpoints = folder.glob("*/*/checkpoint")
     return any(
-        "1500" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 6
+        "650" in (path.parent / "config.json").read_text() and len(read_history(path.parent)) > 6
         for path in checkpoints
     )
 
@@ -149,11 +149,11 @@ def test_interrupted_sweep_says_what_is_done_and_resumes_from_the_checkpoint(tmp
     ]
     (checkpoint,) = folder.glob("*/*/checkpoint")
     before = read_history(checkpoint.parent)
-    assert len(before) < 1501
+    assert len(before) < 651
     done = succeed(command, cwd=tmp_path).stdout
     assert "long: 1 of 2 runs are done" in done
-    assert "2/2  num-server-rounds 1500: finished after round 1500, accuracy 0." in done
+    assert "2/2  num-server-rounds 650: finished after round 650, accuracy 0." in done
     after = read_history(checkpoint.parent)
-    assert [line["round"] for line in after] == list(range(1501))
+    assert [line["round"] for line in after] == list(range(651))
     assert after[:5] == before[:5], "with the seconds: these rounds were not run again"
     assert not list(folder.glob("*/*/checkpoint"))

@@ -29,7 +29,7 @@ from flwr.app import ArrayRecord
 import tasks
 from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig, parse_config
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.history import TrainingResult
 from tests.support import data_slices, networks
 from tests.support.in_process import run_here
 

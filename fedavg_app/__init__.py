@@ -15,14 +15,14 @@ from fedavg_app.own_packages import claim
 if TYPE_CHECKING:
     from fedavg_app.config import CentralConfig, RunConfig
     from fedavg_app.ray_engine.simulation import simulate
-    from fedavg_app.results.metrics import TrainingResult
+    from fedavg_app.results.history import TrainingResult
 
 __all__ = ["CentralConfig", "RunConfig", "TrainingResult", "simulate"]
 
 _PATHS = {
     "CentralConfig": "fedavg_app.config:CentralConfig",
     "RunConfig": "fedavg_app.config:RunConfig",
-    "TrainingResult": "fedavg_app.results.metrics:TrainingResult",
+    "TrainingResult": "fedavg_app.results.history:TrainingResult",
     "simulate": "fedavg_app.ray_engine.simulation:simulate",
 }
 

@@ -18,7 +18,7 @@ from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import CentralConfig
 from fedavg_app.device import pick_device
 from fedavg_app.errors import ConfigError, DivergedError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult, test_scores
+from fedavg_app.results.history import RoundMetrics, TrainingResult, test_scores
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import check_task, load_data

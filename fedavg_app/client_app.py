@@ -5,15 +5,14 @@ On the wire this is a plain Message-API app: records "arrays" and "config" in, "
 its own mod around these handlers.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
+from fedavg_app.client.optimizer_state import optimizer_state
 from fedavg_app.node_config import (
     DATA_DIGEST,
     OWN_DATA,
@@ -28,13 +27,8 @@ from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, LINK, METRICS, 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
     from tasks.training.local_training import Config, TaskClient
-    from tasks.training.optimizers import Memory
 
 app = ClientApp()
-
-# The records of a client's state that keep its momentum, what another optimiser keeps, or a task's
-# own loop, from round to round.
-MOMENTUM, OPTIMIZER, OWN_LOOP = "momentum", "optimizer", "own-loop"
 
 
 @app.query()
@@ -74,7 +68,7 @@ def train(message: Message, context: Context) -> Message:
     client, names, parameters, config = _read(message, context)
     record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
     offset = None if record is None else from_record(record)
-    with _memory(context, config, client) as memory:
+    with optimizer_state(context, config, client) as memory:
         return _reply(message, names, *client.fit(parameters, config, memory, offset))
 
 
@@ -83,7 +77,7 @@ def train(message: Message, context: Context) -> Message:
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
     client, names, parameters, config = _read(message, context)
-    with _memory(context, config, client) as memory:
+    with optimizer_state(context, config, client) as memory:
         return _reply(message, names, *client.gradient(parameters, config, memory))
 
 
@@ -128,38 +122,6 @@ def _config(message: Message) -> "Config":
     """Return the settings that the server sent."""
     record = get_record(message.content, CONFIG, ConfigRecord)
     return {key: value for key, value in record.items() if not isinstance(value, list)}
-
-
-@contextmanager
-def _memory(context: Context, config: "Config", client: "TaskClient") -> "Iterator[Memory | None]":
-    """Yield the state of the optimiser or the task's own loop, and store it afterwards.
-
-    The state changes last, and not at all if the work inside raises or nothing is to be kept. A
-    client that lost its state begins with zero, and so does a weight whose state is not finite: NaN
-    would stay in it whatever model the server sends.
-    """
-    from tasks.training.training_settings import TrainingSettings
-
-    settings, own = TrainingSettings.of(config), client.task.train is not None
-    if not settings.keeps_memory and not own:
-        yield None
-        return
-    key = OWN_LOOP if own else OPTIMIZER if settings.optimizer else MOMENTUM
-    memory = from_record(find_record(context.state, key, ArrayRecord) or ArrayRecord())
-    yield memory
-
-    if own:
-        if memory:
-            context.state[key] = to_record(memory)
-        return
-
-    def weight(name: str) -> str:
-        return name.rpartition("/")[0] if settings.optimizer else name
-
-    bad = {weight(name) for name, array in memory.items() if not np.isfinite(array).all()}
-    context.state[key] = to_record(
-        {name: array for name, array in memory.items() if weight(name) not in bad}
-    )
 
 
 def _reply(

@@ -10,11 +10,11 @@ from flwr.serverapp import Grid, ServerApp
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.checkpoints import Checkpoints
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
-from fedavg_app.client_optimizer import ClientOptimizer
 from fedavg_app.config import RunConfig, parse_config, warn_of_ignored, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError
+from fedavg_app.optimizer_choice import ClientOptimizer
 from fedavg_app.results.checkpoint import ClientStateGrid
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.local_arrays import warn_of_unknown_objective
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid

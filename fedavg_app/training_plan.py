@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedavg_app.budget import Budget, parse_budget
-from fedavg_app.client_optimizer import ClientOptimizer, client_optimizer, learning_rate
 from fedavg_app.config import RunConfig, TrainingConfig, inline
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, objective_curve
+from fedavg_app.optimizer_choice import ClientOptimizer, client_optimizer, learning_rate
+from fedavg_app.results.history import RoundMetrics, objective_curve
 from fedavg_app.results.spending import spent
 from tasks.objective import ACCURACY, Objective
 

@@ -1,9 +1,10 @@
-"""Validation of client replies: structure, shapes, dtypes, NaN, bounds, norms.
+"""Validation of client replies: structure, shapes, dtypes, NaN, n_k, metrics, norms.
 
 A client may be faulty or hostile. Every check costs time and memory bounded by the size of the
 model, never by what a header claims.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import finite_or_sent
-from strategies.client_report import ClientReport, ReplyBounds, report_of
+from strategies.client_report import ClientReport, ReplyBounds
 from strategies.flower_arrays import find_record, from_array
 from strategies.messages import (
+    ACCURACY,
     ARRAYS,
     BUFFERS,
     METRICS,
@@ -26,6 +28,8 @@ from strategies.messages import (
 from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
 from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 
+# No real loss or count is near this; a larger value of one client would dominate the mean.
+MAX_METRIC = 1e12
 MAX_DIGITS = 18  # of a round
 NOT_FINITE = "array {!r} has NaN or infinite values"
 
@@ -155,6 +159,52 @@ def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> Clie
     """Return the metrics of a reply; ReplyError as for `report_of`, or it has no record of them."""
     _, record = named_or_only(message.content, METRICS, MetricRecord)
     return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
+
+
+def report_of(
+    node_id: int,
+    entries: Mapping[str, object],
+    bounds: ReplyBounds,
+    weighted_by: str = NUM_EXAMPLES,
+) -> ClientReport:
+    """Return the numbers among the metrics of a node's reply.
+
+    Args:
+        node_id: The node.
+        entries: Its metrics.
+        bounds: Their bounds.
+        weighted_by: The name of the metric that is n_k.
+
+    Raises:
+        ReplyError: n_k is missing, not a number, below 1 or above ``bounds.max_examples``.
+    """
+    examples = entries.get(weighted_by)
+    if isinstance(examples, bool) or not isinstance(examples, int | float):
+        raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
+    if not (examples >= 1 or (examples > 0 and not bounds.exact)):  # NaN too
+        least = "at least 1" if bounds.exact else "above 0"
+        raise ReplyError(f"{weighted_by} is {examples}, must be {least}")
+    if examples > bounds.max_examples:
+        raise ReplyError(f"{weighted_by} is {examples:.15g}, max-examples is {bounds.max_examples}")
+    scalars = {
+        key: value
+        for key, value in entries.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != weighted_by
+    }
+    metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
+    unusable = tuple(key for key in scalars if key not in metrics)
+    lists = {key: entry for key, entry in entries.items() if isinstance(entry, list)}
+    return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)
+
+
+def is_usable(name: str, value: float) -> bool:
+    """Return whether a client's metric may be part of a mean over clients.
+
+    It is finite, no further from 0 than `MAX_METRIC`, and an accuracy is from 0 to 1.
+    """
+    if name == ACCURACY:
+        return 0 <= value <= 1
+    return -MAX_METRIC <= value <= MAX_METRIC  # NaN is not
 
 
 def check_norm(norm: float, bounds: ReplyBounds) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flwr.app import ArrayRecord
 
 from fedavg_app.config import TrainingConfig
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from fedavg_app.training_plan import TrainingPlan
 from tasks.data.dataset import Dataset
 

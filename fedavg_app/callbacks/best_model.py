@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import TrainingRun
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 
 
 class BestModel:

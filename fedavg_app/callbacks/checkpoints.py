@@ -9,7 +9,7 @@ from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from strategies.base_runner import Runner
 
 

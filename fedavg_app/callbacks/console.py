@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult, virtual_times
+from fedavg_app.results.history import RoundMetrics, TrainingResult, virtual_times
 from tasks.objective import LOSS, Objective, show_metric
 
 # Without a terminal, a line at most this often, and for the first and the last round.

@@ -22,7 +22,7 @@ from PIL import Image
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult, objective_curve
+from fedavg_app.results.history import RoundMetrics, TrainingResult, objective_curve
 from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.training_plan import TrainingPlan
 from tasks.base import is_cross_entropy

@@ -1,7 +1,7 @@
 """The curves of a training as PNG, drawn by `simulation.py` at the end."""
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.history import TrainingResult
 
 
 class Plots(Callback):

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.config import RunConfig
-from fedavg_app.results.metrics import (
+from fedavg_app.results.history import (
     RoundMetrics,
     TrainingResult,
     finite_json,

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.run_files import summarize
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from strategies.reply_errors import shorten
 
 # The common name of all trainings: MLflow's experiment, the project of Weights & Biases.

@@ -15,7 +15,7 @@ from fedavg_app.callbacks.console import Console
 from fedavg_app.callbacks.log_file import log_file
 from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.errors import USER_ERRORS
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.results.run_folder import create_run_folder
 

@@ -10,7 +10,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LINKS, Link, LinkName
 from fedavg_app.results.comparison import Clock, wall_clock
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.results.metrics import RoundMetrics, virtual_times
+from fedavg_app.results.history import RoundMetrics, virtual_times
 
 
 def clocks_of(runs: Sequence[FinishedRun], link: Link | None) -> dict[str, Clock]:

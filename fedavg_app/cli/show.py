@@ -13,7 +13,7 @@ from rich.table import Table
 from fedavg_app.config import CentralConfig, RunConfig, with_clients
 from fedavg_app.links.link import duration
 from fedavg_app.results.finished_run import FinishedRun, read_run
-from fedavg_app.results.metrics import RoundMetrics, virtual_times
+from fedavg_app.results.history import RoundMetrics, virtual_times
 from tasks.objective import show_metric
 
 MOST_ROUNDS = 10

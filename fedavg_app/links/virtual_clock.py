@@ -44,6 +44,10 @@ class ClientTime:
         """When the reply arrives, from the start of the round."""
         return self.download + self.computing + self.upload
 
+    def arrives_within(self, seconds: float) -> bool:
+        """Return whether the reply arrives, and in this time."""
+        return not self.lost and self.total <= seconds
+
     def parts(self) -> dict[str, float]:
         """Return the three parts by name."""
         return {name: value for name, value in asdict(self).items() if name != "lost"}

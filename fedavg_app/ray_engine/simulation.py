@@ -9,7 +9,7 @@ from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.ray_engine.status_line import StatusLine
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.preparation import check_names, prepare
 
 

@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord
 
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.results.metrics import RoundMetrics, read_history
+from fedavg_app.results.history import RoundMetrics, read_history
 from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE
 from strategies.base_runner import Runner

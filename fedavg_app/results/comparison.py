@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from tasks.objective import Objective
 

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, objective_curve, read_history
+from fedavg_app.results.history import RoundMetrics, objective_curve, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 from tasks.objective import Objective
 

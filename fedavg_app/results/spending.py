@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedavg_app.budget import BYTES, SECONDS, Budget
-from fedavg_app.results.metrics import RoundMetrics, virtual_times
+from fedavg_app.results.history import RoundMetrics, virtual_times
 
 COUNTED = {"up": ("bytes_up",), "down": ("bytes_down",), "both": ("bytes_up", "bytes_down")}
 

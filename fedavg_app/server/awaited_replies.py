@@ -157,7 +157,7 @@ class AwaitedReplies:
             node, bytes_down = self._nodes[message_id], self._bytes_down[message_id]
             # Those that still work on earlier messages share the server's rates as well.
             time = self._time_of(node, len(self._nodes), bytes_down, message_bytes(reply))
-            if not time.lost and time.total <= (inf if self._timeout is None else self._timeout):
+            if time.arrives_within(inf if self._timeout is None else self._timeout):
                 timed.append((time.total, self._order[node], time, reply))
         self._on_their_way = sorted(timed, key=lambda arrival: arrival[:2])
         while self._on_their_way:

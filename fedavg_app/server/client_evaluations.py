@@ -11,9 +11,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 
 from fedavg_app.client.metric_states import STATES, read_states
-from strategies.client_report import ClientReport, is_usable
+from strategies.client_report import ClientReport
 from strategies.flower_arrays import find_record
 from strategies.reply_errors import printable, shorten
+from strategies.reply_validation import is_usable
 from strategies.rounds import RoundOutcome
 from tasks.metrics import Metric, Ratio, State, value_or_nan
 

@@ -6,6 +6,7 @@ participation as ours.
 """
 
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -14,6 +15,8 @@ from fedavg_app.flower_internals import BaseGrid
 from fedavg_app.server.polling import wait
 from tasks.training.random_streams import numpy_generator
 
+ROUNDING = 1e-9
+
 
 def cohort_size(fraction: float, num_clients: int) -> int:
     """Return m = max(round(C K), 1) (arXiv 1602.05629v4, Algorithm 1); C = 0 means one client.
@@ -21,7 +24,12 @@ def cohort_size(fraction: float, num_clients: int) -> int:
     Halves round up, so that C = 0.125 of 100 clients are 13 whatever Python's ``round`` does, and
     so do products that miss a half by rounding only, as 0.29 times 50 does.
     """
-    return max(int(fraction * num_clients + 0.5 + 1e-9), 1)
+    return max(int(fraction * num_clients + 0.5 + ROUNDING), 1)
+
+
+def with_over_selection(size: int, share: float) -> int:
+    """Return how many clients are asked so that ``size`` answer in time: ``share`` more."""
+    return size + ceil(size * share - ROUNDING)  # less the error of, for example, 50 * 0.14
 
 
 def sample_clients(

@@ -13,14 +13,14 @@ from flwr.app import ArrayRecord
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
-from fedavg_app.client_optimizer import check_weights, client_optimizer
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
+from fedavg_app.optimizer_choice import check_weights, client_optimizer
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan

@@ -8,9 +8,9 @@ from flwr.app import MessageType
 
 import strategies
 from fedavg_app.client.local_arrays import matching
-from fedavg_app.client_optimizer import SGD, ClientOptimizer
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
+from fedavg_app.optimizer_choice import SGD, ClientOptimizer
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.local_arrays import check_local_arrays

@@ -12,11 +12,11 @@ from flwr.serverapp import Grid
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.links.virtual_clock import VirtualClock
-from fedavg_app.results.metrics import RoundMetrics, test_scores
+from fedavg_app.results.history import RoundMetrics, test_scores
 from fedavg_app.server.client_evaluations import ClientScores, ClientTests
 from fedavg_app.server.global_evaluation import Evaluate
-from fedavg_app.server.messaging import RoundMessenger
 from fedavg_app.server.nodes import Nodes
+from fedavg_app.server.round_messenger import RoundMessenger
 from fedavg_app.training_plan import TrainingPlan
 from strategies.base_runner import Runner, nodes_of
 from strategies.messages import CONFIG, LINK

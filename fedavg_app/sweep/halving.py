@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Generic, TypeVar
 
 from fedavg_app.budget import Budget
-from fedavg_app.results.metrics import RoundMetrics, objective_curve
+from fedavg_app.results.history import RoundMetrics, objective_curve
 from fedavg_app.results.spending import spent
 from tasks.objective import Objective
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from torch import nn
 
 from tasks.base import Task
+from tasks.checking.batch_independence import check_tests
 from tasks.checking.client_independence import check_clients
 from tasks.checking.examples import check_examples, check_settings
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
-from tasks.checking.repeatability import check_loads, check_tests
+from tasks.checking.repeatability import check_loads
 from tasks.checking.training_steps import check_arrays, check_steps, runs_unknown_code
 from tasks.data.dataset import Dataset
 

@@ -1,43 +1,15 @@
-"""Checks that a task gives the same again: its data, its initial model, the outputs of a test."""
+"""The check that a task's data and initial model are the same each time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from tasks.base import Task
-from tasks.checking.examples import few_examples
 from tasks.checking.finding import Finding, TaskError
-from tasks.checking.network import Outputs, forward
 from tasks.data.dataset import Dataset
 from tasks.model_arrays import read_arrays, state_of
-from tasks.training.examples import number_of, parts_of
-
-
-def check_tests(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
-    """Yield whether a test's outputs are drawn, or depend on the other examples of the batch."""
-    inputs, _ = few_examples(task, data.train, training=False)
-    model.eval()
-    first, again = forward(model, inputs, seed=0), forward(model, inputs, seed=1)
-    if not _same(first, again, 0.0):
-        text = "two tests of one batch give two outputs: draws, which the batch's place seeds, or "
-        yield Finding("note", "model", f"{text}something kept, which each batch begins without")
-        return
-    number = number_of(inputs)
-    if not isinstance(first, Tensor) or len(first) != number:
-        return
-    try:
-        alone = [forward(model, part) for part in parts_of(inputs, 1, number)]
-    except TaskError as error:
-        text = "a test of one example fails, so it depends on the others of its batch, or a last "
-        yield Finding("warning", "model", f"{text}batch of one has no result ({error})")
-        return
-    same_shape = all(output.shape[1:] == first.shape[1:] for output in alone)
-    if same_shape and not _same(torch.cat(alone), first, 1e-3):
-        text = "an example's output in a test depends on the others of its batch; a test's "
-        yield Finding("warning", "model", f"{text}result depends on the size of batches")
 
 
 def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -58,13 +30,3 @@ def check_loads(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
 def all_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
     """Return all arrays of a model, by name."""
     return read_arrays(model, tuple(state_of(model)))
-
-
-def _same(a: Outputs, b: Outputs, tolerance: float) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and torch.allclose(a, b, rtol=tolerance, atol=tolerance)
-    if isinstance(a, Mapping):
-        return all(_same(a[key], b[key], tolerance) for key in a)
-    if isinstance(a, tuple | list):
-        return all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
-    return True

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedavg_app.client_optimizer import client_optimizer
 from fedavg_app.config import parse_config
 from fedavg_app.links.virtual_clock import make_clock
+from fedavg_app.optimizer_choice import client_optimizer
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.message_bytes import message_bytes

@@ -15,7 +15,7 @@ from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import RunError
 from fedavg_app.results.checkpoint import RunState, load_checkpoint, save_checkpoint
-from fedavg_app.results.metrics import TrainingResult, read_history
+from fedavg_app.results.history import TrainingResult, read_history
 from tests.support.one_line import one_line
 from tests.support.processes import simulation
 from tests.support.training_runs import history, training_run

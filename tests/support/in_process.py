@@ -3,9 +3,9 @@
 import numpy as np
 from flwr.app import ArrayRecord
 
-from fedavg_app.client_optimizer import client_optimizer
 from fedavg_app.config import RunConfig, kebab
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.optimizer_choice import client_optimizer
+from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare, resolve

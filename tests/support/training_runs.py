@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.config import RunConfig, with_clients
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from fedavg_app.training_plan import make_plan
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.labels import labelled_dataset

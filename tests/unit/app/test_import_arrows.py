@@ -21,7 +21,7 @@ LAYERS = (
     {"ray_engine", "central_sgd"},
     {"server_app", "client_app"},
     {"server", "callbacks", "client", "partitioning", "flower_internals", "packed_content",
-     "plugins", "training_plan", "client_optimizer"},
+     "plugins", "training_plan", "optimizer_choice"},
     {"links"},
     {"results"},
     {"config", "device", "node_config"},

@@ -5,7 +5,7 @@ import pytest
 import strategies
 from fedavg_app.callbacks import checkpoints
 from fedavg_app.callbacks.checkpoints import Checkpoints
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from tests.support.training_runs import MODEL, training_run
 
 

@@ -6,7 +6,7 @@ import rich.console
 
 from fedavg_app.callbacks import console
 from fedavg_app.callbacks.console import Console
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, training_run
 
 HISTORY = [

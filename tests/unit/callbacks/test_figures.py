@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedavg_app.callbacks import figures
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 
 
 @pytest.mark.parametrize(

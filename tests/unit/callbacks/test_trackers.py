@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedavg_app.callbacks.trackers import PROJECT, TENSORBOARD_FOLDER, MLflow, TensorBoard, WandB
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, None, 0.5, 0.6])

@@ -11,7 +11,7 @@ from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.run_files import RunFiles
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.results.metrics import TrainingResult
+from fedavg_app.results.history import TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, 0.5])

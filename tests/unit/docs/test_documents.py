@@ -12,7 +12,7 @@ from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.callbacks.run_files import summarize
 from fedavg_app.cli import main
 from fedavg_app.errors import DivergedError
-from fedavg_app.results.metrics import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from paper import __main__ as paper
 from tests.support.documents import DOCUMENTS, ROOT, SPAN, commands, examples, spans
 from tests.support.training_runs import history, training_run

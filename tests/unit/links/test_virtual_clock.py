@@ -13,7 +13,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.links.fleet import FLEETS, DeviceClass, Devices, Fleet, load_fleet
 from fedavg_app.links.link import Link
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 
 SLOW = DeviceClass(up=1, down=8, latency=100, computing=3)
 

@@ -14,7 +14,7 @@ from fedavg_app.results.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from tests.support.one_line import one_line
 
 

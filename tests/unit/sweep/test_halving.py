@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavg_app.budget import Budget
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from fedavg_app.sweep.halving import SHARES, Limits, Reached, successive_halving
 from tasks.objective import Objective
 from tests.support.documents import ROOT

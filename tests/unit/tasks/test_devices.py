@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import tasks
 from tasks.base import on_device
-from tasks.training import local_steps, task_client
+from tasks.training import local_training, optimizer_steps
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
@@ -48,7 +48,7 @@ def _no_values(monkeypatch):
     def zeros(tensors):
         return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
 
-    for module in (task_client, local_steps):
+    for module in (local_training, optimizer_steps):
         monkeypatch.setattr(module, "to_arrays", zeros)
     for name, value in (("item", READ), ("__int__", READ), ("__float__", float(READ))):
         read = getattr(torch.Tensor, name)

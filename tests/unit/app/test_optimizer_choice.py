@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import tasks
-from fedavg_app.client_optimizer import client_optimizer
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
+from fedavg_app.optimizer_choice import client_optimizer
 from fedavg_app.server.preparation import resolve
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.one_line import one_line

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedavg_app.results.metrics import RoundMetrics
+from fedavg_app.results.history import RoundMetrics
 from fedavg_app.results.rounds_to_target import rounds_to_target
 
 

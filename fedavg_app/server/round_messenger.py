@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from math import ceil
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -10,14 +9,13 @@ from flwr.serverapp import Grid
 from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
-from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients
+from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients, with_over_selection
 from fedavg_app.server.in_flight import MessagesInFlight
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
-ROUNDING = 1e-9
 
 
 class RoundMessenger:
@@ -56,8 +54,7 @@ class RoundMessenger:
         """
         size, working = self._num_wanted(purpose), set[int]()
         if purpose == "train":
-            # Less the rounding error of, for example, 50 * 0.14.
-            size += ceil(size * self._config.over_selection - ROUNDING)
+            size = with_over_selection(size, self._config.over_selection)
             working = {sent.node for sent in (self._in_flight or {}).values()}
             size = max(size - len(working), 1)
         nodes, connected = self._nodes, self._nodes.clients

@@ -13,13 +13,13 @@ from fedavg_app.flower_internals import (
     assign_message_id,
     error_reply,
 )
-from fedavg_app.server import messaging
+from fedavg_app.server import round_messenger
 from fedavg_app.server.awaited_replies import AwaitedReplies
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.message_bytes import message_bytes
-from fedavg_app.server.messaging import EXPIRY_SECONDS, RoundMessenger
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
+from fedavg_app.server.round_messenger import EXPIRY_SECONDS, RoundMessenger
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -134,7 +134,7 @@ class ServersReplyGrid(AnsweringGrid):
 def test_reply_of_another_node_is_not_used(clock, monkeypatch, code, now, reason):
     monkeypatch.setattr(ServersReplyGrid, "code", code)
     sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
-    monkeypatch.setattr(messaging.time, "time", lambda: now)
+    monkeypatch.setattr(round_messenger.time, "time", lambda: now)
     assert sources(sent.replies()) == [10]
     assert sent.unanswered == {11: "node 1 replied instead", 12: reason}
     assert sent.bytes_up == 1 + 128 + 4 * 10
@@ -196,7 +196,7 @@ def test_message_in_flight_that_has_expired_is_given_up(clock, monkeypatch):
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
     list(sender.send(CohortGrid(grid, NODES), training_messages(NODES), 1, "train").replies())
     (waiting,) = in_flight.values()
-    monkeypatch.setattr(messaging.time, "time", lambda: waiting.expiry + 1)
+    monkeypatch.setattr(round_messenger.time, "time", lambda: waiting.expiry + 1)
     second = sender.send(CohortGrid(grid, [10]), training_messages([10]), 2, "train")
     assert sources(second.replies()) == [10]
     assert second.unanswered == {11: "no reply in time"}
@@ -215,7 +215,7 @@ def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monke
     query = [messages[1].metadata.message_id]
     for now, expected in ((expiry - 0.1, [query]), (expiry + 0.1, [query]), (expiry + 0.2, [])):
         asked.clear()
-        monkeypatch.setattr(messaging.time, "time", lambda now=now: now)
+        monkeypatch.setattr(round_messenger.time, "time", lambda now=now: now)
         sender.send(cohort, [], 1, "train")
         assert asked == expected
 

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 from fedavg_app.config import config_error
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.link import LINKS, Link, LinkName
+from fedavg_app.links.link_times import link_times
 from fedavg_app.results.comparison import Clock, wall_clock
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.results.history import RoundMetrics, virtual_times
+from fedavg_app.results.history import virtual_times
 
 
 def clocks_of(runs: Sequence[FinishedRun], link: Link | None) -> dict[str, Clock]:
@@ -21,22 +22,6 @@ def clocks_of(runs: Sequence[FinishedRun], link: Link | None) -> dict[str, Clock
     elif all(virtual_times(run.history)[-1] for run in runs):
         clocks["seconds_virtual"] = virtual_times
     return clocks
-
-
-def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
-    """Return the seconds that all messages took by the end of every round, over the same link.
-
-    The largest message of a round counts, and the largest reply: a round waits for the last one.
-    Histories of earlier versions have the mean only.
-    """
-    times, total = [], 0.0
-    for metrics in history:
-        if metrics.participants:
-            up = metrics.largest_up or metrics.bytes_up / metrics.participants
-            down = metrics.largest_down or metrics.bytes_down / metrics.participants
-            total += link.seconds(up, down)
-        times.append(total)
-    return times
 
 
 def link_of(name: LinkName | None, **options: float | None) -> Link | None:

@@ -1,4 +1,4 @@
-"""A device's connection, and how long a training's messages take over it."""
+"""A device's connection: its rates and latency, and the time of a message over it."""
 
 from typing import Literal
 

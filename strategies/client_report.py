@@ -31,7 +31,7 @@ class ClientReport:
         node_id: The node that sent it.
         num_examples: n_k, the number of local examples.
         metrics: Its other usable scalar metrics by name, for example "train-loss".
-        unusable: The names of the scalar metrics that are not usable (`is_usable`).
+        unusable: The names of the scalar metrics that `reply_validation.is_usable` refuses.
         lists: The metrics that are lists, if the bounds are not exact.
     """
 

@@ -2,7 +2,7 @@
 
 A metric counts if most valid replies of the round name it: a single client can neither remove a
 metric nor add its own. Its mean is over the clients whose value is usable
-(`strategies.client_report.is_usable`); `partial_metrics` says how many there are.
+(`strategies.reply_validation.is_usable`); `partial_metrics` says how many there are.
 """
 
 from collections import Counter

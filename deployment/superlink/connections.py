@@ -100,5 +100,5 @@ def _warn_if_few_files() -> None:
         lowest = limit
     if lowest >= 0.9 * limit and not _warned:
         _warned.append(limit)
-        text = "%d of %d file descriptors are open; new connections are dropped (ulimit -Hn)"
+        text = "%d of %d file descriptors are open; connections beyond are dropped (ulimit -Hn)"
         _log.error(text, lowest, limit)

@@ -77,7 +77,7 @@ def print_table(sizes: Counts, classes: Counts | None, console: Console) -> None
         table.add_row(str(client), str(size), *(str(count or "") for count in counts))
     if num_classes:
         last = num_classes - 1
-        console.print(f"training examples of each client, all and of the classes 0 to {last}:")
+        console.print(f"training examples of each client: in all, and of each class (0 to {last})")
     console.print(table)
     if len(sizes) > TABLE_ROWS:
         console.print(f"... and {len(sizes) - TABLE_ROWS} more")

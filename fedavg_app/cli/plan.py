@@ -131,7 +131,7 @@ def _show(
     console.print(table)
     best = judged[0]
     if best.reached.value is None or runs[0].status != FINISHED:
-        fix = "no method can finish a round within it; give more, or other methods or rates"
+        fix = "no method finished a round within it; give more, or other methods or rates"
         raise ConfigError("budget", config.budget, fix)
     words = shlex.join(arguments(best.candidate.config, {"run_dir"}))
     where = f"{limits.budget}{f' on {config.links}' if config.links else ''}"

@@ -114,7 +114,7 @@ def test_method_that_starts_slowly_is_not_dropped_in_its_first_ten_rounds(plan):
     [
         (["--budget", ""], CANDIDATES, "budget = '': give what a run may spend, as in --budget"),
         (["--budget", "3 MB"], CANDIDATES, "budget = '3 MB': give bytes"),
-        (["--budget", "9 MB up"], CANDIDATES, "budget = '9 MB up': no method can finish a round"),
+        (["--budget", "9 MB up"], CANDIDATES, "budget = '9 MB up': no method finished a round"),
         ([], 'strategy = "stc"\nlocal-steps = [1, -1]', "local-steps = -1: "),
         ([], "steps = 1", "steps = 1: unknown key"),
         ([], f"{CANDIDATES}seed = [1, 2]", "candidates = '"),

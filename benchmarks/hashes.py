@@ -1,12 +1,13 @@
-"""A hash of the model and the history of many seeded runs: what has changed by a bit?
+"""Two hashes of many seeded runs: what has changed by a bit?
 
     make hashes > before.txt    # change the code, then
     make hashes > after.txt; diff before.txt after.txt
 
-One line for each run, and for each of `tests.support.networks` under five strategies: a hash for
-each, or why there is none, and the last test accuracy. All run in one process, on small data that
-are made here or come with packages. Hashes are of one machine: on another, with other torch or
-NumPy, all differ.
+One line for each run, and for each of `tests.support.networks` under five strategies: for each
+``model:bytes``, or why there is none, and the last test accuracy. The first hash is of the model,
+the losses and the metrics; the second is of the bytes sent, which a change of the protocol changes
+alone. All run in one process, on small data that are made here or come with packages. Hashes are of
+one machine: on another, with other torch or NumPy, all differ.
 """
 
 import argparse
@@ -52,8 +53,9 @@ NETWORK_STRATEGIES = {
 # What the history has of a round; a figure that is new there leaves the hashes as they were.
 FIGURES = (
     "round", "participants", "learning_rate", "train_loss", "test_loss", "accuracy",
-    "client_metrics", "bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up",
+    "client_metrics",
 )  # fmt: skip
+BYTES = "bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up"
 # Other strategies and settings, as changes of `SHARDS`.
 CHANGES: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in (
@@ -90,18 +92,20 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def digest(result: TrainingResult) -> str:
-    """Return a hash of the model's arrays and of the history's `FIGURES`."""
-    found = hashlib.sha256()
+    """Return a hash of the model's arrays and the history's `FIGURES`, and one of its `BYTES`."""
+    found, sent = hashlib.sha256(), hashlib.sha256()
     for name, array in (result.model or ArrayRecord()).items():
         values = array.numpy()
         found.update(f"{name} {values.dtype} {values.shape}".encode() + values.tobytes())
     for metrics in result.history:
-        found.update(json.dumps([metrics.as_json()[name] for name in FIGURES]).encode())
-    return found.hexdigest()[:12]
+        own = metrics.as_json()
+        found.update(json.dumps([own[name] for name in FIGURES]).encode())
+        sent.update(json.dumps([own[name] for name in BYTES]).encode())
+    return f"{found.hexdigest()[:12]}:{sent.hexdigest()[:8]}"
 
 
 def outcome(values: dict[str, Any], folder: Path) -> tuple[str, float | None]:
-    """Return the hash of a run, or the error that ended it, and the last test accuracy."""
+    """Return the hashes of a run, or the error that ended it, and the last test accuracy."""
     try:
         result = run_here(parse_config({**values, "run-dir": str(folder), "device": "cpu"}))
     except Exception as error:
@@ -120,7 +124,7 @@ def runs(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def central(task: str, folder: Path) -> tuple[str, float | None]:
-    """Return the hash of some steps of central SGD."""
+    """Return the hashes of some steps of central SGD."""
     config = CentralConfig(
         task=task, data_source="embedded", num_server_rounds=20, evaluate_every=10,
         target_accuracy=0.0, run_dir=str(folder), device="cpu",

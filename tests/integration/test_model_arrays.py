@@ -143,7 +143,7 @@ def test_central_training_keeps_fixed_arrays_and_aliases(tmp_path):
 @pytest.mark.parametrize(
     ("task", "changes"),
     [
-        ("VOLUMES", {}), ("WORDS", {"weight_decay": 0.01}), ("WORDS", {"strategy": "fedsgd"}),
+        ("VOLUMES", {}), ("WORDS", {}), ("WORDS", {"strategy": "fedsgd"}),
         ("WORDS", {"strategy": "stc", "momentum": 0.5}),
     ],
 )  # fmt: skip

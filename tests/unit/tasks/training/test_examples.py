@@ -33,7 +33,7 @@ def test_stored_examples_are_prepared_on_use_and_not_modified():
 def test_model_is_evaluated_without_dropout():
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 10)).train()
     examples = Examples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
-    results = {evaluate(MNIST_LOGISTIC, model, examples, 0, 0)[0].loss for _ in range(5)}
+    results = {evaluate(MNIST_LOGISTIC, lambda: model, examples, 0, 0)[0].loss for _ in range(5)}
     assert len(results) == 1
 
 

@@ -29,9 +29,12 @@ def check(
     started = time.monotonic()
     values = {"task": task, "data-source": data_source, "data-dir": data_dir, "num-clients": 1}
     config = parse_config(values)
+    import torch
+
     from fedavg_app.server.preparation import load_data, load_task
     from tasks.checking.all_checks import all_checks
 
+    torch.set_num_threads(1)  # as on clients
     loaded = load_task(config)
     data = load_data(config, loaded)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)

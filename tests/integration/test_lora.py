@@ -140,9 +140,10 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
             if "lora_B" in name:
                 weight.normal_()
     data = page.load(DataOptions())
+    model.eval()
     monkeypatch.setattr(model, "train", lambda: model)  # no dropout
     examples = Examples.stored(page.TASK, data.train, CPU)
-    client = TaskClient(page.TASK, lambda: model.eval(), examples)
+    client = TaskClient(page.TASK, lambda: model, examples)
     weights = [*read_arrays(model, client.arrays.sent).values()]
     whole, _, _ = client.gradient(weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)

@@ -141,7 +141,7 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
                 weight.normal_()
     data = page.load(DataOptions())
     model.eval()
-    monkeypatch.setattr(model, "train", lambda: model)  # no dropout
+    monkeypatch.setattr(model, "train", lambda *_: model)  # no dropout
     examples = Examples.stored(page.TASK, data.train, CPU)
     client = TaskClient(page.TASK, lambda: model, examples)
     weights = [*read_arrays(model, client.arrays.sent).values()]

@@ -197,8 +197,9 @@ class Task:
         return model
 
     def network(self, seed: int, device: torch.device) -> nn.Module:
-        """Return a new network on the device, initialised by ``seed``."""
-        return on_device(self.initial_model(seed), device, channels_last=self.channels_last)
+        """Return a new network on the device, initialised by ``seed``, in training mode."""
+        model = on_device(self.initial_model(seed), device, channels_last=self.channels_last)
+        return model.train()
 
     def networks(self, seed: int, device: torch.device) -> Callable[[], nn.Module]:
         """Return what gives each message its network: a new one, or one for all (shared_model)."""

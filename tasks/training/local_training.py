@@ -103,7 +103,8 @@ class TaskClient(NumPyClient):
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
-        epoch = chosen.places(size, no_single=normalises_batches(model))
+        single = size > 2 and len(chosen) % size == 1
+        epoch = chosen.places(size, no_single=single and normalises_batches(model))
         steps = limit or len(epoch) * settings.local_epochs
         places = islice(cycle(epoch), steps)
         with self._seeded(settings, examples.device):

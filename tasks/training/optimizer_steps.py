@@ -49,7 +49,8 @@ def take_steps(
     Returns:
         The mean of the batches' losses.
     """
-    model.train()
+    if not model.training:  # else it costs a small model's step
+        model.train()
     named = trained_weights(model, arrays)
     weights = list(named.values())
     offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []

@@ -1,5 +1,6 @@
 """Checks of a task's model, loss and metrics, on a few examples."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
 from tasks.data.dataset import NO_PREDICTION, Dataset
 from tasks.data.map_style import MapStyleSplit
-from tasks.metrics import Metric, Ratio, accuracy, value_or_nan
+from tasks.metrics import Metric, Ratio, accuracy
 from tasks.objective import ACCURACY, show_metric
 from tasks.structure import leaves, map_leaves
 from tasks.training.examples import call_model, number_of, parts_of
@@ -205,7 +206,9 @@ def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
     found = []
     for name, metric in task.test_metrics().items():
         several = tried if isinstance(metric, Ratio) else tried[:MIXED]
-        values = [_measured(task, name, metric, output, targets, kinds) for output in several]
+        with warnings.catch_warnings():  # a few examples lack classes
+            warnings.simplefilter("ignore")
+            values = [_measured(task, name, metric, output, targets, kinds) for output in several]
         found.append(f"{name} {show_metric(name, values[0])}")
     return found
 
@@ -230,7 +233,7 @@ def _measured(
             return value
         parts = zip(parts_of(predicted, size, number), parts_of(targets, size, number), strict=True)
         states = [metric.of_batch(*part) for part in parts]
-        together = value_or_nan(name, metric, states)
+        together = metric.value(states)
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         text = f"{name}: {kind}{str(error).removeprefix(f'{name} ')} ({kinds})"

@@ -190,7 +190,8 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: As for `test`.
         """
-        scores = combine(self.task.test_metrics(), self.test(parameters, config))
+        results = self.test(parameters, config)
+        scores = combine(self.task.test_metrics(), results, of_client=True)
         return scores.loss, self.num_test_examples, {**scores.metrics}
 
     @property

@@ -21,7 +21,7 @@ from tasks.training.evaluation import (
     evaluate,
     load_arrays,
 )
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, MapStyleExamples
 from tasks.training.hidden_state import HiddenState
 from tasks.training.layers import normalises_batches
 from tasks.training.optimizer_steps import model_call, set_training_mode, take_steps
@@ -233,7 +233,9 @@ class TaskClient(NumPyClient):
         The draws are fixed by seed, client and round; afterwards the states are restored.
         """
         own = local_seed(settings.seed, self.partition, settings.server_round)
-        return seeded(own, device, only_torch=draws_from_torch_only(self.task, self.model))
+        only_torch = draws_from_torch_only(self.task, self.model)
+        only_torch &= not isinstance(self._train, MapStyleExamples)  # whose transforms may draw
+        return seeded(own, device, only_torch=only_torch)
 
     def _sent(self) -> dict[str, Tensor]:
         """Return the model's own arrays that travel, by name."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import random
 import threading
 from functools import partial
 
@@ -277,11 +278,11 @@ class Rows(torch.utils.data.Dataset):
         return self.fault(self.split.inputs[number], self.split.targets[number])
 
 
-def one_by_one(fault):
+def one_by_one(fault, *, labelled=True):
     def load(options):
         data = images(options)
         train, test = (
-            MapStyleSplit(Rows(split, fault), labels=split.targets)
+            MapStyleSplit(Rows(split, fault), labels=split.targets if labelled else None)
             for split in (data.train, data.test)
         )
         return dataclasses.replace(data, train=train, test=test)
@@ -309,6 +310,23 @@ def repeated(inputs, targets):
     return inputs, np.repeat(targets[:, None], 8, axis=1)
 
 
+GENERATOR, RNG = torch.Generator().manual_seed(0), np.random.default_rng(0)
+
+
+def flipped(image):
+    """Return the image, seldom mirrored, by a generator that the seed does not reach."""
+    return image[:, :, ::-1].copy() if RNG.random() < 0.1 else image
+
+
+OWN_GENERATOR = dataclasses.replace(
+    MLP, augment=lambda x: x + torch.randn(x.shape, generator=GENERATOR)
+)
+OWN_RNG = dataclasses.replace(
+    MLP, augment=lambda x: x * torch.tensor(RNG.random(len(x)) < 0.9)[:, None, None, None]
+)
+OWN_TRANSFORM = one_by_one(lambda inputs, target: (flipped(inputs), target))
+RANDOM_TEST = one_by_one(lambda inputs, target: (inputs + torch.rand(()).numpy(), target))
+RANDOM_TARGET = one_by_one(lambda inputs, target: (inputs, random.randrange(4)), labelled=False)
 UNREADABLE = one_by_one(lambda inputs, target: (inputs["image"], target))
 OTHER_LABELS = one_by_one(lambda inputs, target: (inputs, (target + 1) % CLASSES))
 NO_PAIR = one_by_one(lambda inputs, _: inputs)
@@ -329,6 +347,11 @@ NAMED = networks.task(
 
 # What the check prints for each: the kind, and the beginning of the line.
 FOUND = {
+    "OWN_GENERATOR": ("error", "augment: gives other inputs under the same seed: draw from the"),
+    "OWN_RNG": ("error", "augment: gives other inputs under the same seed: draw from the global"),
+    "OWN_TRANSFORM": ("error", "dataset: gives other inputs under the same seed: draw from the"),
+    "RANDOM_TEST": ("error", "dataset: gives different inputs each time: draw in the training set"),
+    "RANDOM_TARGET": ("error", "dataset: gives a training example another target each time: draw"),
     "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
     "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),
     "OTHER_LABELS": ("warning", "dataset: example 0 has the target"),
@@ -374,7 +397,7 @@ FOUND = {
     "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "FLOAT64": ("error", "prepare: returns inputs float64 (8, 1, 8, 8) for a model of float32: "),
     "PAIR": ("error", "model: returns a tuple of 2, and the loss is torch's cross-entropy: "),
-    "BROADCAST": ("error", "metrics: accuracy gives 8 of 8 for 8 examples, but 0 of 8"),
+    "BROADCAST": ("error", "metrics: accuracy: counts 14 of 8 predictions: give the number of"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
     "HOOKED": ("error", "model: '1.weight' has a hook for when its gradient has been accumulated"),

@@ -68,6 +68,7 @@ def test_ordinary_networks_have_no_fault(name):
         ("WEIGHTED", "note", "large batches stay whole"),
         ("TIED", "note", "large batches stay whole; with in_parts=True, if no layer looks"),
         ("MLP", "ok", "large batches are split"),
+        ("TRANSFORMED", "ok", "every call gives the same examples, and the same model"),
     ],
 )
 def test_special_features_are_noted(name, kind, text):

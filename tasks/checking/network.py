@@ -12,6 +12,7 @@ from tasks.base import Task, ignored_target, is_cross_entropy
 from tasks.checking.examples import CPU, described, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.kept_values import changed_names, kept_values
+from tasks.checking.loss_inputs import check_loss_inputs
 from tasks.data.dataset import NO_PREDICTION, Dataset, Split
 from tasks.data.map_style import MapStyleSplit
 from tasks.metrics import Metric, Ratio, accuracy
@@ -57,6 +58,7 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     loss = _loss(task, outputs, targets)
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
     yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
+    yield from check_loss_inputs(task, inputs, outputs, targets, loss)
     # The training examples of map-style data may be drawn.
     tested = data.test if len(data.test) else data.train
     inputs, targets = few_examples(task, tested, training=False)

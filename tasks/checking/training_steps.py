@@ -60,11 +60,8 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     losses = _losses(task, forward(model.eval(), inputs), targets)
     if losses is None:
         return
-    whole, parts, total = losses
+    whole, parts = losses
     adds_up = abs(whole - parts) <= TOLERANCE * abs(whole)
-    if abs(whole - total) <= TOLERANCE * abs(whole):
-        text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
-        yield Finding("warning", "loss", text)
     text = f"{whole:.6g} for {number_of(inputs)} examples with random outputs, "
     text += f"{parts:.6g} from two parts of them"
     if task.in_parts and not adds_up:
@@ -79,8 +76,8 @@ def check_steps(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding
     yield Finding("note", "loss", f"{text}: large batches stay whole{fix}")
 
 
-def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float, float] | None:
-    """Return the loss of a batch, the mean of its two parts' by their predictions, and their sum.
+def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float] | None:
+    """Return the loss of a batch, and the mean of its two parts' by their predictions.
 
     The outputs are random, since those of an initial model are nearly the same for all examples.
     None if the batch has no two parts.
@@ -101,7 +98,7 @@ def _losses(task: Task, outputs: Outputs, targets: Any) -> tuple[float, float, f
     with torch.no_grad(), seeded(0, CPU):
         found = [float(task.loss(outputs[place], targets[place])) for place in places]
     mean = sum(loss * count for loss, count in zip(found[1:], counts, strict=True)) / sum(counts)
-    return found[0], mean, sum(found[1:])
+    return found[0], mean
 
 
 def runs_unknown_code(task: Task, model: nn.Module) -> bool:

@@ -203,6 +203,43 @@ NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
 BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)
 MAX_NORM = networks.task("max-norm", lambda: nn.Sequential(BAG()), networks.lines)
+SOFTMAX = networks.task("softmax", lambda: nn.Sequential(networks.mlp(), nn.Softmax(-1)))
+LOGITS = networks.task("nll", networks.mlp, loss=lambda o, t: functional.nll_loss(o, t))
+NLL_SOFTMAX = dataclasses.replace(SOFTMAX, loss=nn.NLLLoss())
+BELOW_0 = networks.task("below", networks.mlp, loss=lambda o, _: o.mean() - 9)
+
+
+class Sigmoid(Head):
+    """A probability for each of the two halves of the classes, before a loss that takes logits."""
+
+    def forward(self, x):
+        return super().forward(x)[:, 0].sigmoid()
+
+
+def two_loss(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs, (targets > 1).float())
+
+
+def two_correct(outputs, targets):
+    return ((outputs > 0) == (targets > 1)).sum(), len(targets)
+
+
+SIGMOID = networks.task("sigmoid", Sigmoid, loss=two_loss, metrics={"accuracy": two_correct})
+
+
+class Small(Head):
+    """Logits that happen to be from 0 to 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.constant_(self.head.bias, 0.5)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+SMALL = dataclasses.replace(SIGMOID, model=Small)
 SUMMED = networks.task("summed", networks.mlp, loss=nn.CrossEntropyLoss(reduction="sum"))
 WITHOUT_STATISTICS = networks.task(
     "no-statistics",
@@ -393,6 +430,11 @@ FOUND = {
     "NETWORK": ("error", "model: is a network: give a function that returns a new network"),
     "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
     "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
+    "SOFTMAX": ("warning", "loss: torch's cross_entropy takes logits, and is given probabilities"),
+    "LOGITS": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given other"),
+    "NLL_SOFTMAX": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given"),
+    "SIGMOID": ("warning", "loss: torch's binary_cross_entropy_with_logits takes logits, and is"),
+    "BELOW_0": ("warning", "loss: is -"),
     "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),
     "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "FLOAT64": ("error", "prepare: returns inputs float64 (8, 1, 8, 8) for a model of float32: "),

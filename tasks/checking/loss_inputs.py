@@ -1,4 +1,4 @@
-"""The check of what a loss is given: logits, log-probabilities or probabilities; torch never tells."""
+"""The check of what a loss of torch's is given: logits, log-probabilities or probabilities."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -90,7 +90,7 @@ def evaluate(message: Message, context: Context) -> Message:
     from tasks.training.evaluation import combine
 
     results, count = client.test(parameters, config), client.num_test_examples
-    scores = combine(client.task.test_metrics(), results)
+    scores = combine(client.task.test_metrics(), results, of_client=True)
     reply = _reply(message, names, None, count, {"loss": scores.loss, **scores.metrics})
     if (states := write_states(results, count)) is not None:
         reply.content[STATES] = states

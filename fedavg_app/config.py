@@ -314,6 +314,11 @@ class RunConfig(TrainingConfig):
         description="arrays that stay on each client (FedBN): name patterns such as 'bn*,head.*'; "
         "target and patience then use the clients' own tests",
     )
+    untrained_clients: Literal["left-out", "counted"] = Field(
+        "left-out",
+        description="whether tests by clients that have not trained, and so have no local arrays "
+        "of their own, count in the clients' metrics",
+    )
 
     @model_validator(mode="before")
     @classmethod

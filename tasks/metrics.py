@@ -10,6 +10,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,7 @@ class TorchMetric(Metric):
 
         metric.dist_sync_fn, metric.distributed_available_fn = gather, lambda: True
         with warnings.catch_warnings():  # it was never updated here
-            warnings.simplefilter("ignore", UserWarning)
+            warnings.filterwarnings("ignore", "The ``compute`` method")
             found = metric.compute()
         if not isinstance(found, Tensor) or found.numel() != 1:
             kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -174,16 +175,36 @@ class TorchMetric(Metric):
         return float(found)
 
 
-def value_or_nan(name: str, metric: Metric, states: Sequence[State]) -> float:
-    """Return a metric's value; NaN if these states have none.
+def value_or_nan(
+    name: str, metric: Metric, states: Sequence[State], *, of_client: bool = False
+) -> float:
+    """Return a metric's value; NaN if these states have none, such as an R2 of one example.
 
-    An R2 of one example has none, nor have made-up states.
+    What the metric warns of is logged, each text once in a process.
+
+    Args:
+        name: Its name.
+        metric: The metric.
+        states: Of all batches.
+        of_client: Whether these are the examples of one client: a value of which the metric warns,
+            such as an AUROC whose targets lack a class, says nothing about it, and is NaN, too.
     """
-    try:
-        return metric.value(states)
-    except Exception as error:
-        logger.debug("%s has no value for %d batches: %s", name, len(states), error)
-        return math.nan
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        try:
+            value = metric.value(states)
+        except Exception as error:
+            logger.debug("%s has no value for %d batches: %s", name, len(states), error)
+            return math.nan
+    for warning in warned:
+        _warn_once(f"{name}: {warning.message}")
+    return math.nan if of_client and warned else value
+
+
+@lru_cache
+def _warn_once(text: str) -> None:
+    logger.warning(text)
 
 
 def make_metric(name: str, given: Any) -> Metric:

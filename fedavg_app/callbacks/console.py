@@ -111,7 +111,9 @@ class Console(Callback):
         if best is None:
             found += " not known"
         else:
-            found += f" {objective.shown(best)} in round {best_round}"
+            tested = next(metrics for metrics in result.history if metrics.round == best_round)
+            of = tested.partial.get(f"client_metrics.{objective.name}") if plan.on_clients else None
+            found += f" {objective.shown(best)}{f' ({of})' if of else ''} in round {best_round}"
         if target is None:
             reached = "no target"
         elif result.rounds_to_target is None:
@@ -179,14 +181,14 @@ class Console(Callback):
             if name not in metrics.client_metrics:
                 continue
             of = [*best] if name == objective and on_clients else []
-            of += [
-                of_clients
-                for key, of_clients in metrics.partial.items()
-                if key == f"client_metrics.{name}"
-            ]
-            for worst, percent in (("p10", 10), ("p90", 90)):
-                if (value := metrics.client_metrics.get(f"{name}-{worst}")) is not None:
-                    of.append(f"{percent}th percentile {show_metric(name, value)}")
+            if of_all := metrics.partial.get(f"client_metrics.{name}"):
+                of.append(of_all)
+            for percent in (10, 90):
+                key = f"{name}-p{percent}"
+                of_some = metrics.partial.get(f"client_metrics.{key}", of_all)
+                if (value := metrics.client_metrics.get(key)) is not None:
+                    whose = "" if of_some == of_all else f" of {of_some}"
+                    of.append(f"{percent}th percentile{whose} {show_metric(name, value)}")
             label = "on clients" if name == objective else f"{name} on clients"
             parts.append(_named(label, metrics.client_metrics[name], of))
         return "  ".join([*parts, *self._traffic()])

@@ -7,34 +7,43 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from fedavg_app.config import RunConfig, parse_config
+from fedavg_app.cli.options import with_config
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from tasks.checking.finding import Finding
     from tasks.data.dataset import Dataset
 
+KEYS = {
+    "data_source", "data_dir", "partition", "partition_args", "partition_by", "num_clients", "seed",
+}  # fmt: skip
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 
+@with_config(RunConfig, RunConfig.model_fields.keys() - KEYS)
 def check(
+    config: RunConfig,
+    *,
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="a task's name, or package.module:TASK")
     ],
-    *,
-    data_source: Annotated[str, typer.Option(help="as of run")] = "auto",
-    data_dir: Annotated[str, typer.Option(help="as of run", show_default=False)] = "",
 ) -> None:
-    """Check a task: its data, model, loss and metric, and what its messages weigh."""
+    """Check a task: its data, model, loss and metric, and what its messages weigh.
+
+    With `--partition` or `--num-clients` its data are split, too.
+    """
     started = time.monotonic()
-    values = {"task": task, "data-source": data_source, "data-dir": data_dir, "num-clients": 1}
-    config = parse_config(values)
+    is_split = config.num_clients or config.partition != "iid"
+    config = with_clients(config).model_copy(update={"task": task})
     import torch
 
+    from fedavg_app.partitioning.partitions import partition
     from fedavg_app.server.preparation import load_data, load_task
     from tasks.checking.all_checks import all_checks
+    from tasks.checking.finding import Finding
 
-    torch.set_num_threads(1)  # as on clients
+    torch.set_num_threads(1)  # as clients do: on a busy machine several wait for each other
     loaded = load_task(config)
     data = load_data(config, loaded)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -42,6 +51,10 @@ def check(
     for finding in all_checks(loaded, data, config.seed):
         _show(console, finding)
         errors += finding.kind == "error"
+    if is_split and not errors:
+        sizes = partition(data, "train", config).sizes
+        text = f"{config.num_clients:,} clients have {sizes.min():,} to {sizes.max():,} examples"
+        _show(console, Finding("ok", "partition", f"{config.partition}: {text}"))
     if not errors:
         for line in message_sizes(config, data):
             console.print(line)

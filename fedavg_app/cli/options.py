@@ -27,7 +27,7 @@ GROUPS = {
     "Task and data": [
         "task", "data-source", "data-dir", "partition", "partition-args", "partition-by", "seed",
     ],
-    "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
+    "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays", "untrained-clients"],
     "Clients and rounds": [
         "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
         "budget", "evaluate-every", "objective", "target-accuracy", "target", "patience",

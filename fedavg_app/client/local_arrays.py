@@ -9,7 +9,7 @@ model keeps the initial values under every strategy.
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.aggregation import finite_or_sent
@@ -18,6 +18,8 @@ from strategies.messages import ARRAYS
 
 # The record of a client's state that keeps them.
 LOCAL = "local-arrays"
+# The record of the reply to a test by a client that has none of its own yet.
+UNTRAINED = "untrained"
 
 
 def patterns(local_arrays: str) -> list[str]:
@@ -45,6 +47,8 @@ def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCa
     message.content[ARRAYS] = array_record({**received, **kept})
     reply = call_next(message, context)
     trained = find_record(reply.content, ARRAYS, ArrayRecord)
+    if trained is None and not kept:
+        reply.content[UNTRAINED] = ConfigRecord({"local-arrays": False})
     if trained is not None:
         own = array_record({name: trained[name] for name in names})
         unchanged = array_record({name: received[name] for name in names})

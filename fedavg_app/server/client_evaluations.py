@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 from flwr.app import ArrayRecord, Message
 
+from fedavg_app.client.local_arrays import UNTRAINED
 from fedavg_app.client.metric_states import STATES, read_states
 from strategies.client_report import ClientReport
 from strategies.flower_arrays import find_record
@@ -45,15 +46,23 @@ class ClientTests:
 
     Args:
         metrics: The task's.
+        leave_out_untrained: Whether clients do not count that have no local arrays of their own
+            yet.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Mapping[str, Metric], *, leave_out_untrained: bool = True) -> None:
+        self._metrics, self._leave_out_untrained = metrics, leave_out_untrained
         self._records: dict[int, ArrayRecord] = {}
+        self._untrained = 0
 
-    def without_states(self, replies: Iterable[Message]) -> Iterator[Message]:
-        """Yield the replies, and keep the states that they have."""
+    def counted(self, replies: Iterable[Message]) -> Iterator[Message]:
+        """Yield the replies that count, and keep the states that they have."""
         for reply in replies:
+            if not reply.has_error() and UNTRAINED in reply.content:
+                del reply.content[UNTRAINED]
+                if self._leave_out_untrained:
+                    self._untrained += 1
+                    continue
             if not reply.has_error() and STATES in reply.content:
                 record = find_record(reply.content, STATES, ArrayRecord)
                 if record is not None:
@@ -69,17 +78,25 @@ class ClientTests:
             means: Its metrics: the means weighted by n_k, which are those over all examples where
                 clients sent no states.
         """
-        # A client whose own value is not usable, such as an R2 of one example, still has states.
-        counted = self._metrics if self._records else {}
-        partial = {key: count for key, count in outcome.partial.items() if key not in counted}
-        found = ClientScores({**means}, {}, partial)
+        found = ClientScores({**means})
+        for name in [name for name in (*means, *outcome.partial) if name not in self._metrics]:
+            self._count(found, [name], sum(name in own.metrics for own in outcome.reports), outcome)
         for name, metric in self._metrics.items():
-            self._add(found, name, metric, outcome.reports)
+            self._add(found, name, metric, outcome)
+        if self._untrained:
+            text = "%d clients have not trained: their tests, with the initial local arrays, are "
+            logger.info(f"{text}left out", self._untrained)
         return found
 
-    def _add(
-        self, found: ClientScores, name: str, metric: Metric, reports: Sequence[ClientReport]
+    def _count(
+        self, found: ClientScores, names: Sequence[str], number: int, outcome: RoundOutcome
     ) -> None:
+        """Note of how many clients values are, where others have been tested."""
+        if number < (total := len(outcome.reports) + self._untrained):
+            found.partial.update(dict.fromkeys(names, f"{number} of {total} clients"))
+
+    def _add(self, found: ClientScores, name: str, metric: Metric, outcome: RoundOutcome) -> None:
+        reports = outcome.reports
         states = {report.node_id: self._states(report, name, metric) for report in reports}
         usable = _alike(metric, states)
         values = {}
@@ -87,7 +104,7 @@ class ClientTests:
             sent = report.node_id in self._records
             own, value = usable.get(report.node_id), report.metrics.get(name)
             if own and sent:
-                value = value_or_nan(name, metric, own)
+                value = value_or_nan(name, metric, own, of_client=True)
             if own and value is not None and is_usable(name, value):
                 values[report.node_id] = value
         if self._records or not isinstance(metric, Ratio):  # a mean of theirs is another number
@@ -99,18 +116,15 @@ class ClientTests:
                 logger.warning("the clients' %s has no value over all of them", name)
                 return
             found.metrics[name] = together
-        if not values:
-            return
-        found.values[name] = values
         worst = 10 if metric.higher_is_better in (True, None) else 90
-        spread = {
-            f"{name}-mean": fmean(values.values()),
-            f"{name}-p{worst}": float(np.percentile([*values.values()], worst)),
-        }
-        found.metrics.update(spread)
-        for names, number in (([name], len(usable)), (list(spread), len(values))):
-            if number < len(reports):
-                found.partial.update(dict.fromkeys(names, f"{number} of {len(reports)} clients"))
+        mean, tenth = f"{name}-mean", f"{name}-p{worst}"
+        # A client whose own value is not usable, such as an R2 of one example, still has states.
+        self._count(found, [name], len(usable), outcome)
+        self._count(found, [mean, tenth], len(values), outcome)
+        if values:
+            found.values[name] = values
+            found.metrics[mean] = fmean(values.values())
+            found.metrics[tenth] = float(np.percentile([*values.values()], worst))
 
     def _states(self, report: ClientReport, name: str, metric: Metric) -> list[State]:
         """Return the usable states of a client's metric, batch by batch."""

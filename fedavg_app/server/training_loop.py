@@ -170,11 +170,12 @@ class TrainingLoop:
         self, server_round: int, config: ConfigRecord
     ) -> tuple[ClientScores, dict[int, str]]:
         """Return what the clients' evaluations amount to, and the reasons for replies without."""
-        tests = ClientTests(self.metrics)
+        untrained_count = self.config.untrained_clients == "counted"
+        tests = ClientTests(self.metrics, leave_out_untrained=not untrained_count)
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
         sent = self._messenger.send(cohort, messages, server_round, "evaluate")
-        replies = tests.without_states(sent.replies())
+        replies = tests.counted(sent.replies())
         outcome = self.strategy.finish_evaluation(server_round, replies, sent.reject)
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, sent.unanswered | reasons(outcome)

@@ -8,6 +8,7 @@ from tasks.base import Task
 from tasks.checking.arrays import check_arrays
 from tasks.checking.batch_independence import check_tests
 from tasks.checking.client_independence import check_clients
+from tasks.checking.draws import check_draws
 from tasks.checking.examples import check_examples, check_settings
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
@@ -69,6 +70,7 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
 def _quick_checks(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
     check_settings(task)
     yield from check_examples(task, data)
+    check_draws(task, data)
     yield from check_network(task, data, model)
 
 

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from tasks.base import Task, ignored_target, is_cross_entropy
 from tasks.checking.examples import CPU, described, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
-from tasks.data.dataset import NO_PREDICTION, Dataset
+from tasks.checking.loss_inputs import check_loss_inputs
+from tasks.data.dataset import NO_PREDICTION, Dataset, Split
 from tasks.data.map_style import MapStyleSplit
-from tasks.metrics import Metric, Ratio, accuracy, value_or_nan
+from tasks.metrics import Metric, Ratio, accuracy
 from tasks.objective import ACCURACY, show_metric
 from tasks.structure import leaves, map_leaves
 from tasks.training.examples import call_model, number_of, parts_of
@@ -47,12 +48,11 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     loss = _loss(task, outputs, targets)
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
     yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
-    inputs, targets = few_examples(task, data.train, training=False)
-    again, _ = few_examples(task, data.train, training=False, seed=1)
-    if not all(map(torch.equal, leaves(inputs), leaves(again))):
-        text = "gives different inputs each time: draw in augment, which is for training only"
-        raise TaskError("prepare", text)
-    _check_alone(task, data, inputs)
+    yield from check_loss_inputs(task, inputs, outputs, targets, loss)
+    # The training examples of map-style data may be drawn.
+    tested = data.test if len(data.test) else data.train
+    inputs, targets = few_examples(task, tested, training=False)
+    _check_alone(task, tested, inputs)
     outputs = forward(model.eval(), inputs)
     if found := _check_metrics(task, outputs, targets):
         text = f"{', '.join(found)} for {number_of(inputs)} examples"
@@ -64,11 +64,11 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
         yield Finding("warning", "model", text)
 
 
-def _check_alone(task: Task, data: Dataset, inputs: Any) -> None:
+def _check_alone(task: Task, split: Split, inputs: Any) -> None:
     """Check that an example's input does not depend on those prepared with it."""
-    rows = few_rows(data.train)
+    rows = few_rows(split)
     for place in range(min(2, len(rows))):
-        alone, _ = few_examples(task, data.train, training=False, rows=rows[place : place + 1])
+        alone, _ = few_examples(task, split, training=False, rows=rows[place : place + 1])
         for single, every in zip(leaves(alone), leaves(inputs), strict=True):
             same_shape = single.shape[1:] == every.shape[1:]
             if same_shape and not torch.allclose(single[0], every[place], equal_nan=True):
@@ -182,7 +182,9 @@ def _check_metrics(task: Task, outputs: Outputs, targets: Any) -> list[str]:
     found = []
     for name, metric in task.test_metrics().items():
         several = tried if isinstance(metric, Ratio) else tried[:MIXED]
-        values = [_measured(task, name, metric, output, targets, kinds) for output in several]
+        with warnings.catch_warnings():  # a few examples lack classes
+            warnings.simplefilter("ignore")
+            values = [_measured(task, name, metric, output, targets, kinds) for output in several]
         found.append(f"{name} {show_metric(name, values[0])}")
     return found
 
@@ -207,7 +209,7 @@ def _measured(
             return value
         parts = zip(parts_of(predicted, size, number), parts_of(targets, size, number), strict=True)
         states = [metric.of_batch(*part) for part in parts]
-        together = value_or_nan(name, metric, states)
+        together = metric.value(states)
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         text = f"{name}: {kind}{str(error).removeprefix(f'{name} ')} ({kinds})"

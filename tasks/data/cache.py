@@ -1,10 +1,12 @@
 """The cache of parsed data sets: memory-mapped arrays that all processes of a machine share."""
 
 import hashlib
+import inspect
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 
 from tasks.data.atomic_file import replacing
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split, Splits, reading
-from tasks.data.source_digest import source_digest
 
 CACHE_VARIABLE = "FEDAVG_APP_CACHE"
 PARTS = ("inputs", "targets", "owners")
@@ -26,9 +27,12 @@ def cache_root() -> Path:
     return Path(configured) if configured else platformdirs.user_cache_path("fedavg-app")
 
 
-def cached_file(name: str) -> Path:
-    """Return where the data set of that name is, or would be."""
-    return cache_root() / f"{name}.safetensors"
+def cached_file(name: str, parse: Callable[..., Any], version: int = 1) -> Path:
+    """Return where what ``parse`` returns is, or would be; the arguments as for `load_cached`."""
+    content = _file_of(parse).read_bytes()
+    return (
+        cache_root() / f"{name}-v{version}-{hashlib.sha256(content).hexdigest()[:12]}.safetensors"
+    )
 
 
 def load_cached(
@@ -36,27 +40,30 @@ def load_cached(
     parse: Callable[[], Splits],
     options: DataOptions,
     description: str,
-    *,
-    versioned: bool = False,
+    version: int = 1,
 ) -> Dataset:
     """Return the data set from the cache, memory-mapped; parse it first where it is not there.
 
-    Several processes may do so at once: each writes a file of its own, and renames it.
+    The cache goes by the name, the version and the SHA-256 of the file that defines ``parse``: an
+    edit of that file parses again. Several processes may do so at once: each writes a file of its
+    own, and renames it.
 
     Args:
-        name: The data set's path in the cache, to which a digest of the source of ``parse`` is
-            added. It must change with the files that are parsed (`files_key`); if the options are
+        name: The data set's path in the cache. What ``parse`` reads or is given belongs to it: the
+            files (`files_key`), the arguments of a `functools.partial`, the attributes of a
+            method's object, the variables that a lambda takes from around it. If the options are
             for a device's own data, its folder is for those data only.
-        parse: Returns the training and the test set.
+        parse: Returns the training and the test set: a function, a method, a partial or a lambda.
         options: See `Dataset`.
         description: See `Dataset`.
-        versioned: The name changes by itself whenever ``parse`` returns something else; no digest
-            is added.
+        version: To be raised when ``parse`` returns something else although its file is the same,
+            as when a helper in another file has changed.
 
     Raises:
-        DataError: What ``parse`` raises, or the cache cannot be used or is damaged.
+        DataError: What ``parse`` raises, or it is defined in no file, or the cache cannot be used
+            or is damaged.
     """
-    path = cached_file(name if versioned else f"{name}-{source_digest(parse)}")
+    path = cached_file(name, parse, version)
     with reporting_write_errors(path):
         found = path.is_file()
     if not found:
@@ -93,6 +100,21 @@ def reporting_write_errors(path: Path) -> Iterator[None]:
             f"cannot write the data cache {path}: {error.strerror or error}; "
             f"set ${CACHE_VARIABLE} to a writable directory"
         ) from error
+
+
+def _file_of(parse: Callable[..., Any]) -> Path:
+    """Return the file that defines a function: of a partial or a decorated one, the innermost."""
+    while isinstance(parse, partial) or hasattr(parse, "__wrapped__"):
+        parse = parse.func if isinstance(parse, partial) else parse.__wrapped__
+    try:
+        file = inspect.getfile(parse if inspect.isroutine(parse) else type(parse))
+    except TypeError:  # a function that is written in C
+        file = ""
+    if not Path(file).is_file():
+        name = getattr(parse, "__name__", repr(parse))
+        text = f"load_cached goes by the file that defines {name}, and there is none"
+        raise DataError(f"{text}: give a function of a module")
+    return Path(file)
 
 
 def _read(path: Path, options: DataOptions, description: str) -> Dataset:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tasks.data.dataset import DataError, Split, evenly
 from tasks.structure import leaves
+from tasks.training.random_streams import seeded
 
 READ = 8  # examples of a digest
 
@@ -16,6 +18,10 @@ READ = 8  # examples of a digest
 @dataclass(frozen=True)
 class MapStyleSplit(Split):
     """Examples that are read when they are needed, from a map-style dataset.
+
+    Those for training may have random transforms, which draw from the global state of torch,
+    `numpy.random` or `random`: they are seeded by seed, client and round. Their targets, and the
+    examples for testing, are the same each time.
 
     Attributes:
         inputs: Any object with ``len`` and ``[number]``, such as a data set of torchvision, or one
@@ -60,13 +66,17 @@ class MapStyleSplit(Split):
         return found[0], found[1]
 
     def sampled(self) -> Iterator[bytes]:
-        """Yield the number of examples, labels and owners, and the values of `READ` examples."""
+        """Yield the number of examples, labels and owners, and the values of `READ` examples.
+
+        Transforms may draw from global random states, which have the same seed each time.
+        """
         yield str(len(self)).encode()
         for array in (self.labels, self.owners):
             yield b"" if array is None else np.ascontiguousarray(array).tobytes()
-        for place in evenly(len(self), READ):
-            for value in leaves(self.read(int(place))):
-                yield np.asarray(value).tobytes()
+        with seeded(0, torch.device("cpu")):
+            examples = [self.read(int(place)) for place in evenly(len(self), READ)]
+        for value in leaves(tuple(examples)):
+            yield np.asarray(value).tobytes()
 
     def check(self) -> None:
         """Check that there is a label for each example; DataError else."""

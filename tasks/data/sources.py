@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +20,6 @@ from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Split, S
 
 logger = logging.getLogger("fedavg_app.data")
 
-# Part of the names in the cache; to be raised whenever a parser returns something else for the
-# same files.
-PARSERS = "v1"
 # A mirror that does not begin to answer within this time counts as unreachable.
 CONNECT_SECONDS = 5
 
@@ -82,9 +80,11 @@ class Sources:
         if parse is None:
             raise DataError(f"{asked} is not available from this source; {self.ways()}")
         parse = reading(asked, self.ways())(parse)
+        if options.source == "hub" and self.read_hub:
+            parse = wraps(self.read_hub)(parse)
         embedded = options.source == "embedded"
         title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
-        return load_cached(self._cache_name(options.source), parse, options, title, versioned=True)
+        return load_cached(self._cache_name(options.source), parse, options, title)
 
     def ways(self) -> str:
         """Return the ways to get the data set, in one line."""
@@ -99,7 +99,7 @@ class Sources:
 
     def available(self) -> str:
         """Describe what "auto" would take without a network; empty for nothing."""
-        if cached_file(self._cache_name("mirror")).is_file():
+        if cached_file(self._cache_name("mirror"), self._download).is_file():
             return "in the cache"
         return "" if self.embedded is None else self.embedded_title
 
@@ -128,6 +128,8 @@ class Sources:
         own = own_examples.find(folder) if options.own else []
         paths = own or self._find(folder)
 
+        # The cache goes by the file of what it wraps.
+        @wraps(own_examples.read if own else self.read)
         def parse() -> Splits:
             if own:
                 return own_examples.read(paths, self.schema, self.read_hub)
@@ -139,7 +141,7 @@ class Sources:
         if options.own:
             place = f"own-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:16]}/"
         name = self._cache_name(place + files_key(paths))
-        return load_cached(name, parse, options, f"{self.label} in {folder}", versioned=True)
+        return load_cached(name, parse, options, f"{self.label} in {folder}")
 
     def _find(self, folder: Path) -> list[Path]:
         """Return the canonical files of a directory, in the order of the patterns."""
@@ -156,7 +158,7 @@ class Sources:
         """Return the name in the cache of what comes from a source."""
         # What needs a missing package fails when it parses, with an error that names the package.
         packages = [version(name) for name in self.parser_packages if find_spec(name)]
-        return "-".join([f"{self.name}/{source}", PARSERS, *packages])
+        return "-".join([f"{self.name}/{source}", *packages])
 
     def _download(self) -> Splits:
         folder, before = cache_root(), socket.getdefaulttimeout()

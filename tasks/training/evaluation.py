@@ -116,12 +116,15 @@ class Evaluator:
         return seeded(seed, device, only_torch=self._task.shared_model)
 
 
-def combine(metrics: Mapping[str, Metric], results: Iterable[BatchResult]) -> Scores:
+def combine(
+    metrics: Mapping[str, Metric], results: Iterable[BatchResult], *, of_client: bool = False
+) -> Scores:
     """Return the scores of a test from its batches' results, added up in the order given.
 
     Args:
         metrics: The task's (`Task.test_metrics`).
         results: Of all batches, at least one.
+        of_client: As for `value_or_nan`.
     """
     found = list(results)
     loss, predictions = 0.0, 0
@@ -129,7 +132,9 @@ def combine(metrics: Mapping[str, Metric], results: Iterable[BatchResult]) -> Sc
         loss += batch.loss
         predictions += batch.predictions
     values = {
-        name: value_or_nan(name, metric, [batch.states[name] for batch in found])
+        name: value_or_nan(
+            name, metric, [batch.states[name] for batch in found], of_client=of_client
+        )
         for name, metric in metrics.items()
     }
     return Scores(loss / predictions, values)

@@ -16,7 +16,7 @@ from tasks.model_arrays import ModelArrays, state_of
 from tasks.training.backward import backward, count_predictions, model_call
 from tasks.training.batch_size import efficient_batch_size, normalises_batches
 from tasks.training.evaluation import BatchResult, Parameters, combine, evaluate, load_arrays
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, MapStyleExamples
 from tasks.training.optimizer_steps import take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
 from tasks.training.random_streams import local_seed, seeded, torch_generator
@@ -172,7 +172,8 @@ class TaskClient(NumPyClient):
         Raises:
             ValueError: As for `test`.
         """
-        scores = combine(self.task.test_metrics(), self.test(parameters, config))
+        results = self.test(parameters, config)
+        scores = combine(self.task.test_metrics(), results, of_client=True)
         return scores.loss, self.num_test_examples, {**scores.metrics}
 
     @property
@@ -215,7 +216,9 @@ class TaskClient(NumPyClient):
         The draws are fixed by seed, client and round; afterwards the states are restored.
         """
         own = local_seed(settings.seed, self.partition, settings.server_round)
-        return seeded(own, device, only_torch=self.task.shared_model)
+        # Transforms of a map-style training set may draw from any of them.
+        only_torch = self.task.shared_model and not isinstance(self._train, MapStyleExamples)
+        return seeded(own, device, only_torch=only_torch)
 
     def _sent(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the trained model's own arrays that travel, by name.

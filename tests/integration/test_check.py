@@ -34,6 +34,46 @@ def test_built_in_tasks_have_no_fault(tmp_path, name):
     assert down["fedavg"] > up["fedavg"] > 25 * up["stc"]
 
 
+def test_data_are_split_as_a_run_splits_them(command_line, tmp_path, monkeypatch):
+    """A task whose partitions are its own and the natural one cannot be split otherwise."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "owned.py").write_text(OWNED)
+    status, _, error = command_line("check", "owned:TASK")
+    assert status == 1
+    assert "partition = 'iid': mlp can be split by: natural" in error
+    status, shown, error = command_line(
+        "check", "owned:TASK", "--partition=natural", "--num-clients=6"
+    )
+    assert status == 0, error
+    assert "ok      partition: natural: 6 clients have 40 to 40 examples" in shown
+    own = ("--partition=owned:unequal", "--partition-args=first = 100", "--num-clients=2")
+    status, shown, error = command_line("check", "owned:TASK", *own)
+    assert status == 0, error
+    assert "ok      partition: owned:unequal: 2 clients have 100 to 140 examples" in shown
+    status, _, error = command_line("check", "owned:TASK", "--partition=owned:nothing")
+    assert status == 1
+    assert "owned" in error
+
+
+OWNED = """
+import dataclasses
+import numpy as np
+from tests.support import networks
+
+def load(options):
+    data = networks.images(options)
+    train, test = (
+        dataclasses.replace(split, owners=np.arange(len(split)) % 6)
+        for split in (data.train, data.test)
+    )
+    return dataclasses.replace(data, train=train, test=test)
+
+def unequal(labels, num_clients, seed, first):
+    return np.split(np.arange(len(labels)), [first])
+
+TASK = dataclasses.replace(networks.MLP, dataset=load, partitions=("natural",))
+"""
+
 FAULTY = '''
 """A task whose labels begin with 1."""
 import dataclasses

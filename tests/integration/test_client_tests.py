@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord
-from sklearn.metrics import f1_score, r2_score
-from torchmetrics.classification import MulticlassF1Score
+from sklearn.metrics import f1_score, r2_score, roc_auc_score
+from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 from torchmetrics.regression import R2Score
 
 from fedavg_app.client.metric_states import STATES
 from fedavg_app.partitioning.partitions import partition
+from tasks.data.dataset import Split
+from tasks.metrics import _warn_once
 from tests.support import networks
 from tests.support.in_process import make_config, train
 
@@ -131,3 +133,88 @@ def one_for_the_last(labels, num_clients, seed):
     """Give the last client one example, and the others equal parts of the rest."""
     order = np.arange(len(labels))
     return [*np.array_split(order[:-1], num_clients - 1), order[-1:]]
+
+
+LIKELY = dataclasses.replace(
+    TASK,
+    predict=lambda outputs: outputs.softmax(-1),
+    metrics={"auc": MulticlassAUROC(networks.CLASSES), "recall": MulticlassF1Score(4)},
+    objective="",
+)
+
+
+def two_classes_for_some(labels, num_clients, seed):
+    """Give the first two clients two of the classes each, and the others a part of the rest."""
+    order = np.argsort(labels, kind="stable")
+    size = len(labels) // (2 * num_clients)
+    rest = np.random.default_rng(0).permutation(order[size:-size])
+    return [order[:size], order[-size:], *np.array_split(rest, num_clients - 2)]
+
+
+def auc(outputs, targets):
+    return roc_auc_score(targets, outputs.softmax(1), multi_class="ovr")
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "flwr.serverapp.strategy:FedAdam"])
+def test_client_without_a_class_is_left_out_of_the_mean_of_what_it_leaves_undefined(
+    strategy, caplog
+):
+    """torchmetrics counts 0 for an absent class, and warns; the F1 says nothing of it."""
+    _warn_once.cache_clear()
+    partition_key = {"partition": f"{__name__}:two_classes_for_some", "partition_args": ""}
+    keys = {**KEYS, **partition_key, "task": f"{__name__}:LIKELY", "strategy": strategy}
+    _, result = train(**keys)
+    last, parts = result.history[-1], partition(TASK.dataset(None), "test", make_config(**keys))
+    whole = auc(*outputs_of(result, np.concatenate(parts)))
+    assert last.client_metrics["auc"] == pytest.approx(whole, abs=1e-6)
+    own = {client: auc(*outputs_of(result, parts[client])) for client in range(2, COUNT)}
+    assert last.client_values["auc"] == pytest.approx(own, abs=1e-6)
+    assert last.client_metrics["auc-mean"] == pytest.approx(np.mean([*own.values()]), abs=1e-6)
+    of_four = {f"client_metrics.auc-{name}": "4 of 6 clients" for name in ("mean", "p10")}
+    assert last.partial == of_four
+    assert len(last.client_values["recall"]) == COUNT
+    warned = [text for text in caplog.messages if text.startswith("auc: No positive samples")]
+    assert len(warned) == 1, "shown, and once"
+
+
+def test_a_metric_that_no_client_has_is_said(caplog):
+    keys = {"num_clients": 2, "partition": f"{__name__}:two_classes_for_some", "partition_args": ""}
+    halves = f"{__name__}:halves"
+    _, result = train(**{**KEYS, **keys, "partition": halves, "task": f"{__name__}:LIKELY"})
+    last = result.history[-1]
+    assert "auc-mean" not in last.client_metrics
+    assert last.client_metrics["auc"] > 0.5
+    assert last.partial["client_metrics.auc-mean"] == "0 of 2 clients"
+
+
+def halves(labels, num_clients, seed):
+    return np.array_split(np.argsort(labels, kind="stable"), num_clients)
+
+
+def with_unlabelled(options):
+    """Return images of which every other one of the last half is no prediction."""
+    data = networks.images(options)
+    targets = data.test.targets.copy()
+    targets[len(targets) // 2 :: 2] = -100
+    return dataclasses.replace(data, test=Split(data.test.inputs, targets))
+
+
+UNLABELLED = dataclasses.replace(networks.MLP, dataset=with_unlabelled)
+
+
+def unequal(labels, num_clients, seed):
+    """Give the clients consecutive examples: 5, 10, 15, 20 and 50 hundredths."""
+    return np.split(np.arange(len(labels)), [len(labels) * n // 100 for n in (5, 15, 30, 50)])
+
+
+def test_clients_with_and_without_states_count_by_their_examples():
+    """A client all of whose examples are predictions sends the mean alone: its weight is n_k."""
+    keys = {"task": f"{__name__}:UNLABELLED", "num_clients": 5, "partition": f"{__name__}:unequal"}
+    _, result = train(**{**KEYS, **keys, "partition_args": "", "local_steps": 5})
+    last, data = result.history[-1], with_unlabelled(None)
+    outputs, _ = outputs_of(result, np.arange(len(data.test)))
+    right = outputs.argmax(1).numpy() == data.test.targets
+    is_labelled = data.test.targets >= 0
+    assert last.client_metrics["accuracy"] == pytest.approx(right[is_labelled].mean())
+    assert last.client_metrics["accuracy"] != pytest.approx(last.client_metrics["accuracy-mean"])
+    assert not last.partial

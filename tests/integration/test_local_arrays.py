@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 import tasks
 from fedavg_app.callbacks.base import Callback
@@ -159,6 +159,31 @@ def test_run_is_judged_by_the_clients_accuracy_and_records_each_clients(tmp_path
     best = max(curve, key=lambda point: point[1])
     assert (summary["best-round"], summary["best-accuracy"]) == best
     assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
+    """Their head is the initial one, which says nothing about the method."""
+    keys = {"fraction_evaluate": 1.0, "fraction_train": 0.2}
+    keys |= {"untrained_clients": "counted"} if asked else {}
+    grid, _, result = run_in_folder(tmp_path, 2, **keys)
+    last = result.history[-1]
+    with_own = [context for context in grid.contexts.values() if LOCAL in context.state]
+    assert 2 <= len(with_own) <= 4, "of ten"
+    for context in grid.contexts.values():  # the initial values, which the others were tested with
+        own = {name: result.model[name] for name in result.model if name[:2] in ("1.", "4.")}
+        context.state.setdefault(LOCAL, ArrayRecord(own))
+    every = own_accuracies(grid, result.model, make_config(**KEYS))
+    trained = {grid.partition(node) for node, c in grid.contexts.items() if c in with_own}
+    expected = {client: own for client, own in every.items() if asked or client in trained}
+    found = last.client_values["accuracy"]
+    assert found == pytest.approx({client: accuracy for client, (accuracy, _) in expected.items()})
+    examples = sum(number for _, number in expected.values())
+    pooled = sum(accuracy * number for accuracy, number in expected.values()) / examples
+    assert last.client_metrics["accuracy"] == pytest.approx(pooled)
+    of = f"{len(trained)} of 10 clients"
+    names = ("loss", "accuracy", "accuracy-mean", "accuracy-p10")
+    assert last.partial == ({} if asked else {f"client_metrics.{name}": of for name in names})
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import random
 from functools import partial
 
 import numpy as np
@@ -194,6 +195,43 @@ NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
 BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)
 MAX_NORM = networks.task("max-norm", lambda: nn.Sequential(BAG()), networks.lines)
+SOFTMAX = networks.task("softmax", lambda: nn.Sequential(networks.mlp(), nn.Softmax(-1)))
+LOGITS = networks.task("nll", networks.mlp, loss=lambda o, t: functional.nll_loss(o, t))
+NLL_SOFTMAX = dataclasses.replace(SOFTMAX, loss=nn.NLLLoss())
+BELOW_0 = networks.task("below", networks.mlp, loss=lambda o, _: o.mean() - 9)
+
+
+class Sigmoid(Head):
+    """A probability for each of the two halves of the classes, before a loss that takes logits."""
+
+    def forward(self, x):
+        return super().forward(x)[:, 0].sigmoid()
+
+
+def two_loss(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs, (targets > 1).float())
+
+
+def two_correct(outputs, targets):
+    return ((outputs > 0) == (targets > 1)).sum(), len(targets)
+
+
+SIGMOID = networks.task("sigmoid", Sigmoid, loss=two_loss, metrics={"accuracy": two_correct})
+
+
+class Small(Head):
+    """Logits that happen to be from 0 to 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.constant_(self.head.bias, 0.5)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+SMALL = dataclasses.replace(SIGMOID, model=Small)
 SUMMED = networks.task("summed", networks.mlp, loss=nn.CrossEntropyLoss(reduction="sum"))
 WITHOUT_STATISTICS = networks.task(
     "no-statistics",
@@ -269,11 +307,11 @@ class Rows(torch.utils.data.Dataset):
         return self.fault(self.split.inputs[number], self.split.targets[number])
 
 
-def one_by_one(fault):
+def one_by_one(fault, *, labelled=True):
     def load(options):
         data = images(options)
         train, test = (
-            MapStyleSplit(Rows(split, fault), labels=split.targets)
+            MapStyleSplit(Rows(split, fault), labels=split.targets if labelled else None)
             for split in (data.train, data.test)
         )
         return dataclasses.replace(data, train=train, test=test)
@@ -301,6 +339,23 @@ def repeated(inputs, targets):
     return inputs, np.repeat(targets[:, None], 8, axis=1)
 
 
+GENERATOR, RNG = torch.Generator().manual_seed(0), np.random.default_rng(0)
+
+
+def flipped(image):
+    """Return the image, seldom mirrored, by a generator that the seed does not reach."""
+    return image[:, :, ::-1].copy() if RNG.random() < 0.1 else image
+
+
+OWN_GENERATOR = dataclasses.replace(
+    MLP, augment=lambda x: x + torch.randn(x.shape, generator=GENERATOR)
+)
+OWN_RNG = dataclasses.replace(
+    MLP, augment=lambda x: x * torch.tensor(RNG.random(len(x)) < 0.9)[:, None, None, None]
+)
+OWN_TRANSFORM = one_by_one(lambda inputs, target: (flipped(inputs), target))
+RANDOM_TEST = one_by_one(lambda inputs, target: (inputs + torch.rand(()).numpy(), target))
+RANDOM_TARGET = one_by_one(lambda inputs, target: (inputs, random.randrange(4)), labelled=False)
 UNREADABLE = one_by_one(lambda inputs, target: (inputs["image"], target))
 OTHER_LABELS = one_by_one(lambda inputs, target: (inputs, (target + 1) % CLASSES))
 NO_PAIR = one_by_one(lambda inputs, _: inputs)
@@ -321,6 +376,11 @@ NAMED = networks.task(
 
 # What the check prints for each: the kind, and the beginning of the line.
 FOUND = {
+    "OWN_GENERATOR": ("error", "augment: gives other inputs under the same seed: draw from the"),
+    "OWN_RNG": ("error", "augment: gives other inputs under the same seed: draw from the global"),
+    "OWN_TRANSFORM": ("error", "dataset: gives other inputs under the same seed: draw from the"),
+    "RANDOM_TEST": ("error", "dataset: gives different inputs each time: draw in the training set"),
+    "RANDOM_TARGET": ("error", "dataset: gives a training example another target each time: draw"),
     "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
     "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),
     "OTHER_LABELS": ("warning", "dataset: example 0 has the target"),
@@ -362,11 +422,16 @@ FOUND = {
     "NETWORK": ("error", "model: is a network: give a function that returns a new network"),
     "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
     "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
+    "SOFTMAX": ("warning", "loss: torch's cross_entropy takes logits, and is given probabilities"),
+    "LOGITS": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given other"),
+    "NLL_SOFTMAX": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given"),
+    "SIGMOID": ("warning", "loss: torch's binary_cross_entropy_with_logits takes logits, and is"),
+    "BELOW_0": ("warning", "loss: is -"),
     "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),
     "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "FLOAT64": ("error", "prepare: returns inputs float64 (8, 1, 8, 8) for a model of float32: "),
     "PAIR": ("error", "model: returns a tuple of 2, and the loss is torch's cross-entropy: "),
-    "BROADCAST": ("error", "metrics: accuracy gives 8 of 8 for 8 examples, but 0 of 8"),
+    "BROADCAST": ("error", "metrics: accuracy: counts 14 of 8 predictions: give the number of"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
     "HOOKED": ("error", "in_parts: is True, but the fast steps change '1.weight' by"),

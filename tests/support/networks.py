@@ -14,9 +14,11 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
+from torchvision.transforms import v2
 
 from tasks.base import Task
 from tasks.data.dataset import DataOptions, Dataset, Split
+from tasks.data.map_style import MapStyleSplit
 
 CLASSES, WORDS, LENGTH = 4, 20, 12
 COUNTS = (240, 80)  # for training and for testing
@@ -79,6 +81,30 @@ def convolutions(norm) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 4, 3), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
     )
+
+
+class RandomPictures(torch.utils.data.Dataset):
+    """The training images with transforms as everyone writes them, one by one."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.transform = v2.Compose([v2.RandomCrop(8, padding=1), v2.RandomHorizontalFlip()])
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, number: int):
+        image = self.transform(torch.from_numpy(self.split.inputs[number]))
+        brightness = random.uniform(0.9, 1.1) + np.random.normal(0, 0.01)  # noqa: NPY002
+        return image * np.float32(brightness), self.split.targets[number]
+
+
+def random_pictures(options: DataOptions) -> Dataset:
+    data = images(options)
+    plain = [(image, target) for image, target in zip(data.test.inputs, data.test.targets)]  # noqa: B905
+    train = MapStyleSplit(RandomPictures(data.train), labels=data.train.targets)
+    test = MapStyleSplit(plain, labels=data.test.targets)
+    return Dataset.of(train, test, data.options, "made-up pictures")
 
 
 class Block(nn.Module):
@@ -405,4 +431,5 @@ NUMPY_NOISE = task("numpy-noise", lambda: Noisy(lambda: 1 + 0.3 * np.random.rand
 PYTHON_NOISE = task("python-noise", lambda: Noisy(lambda: 1 + 0.3 * random.random()))
 THAWING = task("thawing", lambda: Thawing(freezes=False))
 FREEZING = task("freezing", lambda: Thawing(freezes=True))
+TRANSFORMED = task("transformed", mlp, random_pictures)
 COMPILED = task("compiled", lambda: torch.compile(mlp(), backend="eager"))

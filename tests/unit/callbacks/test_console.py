@@ -69,10 +69,17 @@ def test_plain_line_has_round_accuracy_loss_bytes_and_time_left(every_round):
 def test_line_says_of_how_many_clients_a_mean_is(every_round):
     partial = {"train_loss": "3 of 4 clients", "client_metrics.accuracy": "1 of 2 clients"}
     clients = {"accuracy": 0.25, "accuracy-p10": 0.125}
-    metrics = replace(HISTORY[1], client_metrics=clients, partial=partial)
+    of_all = partial | {"client_metrics.accuracy-p10": "1 of 2 clients"}
+    metrics = replace(HISTORY[1], client_metrics=clients, partial=of_all)
     text = printed(training_run(num_server_rounds=10), [HISTORY[0], metrics])
     assert "train loss 1.5000 (3 of 4 clients)" in text
     assert "on clients 0.2500 (1 of 2 clients, 10th percentile 0.1250)" in text
+    metrics = replace(metrics, partial={"client_metrics.accuracy-p10": "17 of 20 clients"})
+    text = printed(training_run(num_server_rounds=10), [HISTORY[0], metrics])
+    assert "on clients 0.2500 (10th percentile of 17 of 20 clients 0.1250)" in text
+    metrics = replace(metrics, partial=of_all)
+    text = printed(training_run(num_server_rounds=10, local_arrays="bn*"), [HISTORY[0], metrics])
+    assert "best accuracy on clients 0.2500 (1 of 2 clients) in round 1" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

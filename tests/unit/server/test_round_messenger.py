@@ -105,6 +105,8 @@ def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
             sent.reject(11)
     assert read == [11, 12, 10]
     assert sent.unanswered == {}
+    sizes = [1 + 128 + 4 * node for node in read]  # what was sent counts, used or not
+    assert (sent.bytes_up, sent.largest_up) == (sum(sizes), max(sizes))
 
 
 class ServersReplyGrid(AnsweringGrid):

@@ -17,7 +17,7 @@ from tests.support.faulty_tasks import FOUND
 
 OPTIONS = DataOptions("embedded")
 # What only `fedavg check` looks for, or a run says in its own words.
-SLOW = ("UNSEEDED", "NO_SUM", "NO_TEST", "SUMMED", "WITHOUT_STATISTICS")
+SLOW = ("UNSEEDED", "NO_SUM", "NO_TEST", "WITHOUT_STATISTICS")
 
 
 def findings(task):
@@ -53,6 +53,10 @@ def test_ordinary_networks_have_no_fault(name):
     assert {finding.kind for finding in found} <= {"ok", "note"}, found
 
 
+def test_logits_that_are_small_by_chance_are_no_fault():
+    assert {finding.kind for finding in findings(faulty_tasks.SMALL)} <= {"ok", "note"}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [
@@ -65,6 +69,7 @@ def test_ordinary_networks_have_no_fault(name):
         ("BATCH_NORM", "note", "in_parts: cannot be said: cutting a batch changes '0.weight' by"),
         ("TIED_DATA", "note", "in_parts: the same numbers as torch's own steps, "),
         ("MLP", "note", "times as fast: you may say in_parts=True"),
+        ("TRANSFORMED", "ok", "every call gives the same examples, and the same model"),
     ],
 )
 def test_special_features_are_noted(name, kind, text):

@@ -1,4 +1,6 @@
+import importlib
 import itertools
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,17 +53,77 @@ def test_concurrent_writers_leave_one_complete_data_set(cache):
     assert len(list(cache.iterdir())) == 1
 
 
-def test_task_with_the_name_of_another_gets_its_own_data(cache):
-    """A copied and edited task would otherwise train on the data of the original."""
-    theirs = load_cached("digits/v1", splits, OPTIONS, "")
-    other = (Split(np.zeros((2, 2)), np.arange(2)),) * 2
-    ours = load_cached("digits/v1", lambda: other, OPTIONS, "")
-    assert (len(theirs.train), len(ours.train)) == (3, 2)
+MODULE = """
+import functools
+import numpy as np
+from tasks.data.dataset import Split
+
+def parse(value=VALUE):
+    return (Split(np.full(2, value), np.arange(2)),) * 2
+
+class Reader:
+    def parse(self):
+        return parse()
+    __call__ = parse
+
+@functools.cache
+def decorated():
+    return parse()
+
+WAYS = {
+    "function": parse, "lambda": lambda: parse(), "partial": functools.partial(parse, VALUE),
+    "method": Reader().parse, "object": Reader(), "decorated": decorated,
+    "partial of a method": functools.partial(functools.partial(Reader.parse), Reader()),
+}
+"""
+WAYS = ("function", "lambda", "partial", "method", "object", "decorated", "partial of a method")
 
 
-def test_name_with_a_version_is_the_name_of_the_file(cache):
-    load_cached("a/b", splits, OPTIONS, "", versioned=True)
-    assert (cache / "a" / "b.safetensors").is_file()
+@pytest.fixture
+def loaded(tmp_path, monkeypatch, cache):
+    """Return what writes a module that parses a value, imports it, and loads by it."""
+    del cache
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(value, way="function", name="a/b", **keys):
+        path = tmp_path / "parsing.py"
+        path.write_text(MODULE.replace("VALUE", str(value)))
+        spec = importlib.util.spec_from_file_location("parsing", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "parsing", module)
+        spec.loader.exec_module(module)
+        return load_cached(name, module.WAYS[way], OPTIONS, "", **keys).train.inputs[0]
+
+    return load
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_edited_file_is_parsed_again_and_no_stale_data_are_read(loaded, cache, way):
+    for value in (1, 2, 3, 1):
+        assert loaded(value, way) == value
+    assert len(list(cache.rglob("*.safetensors"))) == 3
+
+
+def test_another_name_or_version_is_parsed_again(cache):
+    """A helper in another file has changed, which the cache cannot see."""
+    values = itertools.count()
+
+    def parse():
+        return (Split(np.full(2, next(values)), np.arange(2)),) * 2
+
+    keys = [{}, {"version": 2}, {"name": "c"}, {"version": 1}, {"name": "c", "version": 2}]
+    found = [
+        load_cached(**{"name": "a", "parse": parse, "options": OPTIONS, "description": "", **key})
+        for key in keys
+    ]
+    assert [data.train.inputs[0] for data in found] == [0, 1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("source", ["", "lambda: 1"])
+def test_function_that_no_file_defines_is_refused(cache, source):
+    parse = eval(source or "divmod")
+    with pytest.raises(DataError, match=r"file that defines (divmod|<lambda>), and there is none"):
+        load_cached("a", parse, OPTIONS, "")
 
 
 @pytest.mark.parametrize(("own", "mode"), [(False, 0o055), (True, 0)])

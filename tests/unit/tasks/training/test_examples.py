@@ -2,13 +2,24 @@
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
+from tasks.data.dataset import DataOptions
 from tasks.mnist import MNIST_LOGISTIC
 from tasks.training.evaluation import evaluate
 from tasks.training.examples import Examples
-from tasks.training.random_streams import derive_seed, numpy_generator, torch_generator
+from tasks.training.local_training import TaskClient
+from tasks.training.random_streams import (
+    derive_seed,
+    local_seed,
+    numpy_generator,
+    seeded,
+    torch_generator,
+)
+from tests.support import networks
 
 
 def test_stored_examples_are_prepared_on_use_and_not_modified():
@@ -35,6 +46,36 @@ def test_model_is_evaluated_without_dropout():
     examples = Examples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
     results = {evaluate(MNIST_LOGISTIC, lambda: model, examples, 0, 0)[0].loss for _ in range(5)}
     assert len(results) == 1
+
+
+def test_random_transforms_are_drawn_by_seed_client_and_round():
+    """As torch trains on them, where the seed is set by hand."""
+    task = networks.TRANSFORMED
+    data, model, by_hand = task.dataset(DataOptions()), task.initial_model(0), task.initial_model(0)
+    stored = Examples.stored(task, data.train, torch.device("cpu"), training=True)
+    client = TaskClient(
+        task, lambda: model, dataclasses.replace(stored, rows=torch.arange(12)), partition=3
+    )
+    config = {"learning-rate": 0.1, "batch-size": 4, "local-epochs": 2, "seed": 5}
+    sent = [array.numpy().copy() for array in by_hand.state_dict().values()]
+    found, _, _ = client.fit(sent, config | {"server-round": 2})
+    order = torch.randperm(12, generator=torch_generator(5, "batches", 3, 2)).tolist()
+    optimizer = torch.optim.SGD(by_hand.parameters(), 0.1)
+    with seeded(local_seed(5, 3, 2), torch.device("cpu")):
+        for start in (0, 4, 8, 0, 4, 8):
+            images, targets = zip(
+                *[data.train.inputs[n] for n in order[start : start + 4]], strict=True
+            )
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(by_hand(torch.stack(images)), torch.tensor(targets))
+            loss.backward()
+            optimizer.step()
+    for array, expected in zip(found, by_hand.state_dict().values(), strict=True):
+        np.testing.assert_allclose(array, expected, atol=1e-6)
+    again, _, _ = client.fit(sent, config | {"server-round": 2})
+    other, _, _ = client.fit(sent, config | {"server-round": 3})
+    assert all(map(np.array_equal, found, again))
+    assert not any(map(np.array_equal, found, other))
 
 
 def test_values_of_streams_are_pinned():

@@ -122,7 +122,8 @@ class CompressedStrategy(FederatedStrategy):
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return the updates that the client's model lacks."""
         version, updates = self._downlink.sent_to(node)
-        head = Head(self.codec.digest, self._downlink.settled.get(node, 0), version).encode()
+        settled = self._downlink.settled.get(node, (0, False))
+        head = Head(self.codec.digest, *settled, version).encode()
         if updates is not None:
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)
@@ -181,19 +182,19 @@ class CompressedStrategy(FederatedStrategy):
             vector = self._downlink.step(now, update, answered)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        self._downlink.settled |= answered
+        self._downlink.settled |= {node: (number, False) for node, number in answered.items()}
         return vector
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
         """Send the full model next time to a client that asks for it.
 
-        A client whose update is too long is told that a later update was settled, so that it drops
-        its residual: what made this update too long would make all later updates too long as well.
+        A client whose update is too long is told so, and drops the residual of that reply: what
+        made this update too long would make all later updates too long as well.
         """
         if isinstance(error, ResyncError):
             self._downlink.versions.confirmed.pop(node, None)
         if isinstance(error, NormError):
-            self._downlink.settled[node] = now.number + 1
+            self._downlink.settled[node] = self._replies[node].server_round, True
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
         """Note that the client has the current version, if it keeps it.

@@ -31,9 +31,9 @@ class Downlink:
         residual: What clients have not been sent yet, float32 (n,). None before the first round
             and without error feedback.
         versions: Which updates clients have.
-        settled: By node, the round of its last accepted update, or the round after an update that
-            was refused for good. Kept for nodes that lost their model, too: they may still hold the
-            update that this settles.
+        settled: By node, the round of its last update that was accepted or refused for good, and
+            whether it was refused. Kept for nodes that lost their model, too: they may still hold
+            the update that this settles.
     """
 
     def __init__(self, compressor: Compressor, *, keeps_error: bool) -> None:
@@ -42,7 +42,7 @@ class Downlink:
         self.layout: Layout | None = None
         self.residual: Float32Vector | None = None
         self.versions = MissedUpdates()
-        self.settled: dict[int, int] = {}
+        self.settled: dict[int, tuple[int, bool]] = {}
 
     def begin(self, now: Round, max_staleness: int) -> None:
         """Begin a round, whose replies may be this many rounds late.

@@ -16,12 +16,12 @@ from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,
     SIZE,
     Network,
-    change_entry,
     flatten,
     model_record,
     payload,
     sent,
 )
+from tests.support.compressed_network import replace_payload as replace
 from tests.support.compression_reference import generator
 from tests.support.replies import reasons
 
@@ -47,15 +47,15 @@ def stc(clients=1, **further):
 
 
 def carries_full_model(message):
-    assert ("arrays" in message.content) != ("updates" in message.content["config"])
+    assert ("arrays" in message.content) != ("updates" in message.content["fedavg-strategies"])
     return "arrays" in message.content
 
 
 def head_of(message):
-    """Return (accepted round, version's number, fingerprint) of a training message."""
-    head = message.content["config"]["head"]
-    assert head[0] == 6
-    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (5, 9, 13))
+    """Return (settled round, version's number, fingerprint) of a training message."""
+    head = message.content["fedavg-strategies"]["head"]
+    assert head[0] == 7
+    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (5, 10, 14))
 
 
 # Both ends hold the same model, and every update counts once.
@@ -210,10 +210,6 @@ def test_evaluation_acknowledges_no_update():
 # Replies that are rejected.
 
 
-def replace(reply, data):
-    change_entry(reply, "update", "payload", data)
-
-
 def update_of_all_entries(network):
     """Return a payload with all entries, where the sparsity is 0.05."""
     vector = np.arange(1, SIZE + 1, dtype=np.float32)
@@ -246,12 +242,12 @@ def with_huge_magnitude(reply):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda reply, _: reply.content.pop("update"), "no ConfigRecord 'update'"),
+        (lambda reply, _: reply.content.pop("fedavg-strategies"), "no ArrayRecord 'fedavg-strat"),
         (lambda reply, _: reply.content["metrics"].pop("num-examples"), "is a NoneType"),
-        (lambda reply, _: reply.content["update"].pop("payload"), "no bytes 'payload'"),
+        (lambda reply, _: reply.content["fedavg-strategies"].pop("payload"), "no array 'payload'"),
         (lambda reply, _: no_examples(reply, 0.5), "is 0.5, must be at"),
         (lambda reply, _: replace(reply, b""), "its head alone takes 10"),
-        (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 6"),
+        (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 7"),
         (lambda reply, net: replace(reply, net.reply_with(0, b"", 99)), "answers round 99, and"),
         (of_another_codec, "codec mismatch between client and server: give both the same"),
         (lambda reply, _: replace(reply, payload(reply)[:-1]), "undecodable update"),

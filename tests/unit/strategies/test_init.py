@@ -196,3 +196,14 @@ def test_wrapper_takes_a_strategys_name_and_arguments():
 def test_python_gets_no_object_with_arguments_out_of_bounds(make):
     with pytest.raises(ValueError, match="1 validation error"):
         make()
+
+
+@pytest.mark.parametrize(
+    "name", ["configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"]
+)
+def test_strategy_that_overrides_what_flowers_start_calls_is_refused_here(monkeypatch, name):
+    """This project's loop does not call them: the rate would not be halved, without a word."""
+    own = type("Own", (STC,), {name: lambda self, *given: None})
+    monkeypatch.setitem(globals(), "Own", own)  # as `load` finds it
+    with pytest.raises(ValueError, match=f"Own' overrides {name}, called in other apps only; give"):
+        strategies.build(f"{__name__}:Own", {})

@@ -66,12 +66,15 @@ class FederatedStrategy(Strategy):
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
+        updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
+            the model.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
     plain_sgd: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
+    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
@@ -177,11 +180,6 @@ class FederatedStrategy(Strategy):
     @property
     def takes_late(self) -> bool:
         """Whether late replies count in a later round."""
-        return False
-
-    @property
-    def updates_evaluation(self) -> bool:
-        """Whether clients that evaluate are sent what `broadcast` returns; else the model."""
         return False
 
     @property

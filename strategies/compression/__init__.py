@@ -23,7 +23,6 @@ COMPRESSORS = Registry[Compressor](
         "sign": "strategies.compression.sign:Sign",
         "sparse": "strategies.compression.sparse:Sparse",
         "ternary": "strategies.compression.ternary:Ternary",
-        "zstd": "strategies.compression.zstandard:Zstandard",
     },
 )
 FEEDBACK = Registry[ErrorFeedback](

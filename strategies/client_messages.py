@@ -17,7 +17,6 @@ from strategies.messages import (
     BUFFERS,
     CONFIG,
     CONFIG_KEY,
-    LINK,
     NUM_EXAMPLES,
     OWN,
     PAYLOAD,
@@ -117,7 +116,6 @@ def _received(message: Message, context: Context) -> Received:
         others=others,
         seed=settings.get("seed", 0),
         client=context.node_config.get("partition-id", context.node_id),
-        link=str(entries.get(LINK, context.node_config.get(LINK, ""))),
     )
 
 

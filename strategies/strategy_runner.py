@@ -27,7 +27,6 @@ from strategies.messages import (
     BUFFER_NAMES,
     CONFIG,
     CONFIG_KEY,
-    LINK,
     OWN,
     SERVER_ROUND,
     Broadcast,
@@ -37,7 +36,7 @@ from strategies.metrics import mean_metrics
 from strategies.model import Vector, buffer_norms
 from strategies.reply_errors import ReplyError
 from strategies.reply_validation import Reply, check_norm, read_report
-from strategies.rounds import Aggregate, NodeSettings, Round, RunSettings
+from strategies.rounds import Aggregate, Round, RunSettings
 from strategies.server_messages import write_contents
 
 if TYPE_CHECKING:
@@ -58,15 +57,9 @@ class StrategyRunner(Runner):
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
-        self.links = frozenset(getattr(strategy, "links", ()))
 
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        by_node: NodeSettings | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return one training message for each node that takes part.
 
@@ -84,7 +77,7 @@ class StrategyRunner(Runner):
             strategy.__post_init__()  # `start` was called again
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
-        self._now = Round(server_round, model, config, settings, by_node or {})
+        self._now = Round(server_round, model, config, settings)
         nodes = self._drawn(server_round, grid, trains=True)
         return self._messages(self._now, config, nodes, strategy.train_type)
 
@@ -196,17 +189,12 @@ class StrategyRunner(Runner):
             if model.buffers:
                 common[BUFFER_NAMES] = list(model.buffers)
         strategy.begin(now)
-        sent = (self._broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        sent = (strategy.broadcast(now, node) if has_end else Broadcast() for node in nodes)
         contents = write_contents(model, config, keys, sent, common)
         return [
             Message(content, dst_node_id=node, message_type=message_type)
             for node, content in zip(nodes, contents, strict=True)
         ]
-
-    def _broadcast(self, now: Round, node: int) -> Broadcast:
-        sent = self.strategy.broadcast(now, node)
-        link = now.by_node.get(node, {}).get(LINK)
-        return sent if link is None else replace(sent, entries={**sent.entries, LINK: link})
 
     def _step(self, aggregate: Aggregate) -> Vector | None:
         """Return the next model's vector.

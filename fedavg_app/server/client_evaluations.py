@@ -84,10 +84,7 @@ class ClientTests:
         for name, metric in self._metrics.items() if outcome.reports else ():
             self._add(found, name, metric, outcome)
         if self._untrained:
-            text = (
-                "left out: tests by clients that have never trained (%d), with initial local arrays"
-            )
-            logger.info(text, self._untrained)
+            logger.info("left out: tests by clients that have never trained (%d)", self._untrained)
         return found
 
     def _count(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import tasks
 from fedavg_app.config import parse_config
-from tasks.base import Task, on_device
+from tasks.base import Task
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
 from tests.support.made_up_examples import noise
@@ -38,14 +38,14 @@ ROUNDS = 8
 
 def trained(task: Task, device: torch.device) -> list[Tensor]:
     """Return how far a client's local training on the device changes each array."""
-    model = on_device(task.initial_model(1), device)
+    model = task.network(1, device)
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # it draws other numbers on a GPU
     start = [array.numpy().copy() for array in task.initial_model(1).state_dict().values()]
     examples = Examples.stored(task, noise(task, EXAMPLES), device)
     work = {**WORK, "learning-rate": task.learning_rate / 5}  # noise diverges at the full rate
-    arrays, _, _ = TaskClient(task, model, examples).fit(start, work)
+    arrays, _, _ = TaskClient(task, lambda: model, examples).fit(start, work)
     return [torch.from_numpy(a - b) for a, b in zip(arrays, start, strict=True)]
 
 

@@ -64,7 +64,7 @@ def trained(
     for owner in map(int, chosen[: arguments.clients]):
         rows = torch.from_numpy(np.flatnonzero(owners == owner))
         own = Examples(stored.inputs, stored.targets, stored.prepare, rows)
-        arrays, number, _ = TaskClient(task, model, own, partition=owner).fit(
+        arrays, number, _ = TaskClient(task, lambda: model, own, partition=owner).fit(
             [*start.values()], {**config}
         )
         found.append((dict(zip(start, arrays, strict=True)), number))

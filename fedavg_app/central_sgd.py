@@ -24,10 +24,10 @@ from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import check_task, load_data
 from fedavg_app.training_plan import make_plan
 from strategies.flower_arrays import to_record
-from tasks.base import Task, on_device
+from tasks.base import Task
 from tasks.model_arrays import ModelArrays, read_arrays, state_of
+from tasks.training.batch_size import normalises_batches
 from tasks.training.examples import Examples
-from tasks.training.layers import normalises_batches
 from tasks.training.optimizer_steps import take_steps
 from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded, torch_generator
@@ -59,7 +59,7 @@ def train_centrally(
     plan = make_plan(config, task, data)
     evaluate = CentralEvaluation(task, data, config)
     device = pick_device(config.device)
-    model = on_device(task.initial_model(config.seed), device)
+    model = task.network(config.seed, device)
     examples = Examples.stored(task, data.train, device, training=True)
     arrays = ModelArrays.of(model)
     batches = _batches(examples, config, no_single=normalises_batches(model))

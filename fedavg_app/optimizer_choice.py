@@ -1,7 +1,7 @@
 """The optimiser of the clients' training: the config's, or the task's."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
     """Return the optimiser that the config names, or the task.
 
     Raises:
-        ConfigError: There is none of that name, it refuses its arguments, or keys of SGD are given.
+        ConfigError: There is none of that name, or keys of SGD are given.
     """
     name, arguments = config.optimizer, config.optimizer_arguments
     if name == "auto":
@@ -59,35 +59,41 @@ def client_optimizer(config: TrainingConfig, task: "Task") -> ClientOptimizer:
         if value:
             fix = f"it is of SGD; with {name} give it in optimizer-args"
             raise ConfigError(key, value, fix)
-    from tasks.training.optimizers import check_optimizer, find_optimizer
+    from tasks.training.optimizers import find_optimizer
 
     try:
         find_optimizer(name)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("optimizer", name, str(error)) from error
-    try:
-        check_optimizer(name, arguments)
-    except Exception as error:
-        given = config.optimizer_args or str(arguments)
-        raise ConfigError("optimizer-args", given, f"{name} refuses it: {error}") from error
     return ClientOptimizer(name, arguments)
 
 
-def check_weights(optimizer: ClientOptimizer, shapes: Sequence[Sequence[int]]) -> None:
-    """Check that the optimiser takes weights of these shapes.
+def check_optimizer(optimizer: ClientOptimizer, config: TrainingConfig, task: "Task") -> None:
+    """Try the optimiser on the weights of the task's model.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It refuses its arguments or the weights, or cannot be kept as the config says.
     """
     if not optimizer.name:
         return
-    from tasks.training.optimizers import check_shapes
+    from tasks.training import optimizers
 
+    name, arguments = optimizer.name, optimizer.arguments
+    model = task.initial_model(config.seed)
     try:
-        check_shapes(optimizer.name, optimizer.arguments, shapes)
+        optimizers.check_optimizer(name, arguments, model)
     except Exception as error:
+        if arguments:
+            given = config.optimizer_args or str(arguments)
+            raise ConfigError("optimizer-args", given, f"{name} refuses it: {error}") from error
         fix = f"it refuses the model's weights: {error}; give another"
-        raise ConfigError("optimizer", optimizer.name, fix) from error
+        raise ConfigError("optimizer", name, fix) from error
+    if getattr(config, "optimizer_state", "new") == "kept":
+        try:
+            optimizers.check_optimizer(name, arguments, model, kept=True)
+        except Exception as error:
+            fix = f"{name} cannot be kept: {error}; give new"
+            raise ConfigError("optimizer-state", "kept", fix) from error
 
 
 def learning_rate(config: TrainingConfig, task: "Task", optimizer: ClientOptimizer) -> float:

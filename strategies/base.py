@@ -9,10 +9,10 @@
 All other functions have a default.
 
 A strategy never handles messages, records, buffers, or replies that must not be used: its `Runner`
-does. In any Flower app it can replace Flower's `FedAvg`.
+does. In any Flower app it can replace Flower's `FedAvg`; there a subclass may also override the
+methods of Flower's `Strategy`, and call ``super()``.
 """
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -46,12 +46,8 @@ from strategies.strategy_runner import StrategyRunner
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-# What a strategy may not define: functions of an earlier contract, and those that its runner's
-# messages would bypass.
-NOT_OURS = (
-    "validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits",
-    "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
-)  # fmt: skip
+# Functions of an earlier contract, which a strategy may not define.
+NOT_OURS = ("validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits")
 
 
 @dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
@@ -70,12 +66,15 @@ class FederatedStrategy(Strategy):
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
+        updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
+            the model.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
     local_work: ClassVar[str] = ""
     plain_sgd: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
+    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     fraction_train: Fraction = 1.0
@@ -184,11 +183,6 @@ class FederatedStrategy(Strategy):
         return False
 
     @property
-    def updates_evaluation(self) -> bool:
-        """Whether clients that evaluate are sent what `broadcast` returns; else the model."""
-        return False
-
-    @property
     def has_client_end(self) -> bool:
         """Whether the strategy does something on the client, around the training."""
         return type(self).client is not FederatedStrategy.client
@@ -223,17 +217,7 @@ class FederatedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of a round, for a share of the nodes drawn at random.
-
-        Raises:
-            ValueError: A wrapper around this strategy calls it, and clients send no models.
-                Wrappers clip and add noise to models, and do not complain if there are none.
-        """
-        caller = sys._getframe(1).f_locals.get("self")
-        wrapped = isinstance(caller, Strategy) and caller is not self
-        if wrapped and not self.sends_models():
-            names = f"{type(self).__name__} inside of {type(caller).__name__}"
-            raise ValueError(f"{names}: give a strategy whose clients send models, as FedAvg's do")
+        """Return the messages of a round, for a share of the nodes drawn at random."""
         return self.runner.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -21,7 +21,18 @@ from strategies.base_runner import (
     nodes_of,
 )
 from strategies.client_report import ClientReport
-from strategies.messages import ARRAYS, ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE, Broadcast
+from strategies.messages import (
+    ARRAYS,
+    ARRAYS_KEY,
+    BUFFER_NAMES,
+    CONFIG,
+    CONFIG_KEY,
+    LINK,
+    OWN,
+    SERVER_ROUND,
+    Broadcast,
+    refuse_clipping,
+)
 from strategies.metrics import mean_metrics
 from strategies.model import Vector, buffer_norms
 from strategies.reply_errors import ReplyError
@@ -31,9 +42,6 @@ from strategies.server_messages import write_contents
 
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
-
-# The strategies' own settings, whose names are reserved.
-RESERVED = {ARRAYS_KEY, BUFFERS, LINK, "codec", "head", "updates"}
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -63,9 +71,12 @@ class StrategyRunner(Runner):
         """Return one training message for each node that takes part.
 
         Raises:
-            ValueError: As for `read_model`, or the config lacks a key that the strategy needs.
+            ValueError: As for `read_model`, the config lacks a key that the strategy needs, or has
+                settings for clipping where clients send no models.
         """
         strategy, model = self.strategy, self.read_model(arrays)
+        if not strategy.sends_models():
+            refuse_clipping(config)
         if missing := [key for key in strategy.needs if key not in config]:
             name = type(strategy).__name__
             raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
@@ -145,7 +156,7 @@ class StrategyRunner(Runner):
         metrics: list[RecordDict] = []
 
         def use(message: Message) -> ClientReport:
-            if UPDATE in message.content:  # of a client whose mod keeps the model
+            if OWN in message.content:  # of a client whose mod keeps the model
                 reply = Reply(message, self.now.model, self.settings.bounds)
                 try:
                     strategy.read_evaluation(self.now, reply)
@@ -178,22 +189,24 @@ class StrategyRunner(Runner):
         strategy, model = self.strategy, now.model
         config[SERVER_ROUND] = now.number
         has_end = message_type == strategy.train_type or strategy.updates_evaluation
+        keys, common = (strategy.arrayrecord_key, strategy.configrecord_key), dict[str, Any]()
         if strategy.has_client_end and has_end:
-            config = config.copy()
+            if keys != (ARRAYS, CONFIG):
+                common = {ARRAYS_KEY: keys[0], CONFIG_KEY: keys[1]}
             if model.buffers:
-                config[BUFFERS] = list(model.buffers)
-            if strategy.arrayrecord_key != ARRAYS:
-                config[ARRAYS_KEY] = strategy.arrayrecord_key
-            if taken := RESERVED & now.config.keys():
-                text = "the strategy's own settings have the name; give another in train_config"
-                raise ValueError(f"{sorted(taken)[0]!r}: {text}")
+                common[BUFFER_NAMES] = list(model.buffers)
         strategy.begin(now)
-        keys = strategy.arrayrecord_key, strategy.configrecord_key
-        sent = (strategy.broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        sent = (self._broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        contents = write_contents(model, config, keys, sent, common)
         return [
             Message(content, dst_node_id=node, message_type=message_type)
-            for node, content in zip(nodes, write_contents(model, config, keys, sent), strict=True)
+            for node, content in zip(nodes, contents, strict=True)
         ]
+
+    def _broadcast(self, now: Round, node: int) -> Broadcast:
+        sent = self.strategy.broadcast(now, node)
+        link = now.by_node.get(node, {}).get(LINK)
+        return sent if link is None else replace(sent, entries={**sent.entries, LINK: link})
 
     def _step(self, aggregate: Aggregate) -> Vector | None:
         """Return the next model's vector.

@@ -6,7 +6,7 @@ A task names a model, a data set, a loss and default settings.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,33 +35,20 @@ def ignored_target(loss: object) -> int:
     return int(getattr(loss, "ignore_index", NO_PREDICTION))
 
 
-def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model on the device, in training mode, 2-d convolutions in channels-last layout.
+def on_device(model: nn.Module, device: torch.device, *, channels_last: bool = False) -> nn.Module:
+    """Return the model on the device, its weights in channels-last layout where that is asked for.
 
-    That is the layout that convolutions compute in, on a CPU and on a GPU; `Examples` has its
-    batches in the same. On a CPU batch normalisation gets its inputs in the contiguous layout: for
-    channels-last inputs torch adds up a channel's values in a single float32 sum, and the mean over
-    4,000 images is off in the third digit. On a GPU cuDNN is told to sum in the same order each
-    time.
+    On a GPU cuDNN is told to sum in the same order each time.
     """
-    if device.type == "cpu":
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.register_forward_pre_hook(_contiguous)
-    else:
+    if device.type != "cpu":
         torch.backends.cudnn.deterministic = True
     aliases = aliases_of(model.state_dict(keep_vars=True))
     tie(model, aliases)  # moving would separate weights that are tied by their memory alone
     model = model.to(device)
-    # 3-d convolutions have no channels-last layout.
-    if not any(array.dim() == 5 for array in model.state_dict().values()):
+    if channels_last:
         model = model.to(memory_format=torch.channels_last)
     tie(model, aliases)  # moving copies buffers
-    return model.train()
-
-
-def _contiguous(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(tensor.contiguous() for tensor in inputs)
+    return model
 
 
 if TYPE_CHECKING:
@@ -72,9 +59,14 @@ if TYPE_CHECKING:
     OwnLoop = Callable[[nn.Module, Examples, TrainingSettings, Memory], Mapping[str, float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """A learning problem.
+
+    It is trained as torch trains: each message a network newly made by ``model``, a backward pass
+    over the whole batch, and a step of the optimiser of `torch.optim`. ``in_parts``,
+    ``shared_model`` and ``channels_last`` are shortcuts, which give the same numbers up to rounding
+    for tasks of which they are true; ``fedavg check`` compares both.
 
     Attributes:
         name: The short name, as in the config key "task".
@@ -110,9 +102,15 @@ class Task:
         optimizer: What ``optimizer = "auto"`` means: "sgd", another of `torch.optim` or a path.
         optimizer_args: The optimizer's arguments except the learning rate; none for SGD.
         in_parts: Whether the gradient of a batch is the sum of its parts' gradients, each weighted
-            by its share of the predictions, so that a large batch may be split: no example's output
-            or loss depends on the others. None infers it for layers and losses of torch; unknown
-            code gets the whole batch.
+            by its share of the predictions: no example's output or loss depends on the others.
+            Large batches are then split, and the dense layers at the end of a `torch.nn.Sequential`
+            are trained without autograd (`tasks.training.dense_step`), so hooks on them do not run.
+        shared_model: Whether the clients of a process may train one network object in turn: it
+            keeps nothing outside its state dict, and it, the loss and ``augment`` draw from torch's
+            random state alone.
+        channels_last: Whether images and the weights of convolutions are in torch's channels-last
+            layout, in which 2-d convolutions are faster, but ``view`` may fail and batch
+            normalisation on a CPU sums less exactly.
         partitions: The names of the partitions that make sense for the data.
         learning_rates: Default learning rates for strategies or optimizers that need another rate,
             by name.
@@ -131,13 +129,15 @@ class Task:
     embedded_target: float | None = None
     loss: Callable[[Any, Any], Tensor] = functional.cross_entropy
     predict: Callable[[Any], Any] | None = None
-    metrics: Mapping[str, Any] = field(default_factory=lambda: {ACCURACY: accuracy}, hash=False)
+    metrics: Mapping[str, Any] = field(default_factory=lambda: {ACCURACY: accuracy})
     objective: str = ""
     optimizer: str = "sgd"
-    optimizer_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    in_parts: bool | None = None
+    optimizer_args: Mapping[str, Any] = field(default_factory=dict)
+    in_parts: bool = False
+    shared_model: bool = False
+    channels_last: bool = False
     partitions: tuple[str, ...] = ("iid", "shards", "classes", "dirichlet")
-    learning_rates: Mapping[str, float] = field(default_factory=dict, hash=False)
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
     seconds_per_example: float = 0.0
 
     def test_metrics(self) -> dict[str, Metric]:
@@ -195,3 +195,13 @@ class Task:
         if not isinstance(model, nn.Module):
             raise TaskError("model", f"returned a {type(model).__name__}, not a torch.nn.Module")
         return model
+
+    def network(self, seed: int, device: torch.device) -> nn.Module:
+        """Return a new network on the device, initialised by ``seed``, in training mode."""
+        model = on_device(self.initial_model(seed), device, channels_last=self.channels_last)
+        return model.train()
+
+    def networks(self, seed: int, device: torch.device) -> Callable[[], nn.Module]:
+        """Return what gives each message its network: a new one, or one for all (shared_model)."""
+        make = partial(self.network, seed, device)
+        return cache(make) if self.shared_model else make

@@ -224,8 +224,10 @@ CIFAR10_CNN = Task(
     CENTRAL,
     learning_rate=0.15,
     augment=AUGMENTED_24,
-    in_parts=True,
     target=0.8,
+    in_parts=True,
+    shared_model=True,
+    channels_last=True,
     seconds_per_example=1.6e-3,
 )
 CIFAR10_VGG = Task(
@@ -235,5 +237,8 @@ CIFAR10_VGG = Task(
     STANDARD,
     learning_rate=0.016,
     augment=AUGMENTED_32,
+    in_parts=True,
+    shared_model=True,
+    channels_last=True,
     seconds_per_example=2.2e-3,
 )

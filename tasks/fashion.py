@@ -51,6 +51,7 @@ FASHION_LSTM = Task(
     prepare_rows,
     learning_rate=0.1,
     in_parts=True,
+    shared_model=True,
     seconds_per_example=8.3e-4,
 )
 FASHION_CNN = Task(
@@ -59,5 +60,8 @@ FASHION_CNN = Task(
     FASHION_MNIST.load,
     partial(standardise, mean=MEAN, deviation=STD),
     learning_rate=0.1,
+    in_parts=True,
+    shared_model=True,
+    channels_last=True,
     seconds_per_example=1.3e-3,
 )

@@ -60,6 +60,7 @@ def lora_task(
         "metrics": {"perplexity": Perplexity()},
         "optimizer": "adamw",
         "in_parts": True,  # a text's logits and loss depend on no other text
+        "shared_model": True,  # PEFT and transformers keep nothing; a new base takes seconds
         "partitions": ("iid",),
     }
 

@@ -73,6 +73,8 @@ MNIST_2NN = Task(
     target=0.97,
     embedded_target=0.93,
     learning_rates={"fedsgd": 0.464},
+    in_parts=True,
+    shared_model=True,
     seconds_per_example=4.2e-5,
 )
 MNIST_CNN = Task(
@@ -83,6 +85,9 @@ MNIST_CNN = Task(
     learning_rate=0.1,
     target=0.99,
     embedded_target=0.96,
+    in_parts=True,
+    shared_model=True,
+    channels_last=True,
     seconds_per_example=1.3e-3,
 )
 MNIST_LOGISTIC = Task(
@@ -91,5 +96,7 @@ MNIST_LOGISTIC = Task(
     MNIST.load,
     prepare,
     learning_rate=0.04,
+    in_parts=True,
+    shared_model=True,
     seconds_per_example=6.8e-6,
 )

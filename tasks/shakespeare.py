@@ -52,7 +52,8 @@ SHAKESPEARE_LSTM = Task(
     target=0.54,
     loss=loss,
     metrics={"accuracy": characters},
-    in_parts=True,
     partitions=("natural", "iid"),
+    in_parts=True,
+    shared_model=True,
     seconds_per_example=7.8e-3,
 )

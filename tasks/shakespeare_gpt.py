@@ -115,8 +115,9 @@ PRETRAINING = Task(
     loss=next_token_loss,
     metrics={"perplexity": Perplexity()},
     optimizer="adamw",
-    in_parts=True,
     partitions=("natural", "iid"),
+    in_parts=True,
+    shared_model=True,
 )
 ADAPTERS, ADAPTERS_FFA = (
     lora_task(

@@ -24,5 +24,11 @@ class BagOfWords(nn.Module):
 
 
 YELP_STARS = Task(
-    "yelp-stars", BagOfWords, YELP.load, Tensor.long, learning_rate=1.0, in_parts=True
+    "yelp-stars",
+    BagOfWords,
+    YELP.load,
+    Tensor.long,
+    learning_rate=1.0,
+    in_parts=True,
+    shared_model=True,
 )

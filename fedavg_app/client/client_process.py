@@ -17,11 +17,9 @@ from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.partitioning.partitions import DataDigests, partition
-from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint
 from tasks.training.examples import Examples
-from tasks.training.hidden_state import HiddenState
 from tasks.training.local_training import Config, TaskClient
 
 
@@ -103,7 +101,7 @@ def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) -> ClientProcess:
-    """Return what a process keeps; its clients train the same model object, one after the other.
+    """Return what a process keeps.
 
     ``shared`` data are split by the run's partition, others belong to a device.
     """
@@ -127,17 +125,14 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fixed_arrays = fixed_fingerprint(model, arrays)
-    model = on_device(model, device)
-    hidden = HiddenState(model)
+    network = task.networks(config.seed, device)
     train, test = examples("train", rows), None
     if config.fraction_evaluate:
         test = examples("test", partition(data, "test", config) if shared else None)
 
     def client(number: int) -> TaskClient:
         tested = None if test is None else test(number)
-        return TaskClient(
-            task, model, train(number), tested, partition=number, arrays=arrays, hidden=hidden
-        )
+        return TaskClient(task, network, train(number), tested, partition=number, arrays=arrays)
 
     return ClientProcess(client, fixed_arrays, digests)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
 from flwr.app import ArrayRecord, Context
 
 from strategies.flower_arrays import find_record, from_record, to_record
@@ -25,8 +24,7 @@ def optimizer_state(
     """Yield the state of the optimiser or the task's own loop, and store it afterwards.
 
     The state changes last, and not at all if the work inside raises or nothing is to be kept. A
-    client that lost its state begins with zero, and so does a weight whose state is not finite: NaN
-    would stay in it whatever model the server sends.
+    client that lost its state begins anew.
     """
     from tasks.training.training_settings import TrainingSettings
 
@@ -38,15 +36,5 @@ def optimizer_state(
     memory = from_record(find_record(context.state, key, ArrayRecord) or ArrayRecord())
     yield memory
 
-    if own:
-        if memory:
-            context.state[key] = to_record(memory)
-        return
-
-    def weight(name: str) -> str:
-        return name.rpartition("/")[0] if settings.optimizer else name
-
-    bad = {weight(name) for name, array in memory.items() if not np.isfinite(array).all()}
-    context.state[key] = to_record(
-        {name: array for name, array in memory.items() if weight(name) not in bad}
-    )
+    if memory or not own:
+        context.state[key] = to_record(memory)

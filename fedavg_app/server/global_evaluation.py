@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 from flwr.app import ArrayRecord
+from torch import nn
 
 from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
 from strategies.flower_arrays import from_record
-from tasks.base import Task, on_device
+from tasks.base import Task
 from tasks.data.dataset import DataError, Dataset
+from tasks.structure import map_leaves
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.evaluation import BatchResult, Evaluator, Scores, combine, load_arrays
 from tasks.training.examples import Examples, bytes_of
-from tasks.training.hidden_state import HiddenState
 
 # Evaluates a global model: its arrays -> its scores on the test set.
 Evaluate = Callable[[ArrayRecord], Scores]
@@ -36,8 +37,7 @@ class CentralEvaluation:
         device = pick_device(config.device)
         self._task, self._data, self._config = task, data, config
         # The arrays that do not travel are those of the run's initial model.
-        self._model = on_device(task.initial_model(config.seed), device)
-        self._hidden = HiddenState(self._model)
+        self._network = task.networks(config.seed, device)
         self._examples = Examples.stored(task, data.test, device)
         self._prepared: dict[Batch, tuple[Any, Any]] = {}
         self._room = PREPARED_BYTES
@@ -52,9 +52,14 @@ class CentralEvaluation:
 
     def batch_results(self, arrays: ArrayRecord, batches: Sequence[Batch]) -> list[BatchResult]:
         """Return the results of some of the `evaluation_batches`."""
-        self._hidden.restore()
-        load_arrays(self._model, from_record(arrays))
-        evaluator = Evaluator(self._task, self._model, self._config.seed)
+        values = from_record(arrays)
+
+        def network() -> nn.Module:
+            model = self._network()
+            load_arrays(model, values)
+            return model
+
+        evaluator = Evaluator(self._task, network, self._config.seed)
         return [evaluator.batch(batch[0], *self._batch(batch)) for batch in batches]
 
     def _batch(self, batch: Batch) -> tuple[Any, Any]:
@@ -77,5 +82,6 @@ def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> lis
     if len(data.test) == 0:
         raise DataError(f"{data.description} has no test examples, which every evaluation needs")
     first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
-    size = efficient_batch_size(task.initial_model(0), first, pick_device(config.device))
+    device = pick_device(config.device)
+    size = efficient_batch_size(task, None, map_leaves(lambda array: array.to(device), first))
     return [(start, start + size) for start in range(0, len(data.test), size)]

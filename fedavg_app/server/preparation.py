@@ -16,7 +16,7 @@ from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.optimizer_choice import check_weights, client_optimizer
+from fedavg_app.optimizer_choice import check_optimizer, client_optimizer
 from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
@@ -138,14 +138,14 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
-        ConfigError: As for `check_names`, `load_task`, `check_weights` and `make_strategy`, or a
+        ConfigError: As for `check_names`, `load_task`, `check_optimizer` and `make_strategy`, or a
             client mod cannot be imported.
     """
     check_names(config)
     task = load_task(config)
     model = GlobalModel.initial(task, config)
     optimizer = client_optimizer(config, task)
-    check_weights(optimizer, [model.sent[name].shape for name in model.arrays.trained])
+    check_optimizer(optimizer, config, task)
     strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)
     load_mods(config.client_mods)
     return task, model, strategy

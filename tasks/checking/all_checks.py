@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from tasks.base import Task
+from tasks.checking.arrays import check_arrays
 from tasks.checking.batch_independence import check_tests
 from tasks.checking.client_independence import check_clients
 from tasks.checking.draws import check_draws
@@ -12,8 +13,9 @@ from tasks.checking.examples import check_examples, check_settings
 from tasks.checking.finding import Finding, TaskError
 from tasks.checking.network import check_network
 from tasks.checking.repeatability import check_loads
-from tasks.checking.training_steps import check_arrays, check_steps, runs_unknown_code
+from tasks.checking.shortcuts import check_in_parts, check_shortcuts
 from tasks.data.dataset import Dataset
+from tasks.training.optimizers import check_optimizer
 
 # Before a training, clients are not tried with larger models: their steps take long.
 MAX_ENTRIES = 2 * 10**7
@@ -29,9 +31,9 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """
     model = task.initial_model(seed)
     entries = sum(weight.numel() for weight in model.parameters())
-    try_clients = runs_unknown_code(task, model) and entries < MAX_ENTRIES
     yield from _quick_checks(task, data, model)
-    if try_clients:
+    if entries < MAX_ENTRIES:
+        check_in_parts(task, data, seed)
         yield from check_clients(task, data, seed, STEPS)
 
 
@@ -45,8 +47,8 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     """
     try:
         model = task.initial_model(seed)
-        steps = MANY_STEPS if runs_unknown_code(task, model) else STEPS
         yield from check_arrays(model)
+        _check_optimizer(task, model)
         yield from _quick_checks(task, data, model)
         if not len(data.test):
             raise TaskError("dataset", "there are no test examples, which every evaluation needs")
@@ -54,10 +56,10 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
         yield error.finding
         return
     for found in (
-        check_steps(task, data, task.initial_model(seed)),
         check_tests(task, data, task.initial_model(seed)),
         check_loads(task, data, seed),
-        check_clients(task, data, seed, steps),
+        check_clients(task, data, seed, MANY_STEPS),
+        check_shortcuts(task, data, seed),
     ):
         try:
             yield from found
@@ -70,3 +72,10 @@ def _quick_checks(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     yield from check_examples(task, data)
     check_draws(task, data)
     yield from check_network(task, data, model)
+
+
+def _check_optimizer(task: Task, model: nn.Module) -> None:
+    try:
+        check_optimizer(task.optimizer, task.optimizer_args, model)
+    except Exception as error:
+        raise TaskError("optimizer", f"{task.optimizer}: {error}") from error

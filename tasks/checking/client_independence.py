@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tasks.base import Task, on_device
+from tasks.base import Task
 from tasks.checking.examples import CPU
 from tasks.checking.finding import Finding, TaskError
-from tasks.checking.repeatability import all_arrays
 from tasks.data.dataset import Dataset
-from tasks.model_arrays import ModelArrays
+from tasks.model_arrays import ModelArrays, read_arrays
 from tasks.training.evaluation import Parameters
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
@@ -22,32 +21,44 @@ CLIENT_EXAMPLES = 12
 
 def check_clients(task: Task, data: Dataset, seed: int, steps: int) -> Iterator[Finding]:
     """Yield that a client's training does not depend on who trained before; else TaskError."""
+    if depends_on_others(task, data, seed, steps):
+        text = "a client's training depends on who trained before in its process: "
+        if task.shared_model and not depends_on_others(
+            replace(task, shared_model=False), data, seed, steps
+        ):
+            raise TaskError("shared_model", f"is True, but {text}leave it out")
+        fix = "keep nothing in a global variable, a closure, a class or a loss"
+        raise TaskError("model or loss", text + fix)
+    yield Finding("ok", "model", "a client trains the same alone and after another client")
+
+
+def depends_on_others(task: Task, data: Dataset, seed: int, steps: int) -> bool:
+    """Return whether a client's training gives other numbers after another client's.
+
+    Raises:
+        TaskError: The training fails, or the task's own loop trains nothing.
+    """
     stored = Examples.stored(task, data.train, CPU, training=True)
     rows = torch.arange(min(2 * CLIENT_EXAMPLES, len(data.train)))
     parts = [replace(stored, rows=own) for own in torch.split(rows, CLIENT_EXAMPLES)]
-    start = all_arrays(task.initial_model(seed))
+    arrays = ModelArrays.of(model := task.initial_model(seed))
+    start = list(read_arrays(model, arrays.sent).values())
     config: Config = {**CONFIG, "local-steps": steps}
 
     def trained(*clients: int) -> Parameters:
-        model = on_device(task.initial_model(seed), CPU)
-        own = [TaskClient(task, model, part, partition=k) for k, part in enumerate(parts)]
-        arrays = [start[name] for name in own[0].arrays.sent]
+        network = task.networks(seed, CPU)
         found: Parameters = []
         for client in clients:
+            own = TaskClient(task, network, parts[client], partition=client, arrays=arrays)
             try:
-                found, _, _ = own[client].fit(arrays, config)
+                found, _, _ = own.fit(start, config)
             except Exception as error:
                 raise TaskError("model", f"training failed: {error}") from error
         return found
 
     last = len(parts) - 1
-    before = [start[name] for name in ModelArrays.of(task.initial_model(seed)).sent]
     alone, after = trained(last), trained(0, last)
-    if task.train is not None and all(map(np.array_equal, before, alone)):
+    if task.train is not None and all(map(np.array_equal, start, alone)):
         raise TaskError("train", "leaves the model as it was: change its own weights")
-    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(alone, after, strict=True)):
-        text = "a client's training depends on who trained before in its process: keep nothing "
-        raise TaskError(
-            "model or loss", f"{text}in a global variable, a closure, a class or a loss"
-        )
-    yield Finding("ok", "model", "a client trains the same alone and after another client")
+    pairs = zip(alone, after, strict=True)
+    return not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)

@@ -17,7 +17,6 @@ from tasks.data.map_style import MapStyleSplit
 from tasks.objective import ACCURACY, LOSS
 from tasks.structure import leaves
 from tasks.training.examples import Examples
-from tasks.training.optimizers import check_optimizer
 from tasks.training.random_streams import seeded
 
 CPU = torch.device("cpu")
@@ -124,11 +123,6 @@ def check_settings(task: Task) -> None:
     if not isinstance(task.optimizer, str):
         kind = type(task.optimizer).__name__
         raise TaskError("optimizer", f"is a {kind}: give its name, or package.module:Class")
-    if task.optimizer != "sgd":
-        try:
-            check_optimizer(task.optimizer, task.optimizer_args)
-        except Exception as error:
-            raise TaskError("optimizer", f"{task.optimizer}: {error}") from error
     objective = task.default_objective()
     for name, target in (("target", task.target), ("embedded_target", task.embedded_target)):
         if target is not None and not isinstance(target, float | int):

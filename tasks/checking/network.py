@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tasks.base import Task, ignored_target, is_cross_entropy
 from tasks.checking.examples import CPU, described, few_examples, few_rows
 from tasks.checking.finding import Finding, TaskError
-from tasks.checking.kept_values import changed_names, kept_values
 from tasks.checking.loss_inputs import check_loss_inputs
 from tasks.data.dataset import NO_PREDICTION, Dataset, Split
 from tasks.data.map_style import MapStyleSplit
@@ -19,9 +18,6 @@ from tasks.metrics import Metric, Ratio, accuracy
 from tasks.objective import ACCURACY, show_metric
 from tasks.structure import leaves, map_leaves
 from tasks.training.examples import call_model, number_of, parts_of
-from tasks.training.hidden_state import HiddenState
-from tasks.training.layers import normalises_batches
-from tasks.training.parts import count_examples, loss_count
 from tasks.training.random_streams import seeded
 
 Outputs = Any  # what a task's model returns
@@ -42,18 +38,12 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     Raises:
         TaskError: The model, the loss or a metric fails, or gives what cannot be right.
     """
-    _check_hooks(model)
-    if task.in_parts and normalises_batches(model):
-        text = "is True, but a layer normalises by the batch's mean and variance: leave it out"
-        raise TaskError("in_parts", text)
     if isinstance(task.loss, nn.Module) and any(
         parameter.requires_grad for parameter in task.loss.parameters()
     ):
         raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
     inputs, targets = few_examples(task, data.train, training=True)
-    before, state = kept_values(model.train()), set(model.state_dict())
-    outputs = forward(model, inputs)
-    kept = changed_names(before, model, state)
+    outputs = forward(model.train(), inputs)
     _check_labels(task, data, outputs)
     loss = _loss(task, outputs, targets)
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
@@ -72,13 +62,6 @@ def check_network(task: Task, data: Dataset, model: nn.Module) -> Iterator[Findi
     if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
         text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
         yield Finding("warning", "model", text)
-    if kept:
-        text = f"a training pass changes {', '.join(map(repr, kept[:3]))}, not in the state dict: "
-        fix = "every message begins with what model() made; register what is to stay as a buffer"
-        yield Finding("warning", "model", text + fix)
-    if shared := HiddenState(model).shared:
-        text = f"its attribute {shared[0]!r} cannot be copied: what training changes in it passes "
-        yield Finding("warning", "model", f"{text}from client to client; keep it out of the model")
 
 
 def _check_alone(task: Task, split: Split, inputs: Any) -> None:
@@ -111,13 +94,6 @@ def forward(model: nn.Module, inputs: Any, seed: int = 0) -> Outputs:
             text = f"returns {kind} for a model of {_name(own)}: return inputs.to({own})"
             raise TaskError("prepare", text) from error
         raise TaskError("model", f"raised {type(error).__name__} for {kind}: {error}") from error
-
-
-def _check_hooks(model: nn.Module) -> None:
-    for name, weight in model.named_parameters():
-        if weight._post_accumulate_grad_hooks:
-            text = f"{name!r} has a hook for when its gradient has been accumulated, which is "
-            raise TaskError("model", f"{text}never done here: use register_hook")
 
 
 def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
@@ -164,16 +140,16 @@ def _check_labels(task: Task, data: Dataset, outputs: Outputs) -> None:
 def _loss(task: Task, outputs: Outputs, targets: Any) -> float:
     """Return the loss; TaskError where it is not a finite number with a gradient."""
     kinds = f"outputs {described(outputs)} and targets {described(targets)}"
-    shapes = [getattr(value, "shape", None) for value in (outputs, targets)]
-    if loss_count(task.loss) is count_examples and shapes[0] != shapes[1]:
-        text = f"has {kinds}, which torch would stretch to one shape: give them the same"
-        raise TaskError("loss", text)
     kept = map_leaves(torch.clone, targets)
     try:
-        with seeded(0, CPU):
+        with seeded(0, CPU), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
             loss = task.loss(outputs, targets)
     except Exception as error:
         raise TaskError("loss", f"raised {type(error).__name__} for {kinds}: {error}") from error
+    if any("Using a target size" in str(warning.message) for warning in told):
+        text = f"has {kinds}, which torch stretches to one shape: give them the same"
+        raise TaskError("loss", text)
     if not _same(kept, targets):
         raise TaskError("loss", "changes the targets, which all clients share: work on a copy")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tasks.structure import leaves
+from tasks.base import Task
+from tasks.structure import first_leaf, leaves
 from tasks.training.examples import call_model, chosen_of
-from tasks.training.hidden_state import HiddenState
 from tasks.training.random_streams import seeded
 
 # Bytes of the largest output of a layer, beyond which a CPU's caches no longer hold what the layer
@@ -17,32 +17,38 @@ from tasks.training.random_streams import seeded
 MAX_LAYER_BYTES = 12 * 2**20
 MAX_BATCH = 1000
 
-# By model, the bytes of a layer's largest output for one example of a shape and type.
-_largest: WeakKeyDictionary[nn.Module, dict[Hashable, int]] = WeakKeyDictionary()
+# By task, the bytes of a layer's largest output for one example of a shape and type.
+_largest: WeakKeyDictionary[Task, dict[Hashable, int]] = WeakKeyDictionary()
 
 
-def efficient_batch_size(model: nn.Module, inputs: Any, device: torch.device) -> int:
+def efficient_batch_size(task: Task, model: nn.Module | None, inputs: Any) -> int:
     """Return how many examples to process at a time where the result does not depend on it.
 
     On a CPU as many as make the largest output of a layer take `MAX_LAYER_BYTES`, but at most
     `MAX_BATCH`; on other devices `MAX_BATCH`.
 
     Args:
-        model: The network.
-        inputs: Prepared inputs, at least one, on the model's device; the first is tried, once for
-            each shape and type.
-        device: Where the examples will be processed.
+        task: The learning problem.
+        model: A network of it, used if the task's networks may be shared; None makes one.
+        inputs: Prepared inputs, at least one, on the device that computes; the first is tried, once
+            for each shape and type.
     """
+    device = first_leaf(inputs).device
     if device.type != "cpu":
         return MAX_BATCH
-    known = _largest.setdefault(model, {})
+    known = _largest.setdefault(task, {})
     kind = tuple((array.shape[1:], array.dtype) for array in leaves(inputs))
     if kind not in known:
-        before = HiddenState(model)  # neither this pass nor its draws leave a trace
+        tried = model if model is not None and task.shared_model else task.network(0, device)
         with seeded(0, device):
-            known[kind] = _largest_output(model, chosen_of(inputs, slice(1)))
-        before.restore()
+            known[kind] = _largest_output(tried, chosen_of(inputs, slice(1)))
     return min(max(MAX_LAYER_BYTES // known[kind], 1), MAX_BATCH)
+
+
+def normalises_batches(model: nn.Module) -> bool:
+    """Return whether the network has batch normalisation, which needs two examples to train."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(module, kind) for module in model.modules())
 
 
 # Not in inference mode: a model may keep what it makes in its first call, such as a mask.

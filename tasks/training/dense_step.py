@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.training.layers import has_hooks
-from tasks.training.sgd_update import WeightUpdate, gradients
+from tasks.training.sgd_update import SGDUpdate
 
 DenseLayer = nn.Linear | nn.ReLU
 
@@ -35,13 +34,12 @@ def split_model(model: nn.Module) -> SplitModel | None:
 
     It can train a `torch.nn.Sequential` of which all layers after the last `torch.nn.Flatten` are
     `DenseLayer`, the last of them linear, all their weights are trained and none is used twice.
-    Neither it, nor these layers, nor their weights have hooks.
     """
-    if type(model) is not nn.Sequential or has_hooks(model):
+    if type(model) is not nn.Sequential:
         return None
     dense: list[DenseLayer] = []
     for layer in reversed(model):
-        if has_hooks(layer) or type(layer) not in get_args(DenseLayer):
+        if type(layer) not in get_args(DenseLayer):
             break
         assert isinstance(layer, DenseLayer)
         dense.insert(0, layer)
@@ -51,13 +49,13 @@ def split_model(model: nn.Module) -> SplitModel | None:
     flatten = model[before]
     if type(flatten) is not nn.Flatten or (flatten.start_dim, flatten.end_dim) != (1, -1):
         return None
-    if has_hooks(flatten):
-        return None
     weights = [weight for layer in model for weight in layer.parameters()]
     if len(set(weights)) < len(weights):
         return None
     if not all(weight.requires_grad for layer in dense for weight in layer.parameters()):
         return None
+    if any(isinstance(layer, nn.Linear) and "weight" not in layer._parameters for layer in dense):
+        return None  # it is computed from others, as by `torch.nn.utils.weight_norm`
     first = model[:before]
     return SplitModel(first, [w for w in first.parameters() if w.requires_grad], dense)
 
@@ -75,7 +73,7 @@ class DenseStep:
         update: Changes its weights.
     """
 
-    def __init__(self, model: SplitModel, update: WeightUpdate) -> None:
+    def __init__(self, model: SplitModel, update: SGDUpdate) -> None:
         self._first, self._first_weights = model.first, model.first_weights
         self._dense, self._update = model.dense, update
 
@@ -88,9 +86,8 @@ class DenseStep:
         outputs = self._first(inputs)
         with torch.no_grad():
             loss, gradient = self._dense_step(outputs, targets, learning_rate)
-        first = gradients(outputs, self._first_weights, gradient)
-        with torch.no_grad():
-            self._update.add(self._first_weights, first, learning_rate)
+        outputs.backward(gradient)
+        self._update.step(learning_rate)  # of the other weights: these have no ``grad``
         return loss
 
     def _dense_step(

@@ -1,8 +1,9 @@
 """Evaluation of a model on examples, in batches whose results are added in a fixed order."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,9 @@ from tasks.base import Task
 from tasks.metrics import Metric, State, value_or_nan
 from tasks.model_arrays import state_of
 from tasks.structure import first_leaf
+from tasks.training.backward import count_predictions
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.examples import Examples, call_model, number_of
-from tasks.training.hidden_state import HiddenState
-from tasks.training.layers import runs_own_code
-from tasks.training.parts import count_predictions, loss_count
 from tasks.training.random_streams import evaluation_seed, seeded
 from tasks.training.transfers import staged
 
@@ -72,21 +71,22 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
 class Evaluator:
     """Evaluates a model batch by batch; no batch's result depends on another's.
 
-    Draws in the model or the loss are seeded by the batch's place, and what the model keeps from
-    pass to pass is as it was when this was made.
+    Draws in the model or the loss are seeded by the batch's place, and each batch has a network of
+    its own, unless the task says that one may be shared.
 
     Args:
         task: The learning problem.
-        model: A network of the task that has the arrays to evaluate.
+        network: Returns a network of the task with the arrays to evaluate.
         seed: The run's seed.
         client: Whose test examples they are; None for the data set's.
     """
 
-    def __init__(self, task: Task, model: nn.Module, seed: int, client: int | None = None) -> None:
-        self._task, self._model, self._seed, self._client = task, model, seed, client
+    def __init__(
+        self, task: Task, network: Callable[[], nn.Module], seed: int, client: int | None = None
+    ) -> None:
+        self._task, self._seed, self._client = task, seed, client
+        self._network = cache(network) if task.shared_model else network
         self._metrics = task.test_metrics()
-        self._hidden = HiddenState(model)
-        self._draws = not draws_from_torch_only(task, model)  # torch's layers draw in training only
 
     @torch.no_grad()
     def batch(self, place: int, inputs: Any, targets: Any) -> BatchResult:
@@ -100,10 +100,9 @@ class Evaluator:
         Raises:
             ValueError: A metric's state cannot be right.
         """
-        self._hidden.restore()
-        self._model.eval()
+        model = self._network().eval()
         with self._seeded(place, first_leaf(inputs).device):
-            outputs = call_model(self._model, inputs)
+            outputs = call_model(model, inputs)
             count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
             found = self._task.predictions(outputs)
@@ -113,15 +112,8 @@ class Evaluator:
         return BatchResult(loss, count, states)
 
     def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:
-        if not self._draws:
-            return nullcontext()
-        return seeded(evaluation_seed(self._seed, place, self._client), device)
-
-
-def draws_from_torch_only(task: Task, model: nn.Module) -> bool:
-    """Return whether training and testing run no code of the user's that could draw elsewhere."""
-    is_known = loss_count(task.loss) is not None
-    return task.augment is None and is_known and not runs_own_code(model)
+        seed = evaluation_seed(self._seed, place, self._client)
+        return seeded(seed, device, only_torch=self._task.shared_model)
 
 
 def combine(
@@ -149,10 +141,11 @@ def combine(
 
 
 def evaluate(
-    task: Task, model: nn.Module, examples: Examples, seed: int, client: int
+    task: Task, network: Callable[[], nn.Module], examples: Examples, seed: int, client: int
 ) -> list[BatchResult]:
     """Return the results of the model on a client's examples, batch by batch."""
     first, _ = examples.slice(0, 1)
-    places = examples.places(efficient_batch_size(model, first, examples.device))
-    evaluator = Evaluator(task, model, seed, client)
+    evaluator = Evaluator(task, network, seed, client)
+    model = network() if task.shared_model else None
+    places = examples.places(efficient_batch_size(task, model, first))
     return [evaluator.batch(start, *examples.slice(start, end)) for start, end in places]

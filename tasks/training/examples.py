@@ -31,12 +31,14 @@ class Examples:
         prepare: Turns stored inputs into the model's when they are needed; None where they are
             prepared already.
         rows: Which of the examples these are, int64; None for all.
+        channels_last: Whether images (n, c, h, w) are put into that layout.
     """
 
     inputs: Any
     targets: Any = field(repr=False)
     prepare: Callable[[Any], Any] | None = None
     rows: Tensor | None = None
+    channels_last: bool = False
 
     def __len__(self) -> int:
         return len(first_leaf(self.inputs) if self.rows is None else self.rows)
@@ -61,8 +63,9 @@ class Examples:
 
         prepare = task.augment if training and task.augment else task.prepare
         if isinstance(split, MapStyleSplit):
-            return MapStyleExamples(split, None, prepare, None, device)
-        return cls(map_leaves(moved, split.inputs), map_leaves(moved, split.targets), prepare)
+            return MapStyleExamples(split, None, prepare, None, task.channels_last, device)
+        inputs, targets = (map_leaves(moved, values) for values in (split.inputs, split.targets))
+        return cls(inputs, targets, prepare, None, task.channels_last)
 
     def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield the batches that `places` describes, prepared one at a time."""
@@ -90,8 +93,7 @@ class Examples:
         inputs = chosen_of(self.inputs, chosen)
         if self.prepare is not None:
             inputs = self.prepare(map_leaves(torch.clone, inputs) if self.rows is None else inputs)
-        if isinstance(inputs, Tensor) and inputs.dim() == 4:
-            # Images, in the layout of `tasks.base.on_device`.
+        if self.channels_last and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, chosen_of(self.targets, chosen)
 
@@ -107,7 +109,8 @@ class Examples:
 
     def prepared(self) -> "Examples":
         """Return a copy of the examples with prepared inputs."""
-        return Examples(*self.slice(0, len(self)))
+        inputs, targets = self.slice(0, len(self))
+        return Examples(inputs, targets, channels_last=self.channels_last)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class MapStyleExamples(Examples):
         numbers = range(start, end) if self.rows is None else self.rows[start:end].tolist()
         batch = default_collate([self.inputs.read(number) for number in numbers])
         inputs, targets = (map_leaves(lambda part: part.to(self.place), part) for part in batch)
-        read = Examples(inputs, targets, self.prepare)
+        read = Examples(inputs, targets, self.prepare, None, self.channels_last)
         return read.slice(0, len(read))
 
     def all_targets(self) -> Any:

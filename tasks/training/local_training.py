@@ -1,7 +1,8 @@
 """`TaskClient`: a client's local work on any task: training, a full gradient, or a test."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import cycle, islice, starmap
 
 import numpy as np
@@ -12,23 +13,13 @@ from torch import Tensor, nn
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, state_of
-from tasks.training.autograd_step import mean_gradients, part_size
-from tasks.training.evaluation import (
-    BatchResult,
-    Parameters,
-    combine,
-    draws_from_torch_only,
-    evaluate,
-    load_arrays,
-)
+from tasks.training.backward import backward, count_predictions, model_call
+from tasks.training.batch_size import efficient_batch_size, normalises_batches
+from tasks.training.evaluation import BatchResult, Parameters, combine, evaluate, load_arrays
 from tasks.training.examples import Examples, MapStyleExamples
-from tasks.training.hidden_state import HiddenState
-from tasks.training.layers import normalises_batches
-from tasks.training.optimizer_steps import model_call, set_training_mode, take_steps
-from tasks.training.optimizers import Memory
-from tasks.training.parts import part_count
+from tasks.training.optimizer_steps import take_steps, trained_weights
+from tasks.training.optimizers import Memory, finite_arrays
 from tasks.training.random_streams import local_seed, seeded, torch_generator
-from tasks.training.trained_weights import staying_trained, trained_weights
 from tasks.training.training_settings import TrainingSettings
 from tasks.training.transfers import staged, to_arrays
 
@@ -43,14 +34,12 @@ class TaskClient(NumPyClient):
 
     Args:
         task: The learning problem.
-        model: A network of the task, on the device to compute on; its weights are overwritten. Its
-            fixed arrays are those to train with.
+        network: Returns the network for a message, on the device to compute on; its fixed arrays
+            are those to train with (`Task.networks`).
         train: The client's training examples, on the same device.
         test: The client's test examples; None if it has none.
         partition: The client's number, which with the seed and the round fixes its batches.
         arrays: The classes of the model's arrays; None finds them.
-        hidden: What the network keeps outside its state dict, which each call begins with; None
-            takes what it keeps now.
 
     Attributes:
         arrays: The classes of the model's arrays.
@@ -59,18 +48,16 @@ class TaskClient(NumPyClient):
     def __init__(
         self,
         task: Task,
-        model: nn.Module,
+        network: Callable[[], nn.Module],
         train: Examples | None,
         test: Examples | None = None,
         *,
         partition: int = 0,
         arrays: ModelArrays | None = None,
-        hidden: HiddenState | None = None,
     ) -> None:
-        self.task, self.model, self.partition = task, model, partition
-        self.arrays = ModelArrays.of(model) if arrays is None else arrays
-        self._hidden = HiddenState(model) if hidden is None else hidden
-        self._train, self._test = train, test
+        self.task, self.partition = task, partition
+        self.arrays = ModelArrays.of(network()) if arrays is None else arrays
+        self._network, self._train, self._test = network, train, test
 
     def fit(
         self,
@@ -89,9 +76,9 @@ class TaskClient(NumPyClient):
         Args:
             parameters: The arrays that travel, in the order of `ModelArrays.sent`.
             config: The keys of `TrainingSettings`.
-            memory: What the optimiser kept of its last call: with momentum the buffers v, by the
-                parameter's name, else `OptimizerUpdate.kept`. What is not in it begins with zero;
-                updated in place once all steps are done.
+            memory: What the optimiser kept of its last call (`tasks.training.optimizers.Memory`).
+                What is not in it begins anew; replaced in place once all steps are done. A state
+                that is not finite is not kept.
             offset: Added to the gradients of every step, by the parameter's name (SCAFFOLD's
                 c - c_k); nothing to those that it does not name.
 
@@ -106,26 +93,27 @@ class TaskClient(NumPyClient):
         examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
         if not settings.learning_rate:
             raise ValueError("the config has no 'learning-rate'")
-        self._load(parameters)
+        model = self._loaded(parameters)
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         if self.task.train is not None:
-            metrics = self._own_training(examples.shuffled(order), settings, memory)
-            return to_arrays(self._sent().values()), len(examples), metrics
+            metrics = self._own_training(model, examples.shuffled(order), settings, memory)
+            return to_arrays(self._sent(model).values()), len(examples), metrics
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
             chosen = chosen.prepared()  # once, not for every step
-        epoch = chosen.places(size, no_single=normalises_batches(self.model))
+        single = size > 2 and len(chosen) % size == 1
+        epoch = chosen.places(size, no_single=single and normalises_batches(model))
         steps = limit or len(epoch) * settings.local_epochs
         places = islice(cycle(epoch), steps)
         with self._seeded(settings, examples.device):
             batches = starmap(chosen.slice, places)
             loss = take_steps(
-                self.task, self.model, self.arrays, batches, settings.rates(steps), settings,
+                self.task, model, self.arrays, batches, settings.rates(steps), settings,
                 memory, offset,
             )  # fmt: skip
-        return to_arrays(self._sent().values()), len(examples), {"train-loss": loss}
+        return to_arrays(self._sent(model).values()), len(examples), {"train-loss": loss}
 
     def gradient(
         self, parameters: Parameters, config: Config, memory: Memory | None = None
@@ -146,41 +134,35 @@ class TaskClient(NumPyClient):
             ValueError: As for `fit`.
         """
         examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
-        self._load(parameters)
-        set_training_mode(self.model)
-        named = trained_weights(self.model, self.arrays)
-        count = part_count(self.task, self.model)
-        weights, size = list(named.values()), len(examples)
-        if count is not None:
-            with self._seeded(settings, examples.device):
+        model = self._loaded(parameters).train()
+        named = trained_weights(model, self.arrays)
+        size, whole = len(examples), None
+        with self._seeded(settings, examples.device):
+            if self.task.in_parts:
                 first, _ = examples.slice(0, 1)
-            size = part_size(self.model, first, size)
-        if size == len(examples):
-            count = None
-        staying = staying_trained(self.model, self.arrays, named)
-        with self._seeded(settings, examples.device), staying:
-            loss, found = mean_gradients(
-                self.model,
-                self.task.loss,
-                weights,
-                examples.batches(size),
-                count,
-                0 if count is None else int(count(len(examples), examples.all_targets())),
-                model_call(settings),
-            )
-        if settings.weight_decay:
-            torch._foreach_add_(found, [w.detach() for w in weights], alpha=settings.weight_decay)
-        by_name = dict(zip(named, found, strict=True))
+                size = min(size, efficient_batch_size(self.task, model, first))
+        if size < len(examples):
+            whole = int(count_predictions(len(examples), examples.all_targets()))
+        with self._seeded(settings, examples.device):
+            batches = examples.batches(size)
+            loss = backward(model, self.task.loss, batches, whole, model_call(settings))
+        by_name = {}
+        for name, w in named.items():
+            by_name[name] = torch.zeros_like(w) if w.grad is None else w.grad.to_dense()
+            if settings.weight_decay and w.grad is not None:
+                by_name[name].add_(w.detach(), alpha=settings.weight_decay)
+            w.grad = None
         if settings.momentum:
             memory = {} if memory is None else memory
             for name, g in by_name.items():
                 if name in memory:
                     v = staged(memory[name], g.device).to(g.device, non_blocking=True)
                     g.add_(v, alpha=settings.momentum)
-            memory.update(zip(by_name, to_arrays(by_name.values()), strict=True))
+            memory.clear()
+            memory.update(finite_arrays(by_name))
         ordered = [
             by_name.get(name, array)  # a buffer as the pass over the examples left it
-            for name, array in self._sent().items()
+            for name, array in self._sent(model).items()
         ]
         return to_arrays(ordered), len(examples), {"train-loss": loss.item()}
 
@@ -206,20 +188,21 @@ class TaskClient(NumPyClient):
             ValueError: The client has no test examples, or the parameters are not the model's.
         """
         examples, seed = _required(self._test, "test"), TrainingSettings.of(config).seed
-        self._load(parameters)
-        return evaluate(self.task, self.model, examples, seed, self.partition)
+        network = partial(self._loaded, parameters)
+        return evaluate(self.task, network, examples, seed, self.partition)
 
     def _own_training(
-        self, examples: Examples, settings: TrainingSettings, memory: Memory | None
+        self,
+        model: nn.Module,
+        examples: Examples,
+        settings: TrainingSettings,
+        memory: Memory | None,
     ) -> Config:
         """Train by the task's own loop; return its metrics."""
         assert self.task.train is not None
-        set_training_mode(self.model)
-        named = trained_weights(self.model, self.arrays)
-        staying = staying_trained(self.model, self.arrays, named)
-        with self._seeded(settings, examples.device), staying:
+        with self._seeded(settings, examples.device):
             memory = {} if memory is None else memory
-            found = self.task.train(self.model, examples, settings, memory)
+            found = self.task.train(model.train(), examples, settings, memory)
         if not isinstance(found, Mapping):
             raise ValueError(f"train returned a {type(found).__name__}: return metrics by name")
         memory.update({name: np.asarray(value) for name, value in memory.items()})
@@ -233,17 +216,26 @@ class TaskClient(NumPyClient):
         The draws are fixed by seed, client and round; afterwards the states are restored.
         """
         own = local_seed(settings.seed, self.partition, settings.server_round)
-        only_torch = draws_from_torch_only(self.task, self.model)
-        only_torch &= not isinstance(self._train, MapStyleExamples)  # whose transforms may draw
+        # Transforms of a map-style training set may draw from any of them.
+        only_torch = self.task.shared_model and not isinstance(self._train, MapStyleExamples)
         return seeded(own, device, only_torch=only_torch)
 
-    def _sent(self) -> dict[str, Tensor]:
-        """Return the model's own arrays that travel, by name."""
-        state = state_of(self.model)
-        return {name: state[name] for name in self.arrays.sent}
+    def _sent(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the trained model's own arrays that travel, by name.
 
-    def _load(self, parameters: Parameters) -> None:
-        """Set the model's sent arrays, and reset what it keeps besides them.
+        Raises:
+            ValueError: Its code has changed which arrays are trained.
+        """
+        state, arrays = state_of(model), self.arrays
+        for name in arrays.trained + arrays.fixed:
+            if state[name].requires_grad != (name in arrays.trained):
+                change = "is trained now" if state[name].requires_grad else "is no longer trained"
+                fix = "model() must return it as it is trained for the whole run"
+                raise ValueError(f"array {name!r} {change}: the model's code changed it; {fix}")
+        return {name: state[name] for name in arrays.sent}
+
+    def _loaded(self, parameters: Parameters) -> nn.Module:
+        """Return a network with the arrays that travel.
 
         Raises:
             ValueError: They are not the model's.
@@ -251,8 +243,9 @@ class TaskClient(NumPyClient):
         names = self.arrays.sent
         if len(parameters) != len(names):
             raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
-        self._hidden.restore()
-        load_arrays(self.model, dict(zip(names, parameters, strict=True)))
+        model = self._network()
+        load_arrays(model, dict(zip(names, parameters, strict=True)))
+        return model
 
 
 def _required(examples: Examples | None, split: str) -> Examples:

@@ -1,23 +1,27 @@
-"""The steps of a client's training: an optimiser step for each batch."""
+"""The steps of a client's training: a backward pass and an optimiser's step for each batch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tasks.base import Task
-from tasks.model_arrays import ModelArrays
-from tasks.training.autograd_step import Call, make_step
-from tasks.training.examples import call_in_bf16, call_model
-from tasks.training.optimizers import Memory, OptimizerUpdate
-from tasks.training.parts import part_count
-from tasks.training.sgd_update import WeightUpdate
-from tasks.training.trained_weights import staying_trained, trained_weights
+from tasks.model_arrays import ModelArrays, state_of
+from tasks.training.backward import backward, count_predictions, model_call
+from tasks.training.batch_size import efficient_batch_size
+from tasks.training.dense_step import DenseStep, split_model
+from tasks.training.examples import call_model, number_of, parts_of
+from tasks.training.optimizers import Memory, OptimizerUpdate, finite_arrays
+from tasks.training.sgd_update import SGDUpdate
 from tasks.training.training_settings import TrainingSettings
-from tasks.training.transfers import staged, to_arrays
+from tasks.training.transfers import staged
+
+# Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
+Step = Callable[[Any, Any, float], Tensor]
 
 
 def take_steps(
@@ -45,54 +49,77 @@ def take_steps(
     Returns:
         The mean of the batches' losses.
     """
-    set_training_mode(model)
+    if not model.training:  # else it costs a small model's step
+        model.train()
     named = trained_weights(model, arrays)
     weights = list(named.values())
-    memory = {} if memory is None else memory
     offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
-    update, kept = _update(named, settings, memory, offsets)
-    step = make_step(
-        model, task.loss, weights, update, part_count(task, model), model_call(settings)
-    )
+    buffers: dict[str, Tensor] = {}
+    if not task.in_parts or settings.optimizer:
+        update: OptimizerUpdate | SGDUpdate = OptimizerUpdate(weights, settings, offsets, memory)
+        step = _step(task, model, update, settings)
+    else:
+        if settings.momentum > 0:
+            buffers = {name: _like(w, (memory or {}).get(name)) for name, w in named.items()}
+        update = SGDUpdate(weights, settings, list(buffers.values()), offsets)
+        step = _dense_step(task, model, update, settings)
     total = torch.zeros((), device=weights[0].device)
     steps = 0
-    with staying_trained(model, arrays, named):
-        for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
-            total += step(inputs, targets, learning_rate)
-            steps += 1
-    found = kept()
-    memory.update(zip(found, to_arrays(found.values()), strict=True))
+    for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
+        total += step(inputs, targets, learning_rate)
+        steps += 1
+    if memory is not None:
+        memory.clear()
+        kept = isinstance(update, OptimizerUpdate)
+        memory.update(update.kept() if kept else finite_arrays(buffers))  # type: ignore[union-attr]
     return total.item() / steps
 
 
-def set_training_mode(model: nn.Module) -> None:
-    """Put a model into training mode; this costs a pass over all modules only if it was not."""
-    if not model.training:
-        model.train()
+def trained_weights(model: nn.Module, arrays: ModelArrays) -> dict[str, Tensor]:
+    """Return the weights that are trained, by name."""
+    state = state_of(model)
+    return {name: state[name] for name in arrays.trained}
 
 
-def model_call(settings: TrainingSettings) -> Call:
-    """Return what calls a model in the precision of the settings."""
-    return call_in_bf16 if settings.precision == "bf16" else call_model
+def _step(
+    task: Task, model: nn.Module, update: OptimizerUpdate | SGDUpdate, settings: TrainingSettings
+) -> Step:
+    """Return what takes a step by autograd: of the whole batch, or in parts if the task says so."""
+    call, limit = model_call(settings), 0
+
+    def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
+        nonlocal limit
+        number, parts, whole = number_of(inputs), iter([(inputs, targets)]), None
+        if task.in_parts:
+            limit = limit or efficient_batch_size(task, model, inputs)
+            if limit < number:
+                whole = int(count_predictions(number, targets))
+                split = (parts_of(values, limit, number) for values in (inputs, targets))
+                parts = zip(*split, strict=True)
+        loss = backward(model, task.loss, parts, whole, call)
+        update.step(learning_rate)
+        return loss
+
+    return step
 
 
-def _update(
-    named: Mapping[str, Tensor],
-    settings: TrainingSettings,
-    memory: Memory,
-    offsets: Sequence[Tensor],
-) -> tuple[WeightUpdate, Callable[[], Mapping[str, Tensor]]]:
-    """Return how gradients change the weights, and what returns what is kept of it."""
-    if settings.optimizer:
-        found = OptimizerUpdate(named, settings, offsets, memory)
-        return found, found.kept if settings.keeps_memory else dict
-    # torch.optim.SGD takes the same steps; but constructing one for each client and round costs
-    # more than a small model's step, and the first construction imports torch's compiler (2 s).
-    buffers = {
-        name: _like(w, memory.get(name)) for name, w in named.items() if settings.momentum > 0
-    }
-    update = WeightUpdate(list(named.values()), settings, list(buffers.values()), offsets)
-    return update, lambda: buffers
+def _dense_step(
+    task: Task, model: nn.Module, update: SGDUpdate, settings: TrainingSettings
+) -> Step:
+    """Return what takes a step by `DenseStep` where that can train the network, else as `_step`."""
+    general, split = _step(task, model, update, settings), split_model(model)
+    plain = task.loss is functional.cross_entropy and model_call(settings) is call_model
+    if split is None or not plain or settings.gradient_clip:
+        return general
+    dense, limit = DenseStep(split, update), 0
+
+    def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
+        nonlocal limit
+        limit = limit or efficient_batch_size(task, model, inputs)
+        use_dense = len(inputs) <= limit and targets.dtype == torch.int64
+        return (dense if use_dense else general)(inputs, targets, learning_rate)
+
+    return step
 
 
 def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:

@@ -1,6 +1,8 @@
 """Client optimisers of torch: by name or path, with what they keep from round to round."""
 
+import copy
 import inspect
+import io
 import json
 import pkgutil
 from collections.abc import Mapping, Sequence
@@ -11,12 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn, optim
 
-from tasks.training.sgd_update import WeightUpdate
+from tasks.training.sgd_update import GradientTerms
 from tasks.training.training_settings import TrainingSettings
-from tasks.training.transfers import staged
+from tasks.training.transfers import to_arrays
 
-# What a client keeps: an array of its optimiser by weight and name, as "0.weight/exp_avg".
+# What a client keeps from round to round: the momentum of each weight by its name; of an optimiser
+# of torch the bytes that `torch.save` makes of its ``state_dict()``, under `STATE`.
 Memory = dict[str, NDArray[np.generic]]
+STATE = "state"
 
 
 def find_optimizer(name: str) -> type[optim.Optimizer]:
@@ -58,18 +62,43 @@ def make_optimizer(
     return optimizer
 
 
-def check_optimizer(name: str, arguments: Mapping[str, Any]) -> None:
-    """Take a step of one weight; raises what the optimiser raises."""
-    weight = nn.Parameter(torch.zeros(2, 2))
-    optimizer = make_optimizer(name, arguments, [weight], 0.1)
-    weight.grad = torch.ones(2, 2)
-    optimizer.step()
+def check_optimizer(
+    name: str, arguments: Mapping[str, Any], model: nn.Module, *, kept: bool = False
+) -> None:
+    """Take two steps on a copy of a network's trained weights; raises what the optimiser raises.
 
+    Args:
+        name: As for `find_optimizer`.
+        arguments: As for `make_optimizer`.
+        model: The network.
+        kept: Whether the optimiser's state is to be kept from round to round.
 
-def check_shapes(name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> None:
-    """Make the optimiser of weights of these shapes; raises what it raises, as Muon for a bias."""
-    weights = [nn.Parameter(torch.empty(tuple(shape), device="meta")) for shape in shapes]
-    make_optimizer(name, arguments, weights, 0.1)
+    Raises:
+        ValueError: ``kept``, and the second step is another if the optimiser is made anew before it
+            and loads the ``state_dict()`` of the first.
+    """
+    generator = torch.Generator().manual_seed(0)
+    weights = [weight.detach().clone() for weight in model.parameters() if weight.requires_grad]
+    weights = [nn.Parameter(weight) for weight in weights]
+
+    def step(optimizer: optim.Optimizer, own: Sequence[Tensor], seed: int) -> None:
+        generator.manual_seed(seed)
+        for weight in own:
+            drawn = torch.randn(weight.shape, generator=generator)
+            weight.grad = drawn.to(weight.dtype)
+        optimizer.step()
+
+    optimizer = make_optimizer(name, arguments, weights, 0.1)
+    step(optimizer, weights, 1)
+    if not kept:
+        return
+    others = copy.deepcopy(weights)
+    other = make_optimizer(name, arguments, others, 0.1)
+    _load(other, _saved(optimizer))
+    step(optimizer, weights, 2)
+    step(other, others, 2)
+    if not all(map(torch.equal, weights, others)):
+        raise ValueError("its state_dict() lacks a part of what it keeps")
 
 
 def default_rate(name: str) -> float | None:
@@ -79,61 +108,68 @@ def default_rate(name: str) -> float | None:
     return float(default) if isinstance(default, float | int | Tensor) else None
 
 
-class OptimizerUpdate(WeightUpdate):
-    """How an optimiser of torch changes weights by their gradients.
+class OptimizerUpdate:
+    """The steps of an optimiser of torch, on the weights' gradients.
 
     Args:
-        weights: The weights to train, by name, which are changed in place.
-        settings: Its name and arguments, and FedProx's mu.
-        offsets: As for `WeightUpdate`.
-        memory: What it kept before (`kept`); a weight without starts from zero.
+        weights: The weights to train, which are changed in place.
+        settings: Its name and arguments, SGD's momentum and weight decay, clipping and FedProx's
+            mu.
+        offsets: As for `GradientTerms`.
+        memory: What it kept before (`kept`); empty or None for nothing.
     """
 
     def __init__(
         self,
-        weights: Mapping[str, Tensor],
+        weights: Sequence[Tensor],
         settings: TrainingSettings,
         offsets: Sequence[Tensor] = (),
-        memory: Mapping[str, NDArray[np.generic]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        values = list(weights.values())
-        super().__init__(values, settings, (), offsets)
-        arguments = json.loads(settings.optimizer_args or "{}")
-        rate = settings.learning_rate
-        self._names = dict(zip(values, weights, strict=True))
-        self._optimizer = make_optimizer(settings.optimizer, arguments, values, rate)
-        for key, array in (memory or {}).items():
-            name, _, part = key.rpartition("/")
-            if name in weights:
-                weight = weights[name]
-                # Counts of steps are single numbers, and stay on the CPU, where torch has them.
-                device = weight.device if array.shape else torch.device("cpu")
-                kept = staged(array, device).to(device, copy=True)
-                self._optimizer.state[weight][part] = kept
+        arguments = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+        if settings.optimizer:
+            arguments = json.loads(settings.optimizer_args or "{}")
+        self._weights, self._terms = weights, GradientTerms(weights, settings, offsets)
+        name = settings.optimizer or "sgd"
+        self._optimizer = make_optimizer(name, arguments, weights, settings.learning_rate)
+        if memory:
+            _load(self._optimizer, memory[STATE].tobytes())
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether gradients may be added in parts: none may."""
-        return False
-
-    def add(
-        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
-    ) -> None:
-        """Change some of the weights by their gradients, which may be overwritten."""
-        step = list(gradients)
-        self._correct(step, weights)
-        for weight, gradient in zip(weights, step, strict=True):
-            weight.grad = gradient
+    def step(self, learning_rate: float) -> None:
+        """Change the weights by their ``grad``, which is cleared."""
+        with torch.no_grad():
+            self._terms.change_grads(self._weights)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
 
-    def kept(self) -> dict[str, Tensor]:
-        """Return the tensors that the optimiser keeps, as "0.weight/exp_avg"."""
-        return {
-            f"{self._names[weight]}/{part}": value
-            for weight, own in self._optimizer.state.items()
-            for part, value in own.items()
-            if isinstance(value, Tensor)
-        }
+    def kept(self) -> Memory:
+        """Return the optimiser's state; nothing if a value is not finite, which would stay so."""
+        if not _is_finite(self._optimizer.state_dict()):
+            return {}
+        return {STATE: np.frombuffer(_saved(self._optimizer), np.uint8)}
+
+
+def finite_arrays(tensors: Mapping[str, Tensor]) -> Memory:
+    """Return copies of the tensors whose values are all finite: NaN would stay in the others."""
+    arrays = dict(zip(tensors, to_arrays(tensors.values()), strict=True))
+    return {name: array for name, array in arrays.items() if np.isfinite(array).all()}
+
+
+def _saved(optimizer: optim.Optimizer) -> bytes:
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    return file.getvalue()
+
+
+def _load(optimizer: optim.Optimizer, data: bytes) -> None:
+    state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    optimizer.load_state_dict(state)  # moves it to the weights' device
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return bool(value.to_dense().isfinite().all())
+    parts = value.values() if isinstance(value, Mapping) else value
+    return not isinstance(value, Mapping | list | tuple) or all(map(_is_finite, parts))

@@ -1,50 +1,65 @@
-"""How a gradient changes a weight: SGD with momentum, weight decay and the proximal term."""
+"""How a gradient changes weights by SGD: momentum, weight decay and the proximal term."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from tasks.training.training_settings import TrainingSettings
 
-# The loss of (outputs, targets).
-Loss = Callable[[Any, Any], Tensor]
 
+class GradientTerms:
+    """What is added to the gradients before an optimiser takes its step.
 
-def gradients(
-    outputs: Tensor, weights: Sequence[Tensor], output_gradient: Tensor | None = None
-) -> list[Tensor]:
-    """Return the gradients of outputs by weights, dense tensors which may be overwritten.
-
-    `torch.autograd.grad` gives both terms of a sum the same tensor, and a sum's entries one number.
+    They are first scaled to the limit of their norm over all weights if it is longer; then
+    g <- g + o + lambda w + mu (w - w_sent), with FedProx's mu (arXiv 1812.06127).
 
     Args:
-        outputs: What to differentiate.
-        weights: By these; the gradient is zero for a weight that the outputs do not depend on.
-        output_gradient: The gradient by the outputs, of their shape; None for a single number.
+        weights: The weights to train; as they are now, they are w_sent.
+        settings: The limit and mu.
+        offsets: o, one per weight; none for zero.
+        weight_decay: lambda, where the optimiser does not add it.
     """
-    found = torch.autograd.grad(
-        outputs, weights, output_gradient, allow_unused=True, materialize_grads=True
-    )
-    own, memories = [], set()
-    for gradient in found:
-        dense = gradient.to_dense() if gradient.is_sparse else gradient
-        memory = dense.untyped_storage().data_ptr()
-        shared = memory in memories or 0 in dense.stride()
-        own.append(dense.clone() if shared else dense)
-        memories.add(memory)
-    return own
+
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        settings: TrainingSettings,
+        offsets: Sequence[Tensor] = (),
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.clip, self.mu, self.decay = settings.gradient_clip, settings.proximal_mu, weight_decay
+        self.offsets = dict(zip(weights, offsets, strict=bool(offsets)))
+        self.sent = {w: w.detach().clone() for w in weights} if self.mu else {}
+
+    def add(self, weights: Sequence[Tensor], gradients: list[Tensor]) -> None:
+        """Change the gradients of some of the weights in place."""
+        if self.offsets:
+            torch._foreach_add_(gradients, [self.offsets[w] for w in weights])
+        if self.decay:
+            torch._foreach_add_(gradients, list(weights), alpha=self.decay)
+        if self.mu:
+            away = torch._foreach_sub(list(weights), [self.sent[w] for w in weights])
+            torch._foreach_add_(gradients, away, alpha=self.mu)
+
+    def change_grads(self, weights: Sequence[Tensor]) -> None:
+        """Clip and change the ``grad`` of the weights that have one."""
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(weights, self.clip)
+        if self.offsets or self.decay or self.mu:
+            having = [w for w in weights if w.grad is not None]
+            for weight in having:
+                if weight.grad.is_sparse:  # type: ignore[union-attr]
+                    weight.grad = weight.grad.to_dense()  # type: ignore[union-attr]
+            self.add(having, [w.grad for w in having])  # type: ignore[misc]
 
 
-class WeightUpdate:
-    """How a gradient g changes a weight w at learning rate eta.
+class SGDUpdate:
+    """The steps of `torch.optim.SGD`, with products that are added straight to weights.
 
     v <- m v + g + o + lambda w + mu (w - w_sent), w <- w - eta v; where m is 0, v begins with 0 in
-    every step. The momentum m, the weight decay lambda (as in `torch.optim.SGD`) and FedProx's mu
-    (arXiv 1812.06127) are settings; w_sent are the weights when this is made. Where there is a
-    limit, g is first scaled to that norm over all weights if it is longer, as by
-    `torch.nn.utils.clip_grad_norm_`.
+    every step. Only tasks that say ``in_parts`` are trained by it: making an optimiser of torch for
+    each client and round takes longer than a small model's step.
 
     Args:
         weights: The weights to train, which are changed in place.
@@ -60,43 +75,24 @@ class WeightUpdate:
         buffers: Sequence[Tensor] = (),
         offsets: Sequence[Tensor] = (),
     ) -> None:
-        self._momentum, self._mu = settings.momentum, settings.proximal_mu
-        self._clip = settings.gradient_clip
-        self._decay = settings.weight_decay
+        self._weights, self._momentum = weights, settings.momentum
+        self._terms = GradientTerms(weights, settings, offsets, settings.weight_decay)
         self._buffers = dict(zip(weights, buffers, strict=bool(buffers)))
-        self._offsets = dict(zip(weights, offsets, strict=bool(offsets)))
-        self._sent = {w: w.detach().clone() for w in weights} if self._mu else {}
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether a weight's gradient may be added by itself, in parts (`add_product`)."""
-        return not self._clip
-
-    def add(
-        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float
-    ) -> None:
-        """Change some of the weights by their gradients, which may be overwritten."""
-        step = list(gradients)
-        self._correct(step, weights)
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Change the weights that have a ``grad`` by it, and clear it."""
+        weights = [w for w in self._weights if w.grad is not None]
+        self._terms.change_grads(weights)
+        step = [w.grad for w in weights]
         if self._momentum:
             buffers = [self._buffers[w] for w in weights]
             torch._foreach_mul_(buffers, self._momentum)
-            torch._foreach_add_(buffers, step)
-            step = buffers
-        torch._foreach_add_(list(weights), step, alpha=-learning_rate)
-
-    def _correct(self, step: list[Tensor], weights: Sequence[Tensor]) -> None:
-        """Clip gradients, and add the offsets and the terms of decay and mu to them."""
-        if self._clip:
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(step)))
-            torch._foreach_mul_(step, torch.clamp(self._clip / (norm + 1e-6), max=1.0))
-        if self._offsets:
-            torch._foreach_add_(step, [self._offsets[w] for w in weights])
-        if self._decay:
-            torch._foreach_add_(step, list(weights), alpha=self._decay)
-        if self._mu:
-            away = torch._foreach_sub(list(weights), [self._sent[w] for w in weights])
-            torch._foreach_add_(step, away, alpha=self._mu)
+            torch._foreach_add_(buffers, step)  # type: ignore[arg-type]
+            step = list(buffers)
+        torch._foreach_add_(weights, step, alpha=-learning_rate)  # type: ignore[arg-type]
+        for weight in weights:
+            weight.grad = None
 
     def add_product(
         self, weight: Tensor, left: Tensor, right: Tensor, learning_rate: float
@@ -109,23 +105,19 @@ class WeightUpdate:
             right: (n, b) or (n,).
             learning_rate: The learning rate.
         """
+        terms = self._terms
         add_product = Tensor.addmm_ if right.dim() == 2 else Tensor.addmv_
-        if not self._momentum:
-            away = weight - self._sent[weight] if self._mu else None
-            if self._decay:
-                weight.mul_(1 - learning_rate * self._decay)
-            if away is not None:
-                weight.add_(away, alpha=-learning_rate * self._mu)
-            add_product(weight, left, right, alpha=-learning_rate)
-            if self._offsets:
-                weight.add_(self._offsets[weight], alpha=-learning_rate)
+        if self._momentum:
+            buffer = self._buffers[weight]
+            add_product(buffer, left, right, beta=self._momentum)
+            terms.add([weight], [buffer])
+            weight.add_(buffer, alpha=-learning_rate)
             return
-        buffer = self._buffers[weight]
-        add_product(buffer, left, right, beta=self._momentum)
-        if self._offsets:
-            buffer.add_(self._offsets[weight])
-        if self._decay:
-            buffer.add_(weight, alpha=self._decay)
-        if self._mu:
-            buffer.add_(weight - self._sent[weight], alpha=self._mu)
-        weight.add_(buffer, alpha=-learning_rate)
+        away = weight - terms.sent[weight] if terms.mu else None
+        if terms.decay:
+            weight.mul_(1 - learning_rate * terms.decay)
+        if away is not None:
+            weight.add_(away, alpha=-learning_rate * terms.mu)
+        add_product(weight, left, right, alpha=-learning_rate)
+        if terms.offsets:
+            weight.add_(terms.offsets[weight], alpha=-learning_rate)

@@ -71,7 +71,8 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     for server_round in (1, 2):
         updates = []
         for number, split in enumerate(local):
-            client = TaskClient(task, model, Examples.stored(task, split, cpu), partition=number)
+            examples = Examples.stored(task, split, cpu)
+            client = TaskClient(task, task.networks(5, cpu), examples, partition=number)
             arrays = client.fit(list(state.values()), {**config, "server-round": server_round})[0]
             updates.append(dict(zip(state, arrays, strict=True)))
         state = weighted_mean(updates, [len(split) for split in local])

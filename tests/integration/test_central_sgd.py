@@ -72,7 +72,9 @@ def test_results_are_those_of_a_run_whose_rounds_are_steps(tmp_path, capsys):
 
 def test_training_whose_loss_is_not_finite_ends_as_diverged(tmp_path):
     # Its first step is beyond float32's range.
-    broken = dataclasses.replace(TASK, loss=lambda logits, _: (logits**3).sum() * 1e20)
+    broken = dataclasses.replace(
+        TASK, loss=lambda logits, _: (logits**3).sum() * 1e20, in_parts=False
+    )
     reason = "not finite after step 20; give a smaller learning-rate"
     with pytest.raises(DivergedError, match=reason):
         train(tmp_path, task=broken)

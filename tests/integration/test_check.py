@@ -27,7 +27,7 @@ def test_built_in_tasks_have_no_fault(tmp_path, name):
     ended = simulation("check", name, f"--data-dir={folder}", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert kinds(ended.stdout) == {"ok"}
-    assert "large batches are split" in ended.stdout
+    assert "in_parts: the same numbers as torch's own steps, " in ended.stdout
     sizes = [line.split() for line in ended.stdout.splitlines() if line.startswith("  ")]
     assert {name for name, *_ in sizes} == set(strategies.names())
     down, up = ({line[0]: int(line[k].replace(",", "")) for line in sizes} for k in (1, 2))

@@ -17,7 +17,7 @@ from tasks.checking.finding import TaskError
 from tasks.data.dataset import DataOptions
 from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
-from tasks.training import batch_size, local_training
+from tasks.training import batch_size
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.integration.test_example_tasks import start
@@ -140,8 +140,10 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
             if "lora_B" in name:
                 weight.normal_()
     data = page.load(DataOptions())
-    client = TaskClient(page.TASK, model.eval(), Examples.stored(page.TASK, data.train, CPU))
-    monkeypatch.setattr(local_training, "set_training_mode", lambda _: None)  # no dropout
+    model.eval()
+    monkeypatch.setattr(model, "train", lambda *_: model)  # no dropout
+    examples = Examples.stored(page.TASK, data.train, CPU)
+    client = TaskClient(page.TASK, lambda: model, examples)
     weights = [*read_arrays(model, client.arrays.sent).values()]
     whole, _, _ = client.gradient(weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)

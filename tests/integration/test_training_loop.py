@@ -46,7 +46,7 @@ def test_fedavg_is_algorithm_1_of_the_paper():
                 task.prepare(torch.from_numpy(data.train.inputs[parts[k]])),
                 torch.from_numpy(np.array(data.train.targets[parts[k]])),
             )
-            client = TaskClient(task, task.model(), examples, partition=k)
+            client = TaskClient(task, task.model, examples, partition=k)
             told = {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1}
             trained, count, _ = client.fit(weights, {**told, "server-round": server_round})
             mean = [m + count / total * t for m, t in zip(mean, trained, strict=True)]

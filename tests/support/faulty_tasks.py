@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import random
-import threading
 from functools import partial
 
 import numpy as np
@@ -71,14 +70,8 @@ def unseeded(options) -> Dataset:
 
 def hooked() -> nn.Module:
     model = networks.mlp()
-    model[1].weight.register_post_accumulate_grad_hook(lambda _: None)
+    model[1].weight.register_hook(lambda gradient: 2 * gradient)
     return model
-
-
-class Locked(Head):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
 
 
 STEPS = itertools.count()
@@ -107,12 +100,11 @@ BROADCAST = networks.task(
 )
 SUM = networks.task("sum", networks.mlp, loss=nn.CrossEntropyLoss(reduction="none"))
 UNSEEDED = dataclasses.replace(MLP, dataset=unseeded)
-HOOKED = networks.task("hooked", hooked)
+HOOKED = networks.task("hooked", hooked, in_parts=True)
 SEGMENTS = changed(
     pixels, model=lambda: nn.Conv2d(1, CLASSES, 3, padding=1),
     loss=lambda outputs, targets: functional.cross_entropy(outputs, targets),
 )  # fmt: skip
-LOCKED = networks.task("locked", Locked)
 GLOBAL = networks.task("global", Global)
 PREPARED = dataclasses.replace(MLP, prepare=lambda x: x.missing)
 LAZY = networks.task("lazy-linear", lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)))
@@ -189,7 +181,7 @@ SHARE = networks.task(
     metrics={"accuracy": lambda o, t: ((o.argmax(1) == t).float().mean(), len(t))},
 )
 BY_BATCH = dataclasses.replace(MLP, prepare=lambda inputs: inputs - inputs.mean(0))
-CLOSURE = networks.task("closure", Closure)
+CLOSURE = networks.task("closure", Closure, shared_model=True)
 COUNTING = networks.task("counting", networks.mlp, loss=Counting())
 NORM_IN_PARTS = networks.task("norm", lambda: networks.convolutions(nn.BatchNorm2d), in_parts=True)
 OTHER_TEST = with_test(lambda test: dataclasses.replace(test, inputs=test.inputs[:, :, :4]))
@@ -395,7 +387,7 @@ FOUND = {
     "LAST": ("error", "model: returns float32 (8, 8, 4) for targets (8,) an example, and torch's"),
     "LEARNT": ("warning", "dataset: the test examples are the training examples: each test"),
     "NAMED": ("error", "metrics: top gives"),
-    "PAIR_FOR_MSE": ("error", "loss: has outputs a tuple of 2 and targets float32 (8,), which"),
+    "PAIR_FOR_MSE": ("error", "loss: raised AttributeError for outputs a tuple of 2 and targets"),
     "TWO_CLASSES": ("error", "metrics: auc is"),
     "IN_PLACE_LOSS": ("error", "loss: changes the targets, which all clients share: work on"),
     "IN_PLACE_METRIC": ("error", "metrics: own: changes the outputs or the targets, which others"),
@@ -417,9 +409,9 @@ FOUND = {
     "SIGNS": ("error", "dataset: there are training targets of -1, and a negative target is no"),
     "SHARE": ("error", "metrics: accuracy: counts 0."),
     "BY_BATCH": ("error", "prepare: gives an example another input with others than alone"),
-    "CLOSURE": ("error", "model or loss: a client's training depends on who trained before in"),
+    "CLOSURE": ("error", "shared_model: is True, but a client's training depends on who trained"),
     "COUNTING": ("error", "model or loss: a client's training depends on who trained before in"),
-    "NORM_IN_PARTS": ("error", "in_parts: is True, but a layer normalises by the batch's mean"),
+    "NORM_IN_PARTS": ("error", "in_parts: is True, but cutting a batch changes '0.weight' by"),
     "OTHER_TEST": ("error", "dataset: training inputs are float32 (1, 8, 8), test inputs float32"),
     "NO_TEST": ("error", "dataset: there are no test examples, which every evaluation needs"),
     "NO_TARGET": ("error", "dataset: the training examples have no target to be predicted"),
@@ -442,17 +434,16 @@ FOUND = {
     "BROADCAST": ("error", "metrics: accuracy: counts 14 of 8 predictions: give the number of"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
-    "HOOKED": ("error", "model: '1.weight' has a hook for when its gradient has been accumulated"),
+    "HOOKED": ("error", "in_parts: is True, but the fast steps change '1.weight' by"),
     "SEGMENTS": (
         "error",
         "metrics: accuracy cannot tell which dimension of outputs float32 (8, 4,",
     ),
-    "LOCKED": ("warning", "model: its attribute 'lock' cannot be copied: what training changes in"),
     "GLOBAL": ("error", "model or loss: a client's training depends on who trained before in"),
     "PREPARED": ("error", "prepare: raised AttributeError for inputs float32 (8, 1, 8, 8)"),
     "LAZY": ("error", "model: array '1.weight' has no shape yet: run an example through the"),
     "PADDED": ("error", "dataset: targets of 0 are ignored by the loss, but count as predictions"),
     "OWN_WEIGHT": ("error", "loss: has weights of its own, which no client trains"),
     "NOISY": ("error", "prepare: gives different inputs each time: draw in augment"),
-    "NO_SUM": ("error", "in_parts: is True, but the loss is"),
+    "NO_SUM": ("error", "in_parts: is True, but cutting a batch changes '1.weight' by"),
 }

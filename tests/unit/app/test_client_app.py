@@ -70,7 +70,7 @@ def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
                 TASK.prepare(torch.from_numpy(data.train.inputs[parts[number]])),
                 torch.from_numpy(np.array(data.train.targets[parts[number]])),
             )
-            task_client = TaskClient(TASK, TASK.model(), examples, partition=number)
+            task_client = TaskClient(TASK, TASK.model, examples, partition=number)
             work = task_client.fit if kind == "train" else task_client.gradient
             config = {**CONFIG, "server-round": server_round, "momentum": 0.9}
             assert same(found, work(MODEL.to_numpy_ndarrays(), config, buffers[number])[0])

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import tasks
 from tasks.base import on_device
-from tasks.training import local_training, optimizer_steps
+from tasks.training import local_training, optimizers
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
@@ -48,7 +48,7 @@ def _no_values(monkeypatch):
     def zeros(tensors):
         return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
 
-    for module in (local_training, optimizer_steps):
+    for module in (local_training, optimizers):
         monkeypatch.setattr(module, "to_arrays", zeros)
     for name, value in (("item", READ), ("__int__", READ), ("__float__", float(READ))):
         read = getattr(torch.Tensor, name)
@@ -67,8 +67,8 @@ def make_client(task):
     train = Examples.stored(task, split, DEVICE, training=True)
     rows = torch.arange(7, device=DEVICE)
     test = Examples.stored(task, split, DEVICE)
-    client = TaskClient(task, model.to(DEVICE), dataclasses.replace(train, rows=rows), test)
-    return client, arrays
+    client = TaskClient(task, lambda: model, dataclasses.replace(train, rows=rows), test)
+    return client, model.to(DEVICE), arrays
 
 
 @pytest.mark.usefixtures("_no_values")
@@ -81,8 +81,8 @@ def make_client(task):
     ],
 )
 def test_work_of_a_client_is_on_one_device(name, method):
-    client, arrays = make_client(tasks.load(name))
-    named = client.model.named_parameters()
+    client, model, arrays = make_client(tasks.load(name))
+    named = model.named_parameters()
     zeros = {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in named}
     momentum = [] if method == "evaluate" else [zeros]
     with OneDevice():

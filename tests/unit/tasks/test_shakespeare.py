@@ -21,7 +21,7 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
     _, test = small()
     model = SHAKESPEARE_LSTM.initial_model(2).eval()
     examples = Examples.stored(SHAKESPEARE_LSTM, test, torch.device("cpu"))
-    results = evaluate(SHAKESPEARE_LSTM, model, examples, 0, 0)
+    results = evaluate(SHAKESPEARE_LSTM, lambda: model, examples, 0, 0)
     scores = combine(SHAKESPEARE_LSTM.test_metrics(), results)
     losses, right = [], []
     for inputs, targets in zip(test.inputs, test.targets, strict=True):
@@ -41,7 +41,7 @@ def test_full_gradient_weights_characters_not_lines(monkeypatch):
     model = SHAKESPEARE_LSTM.initial_model(2).double()
     weights = [array.numpy().copy() for array in model.state_dict().values()]
     examples = Examples.stored(SHAKESPEARE_LSTM, train, torch.device("cpu"), training=True)
-    client = TaskClient(SHAKESPEARE_LSTM, model, examples)
+    client = TaskClient(SHAKESPEARE_LSTM, lambda: model, examples)
     whole, count, metrics = client.gradient(weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
     chunked, _, chunked_metrics = client.gradient(weights, {})

@@ -60,18 +60,15 @@ def test_logits_that_are_small_by_chance_are_no_fault():
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [
-        ("MASKED", "note", "model: hooks on 1"),
         ("TIED_DATA", "ok", "aliases 1; outer.weight is inner.weight"),
         ("OWN_NORM", "warning", "an example's output in a test depends on the others of its batch"),
         ("TORCH_NOISE", "note", "two tests of one batch give two outputs"),
-        ("MOVING", "warning", "a training pass changes 'mean', not in the state dict"),
-        ("LAZY", "warning", "a training pass changes 'mean', not in the state dict"),
-        ("STATEFUL", "warning", "a training pass changes 'hidden', 'seen', not in the state dict"),
         ("THAWING", "error", "array 'body.weight' is trained now"),
         ("FREEZING", "error", "array 'body.weight' is no longer trained"),
-        ("WEIGHTED", "note", "large batches stay whole"),
-        ("TIED", "note", "large batches stay whole; with in_parts=True, if no layer looks"),
-        ("MLP", "ok", "large batches are split"),
+        ("WEIGHTED", "note", "in_parts: cannot be said: cutting a batch changes '1.weight' by"),
+        ("BATCH_NORM", "note", "in_parts: cannot be said: cutting a batch changes '0.weight' by"),
+        ("TIED_DATA", "note", "in_parts: the same numbers as torch's own steps, "),
+        ("MLP", "note", "times as fast: you may say in_parts=True"),
         ("TRANSFORMED", "ok", "every call gives the same examples, and the same model"),
     ],
 )
@@ -80,7 +77,7 @@ def test_special_features_are_noted(name, kind, text):
     assert [finding for finding in found if finding.kind == kind and text in str(finding)], found
 
 
-@pytest.mark.parametrize("in_parts", [None, True])
+@pytest.mark.parametrize("in_parts", [False, True])
 def test_examples_without_a_prediction_are_no_fault(in_parts):
     """They are one whole part of the batch for which the loss is tried."""
 
@@ -101,7 +98,7 @@ def test_one_training_example_is_enough():
         return dataclasses.replace(data, train=single)
 
     found = findings(dataclasses.replace(networks.MLP, dataset=load))
-    assert {finding.kind for finding in found} == {"ok"}, found
+    assert {finding.kind for finding in found} <= {"ok", "note"}, found
 
 
 @pytest.mark.parametrize(

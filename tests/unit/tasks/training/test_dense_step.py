@@ -1,15 +1,18 @@
 import copy
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 import tasks
-from tasks.base import on_device
-from tasks.training.autograd_step import autograd_step, make_step
+from tasks.base import Task
+from tasks.model_arrays import ModelArrays
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.sgd_update import WeightUpdate
+from tasks.training.optimizer_steps import take_steps
+from tasks.training.sgd_update import SGDUpdate
 from tasks.training.training_settings import TrainingSettings
 
 SHAPES = {
@@ -33,31 +36,27 @@ def batches(steps, size, *shape):
         yield inputs, torch.randint(0, 10, (size,), generator=generator)
 
 
-def train(kind, model, loss, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05, offset=0.0):
-    """Return the losses, the weights and the momentum buffers after some steps."""
+def train(task, model, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05, offset=0.0):
+    """Return the mean loss and the weights after some steps."""
     model = copy.deepcopy(model)
-    weights = list(model.parameters())
-    buffers = [torch.full_like(w, 0.01) for w in weights] if momentum else []
-    settings = TrainingSettings(0.0, momentum=momentum, proximal_mu=mu, weight_decay=decay)
-    offsets = [torch.full_like(w, offset) for w in weights] if offset else []
-    update = WeightUpdate(weights, settings, buffers, offsets)
-    if kind == "dense":
-        step = DenseStep(split_model(model), update)
-    else:
-        make = make_step if kind == "chosen" else autograd_step
-        step = make(model, loss, weights, update)
-    losses = [step(*batch, learning_rate) for batch in work]
-    return [torch.stack(losses), *(w.detach() for w in weights), *buffers]
+    settings = TrainingSettings(
+        learning_rate, momentum=momentum, proximal_mu=mu, weight_decay=decay
+    )
+    offsets = {name: np.full(w.shape, offset) for name, w in model.named_parameters() if offset}
+    rates = settings.rates(len(work))
+    loss = take_steps(task, model, ModelArrays.of(model), work, rates, settings, {}, offsets)
+    return [torch.tensor(loss), *(w.detach() for w in model.parameters())]
 
 
-def assert_same_training(model, loss, work, kind="dense", **settings):
+def assert_same_training(model, loss, work, **settings):
     """In float64, where rounding is far below any other difference."""
     model = copy.deepcopy(model).double()
     work = [(inputs.double(), targets) for inputs, targets in work]
-    dense = train(kind, model, loss, work, **settings)
-    autograd = train("autograd", model, loss, work, **settings)
-    for ours, theirs in zip(dense, autograd, strict=True):
-        assert ours.dtype == torch.float64
+    task = Task("own", lambda: copy.deepcopy(model), None, None, 0.1, loss=loss)
+    dense = train(replace(task, in_parts=True), model, work, **settings)
+    plain = train(task, model, work, **settings)
+    for ours, theirs in zip(dense, plain, strict=True):
+        assert ours.dtype == torch.float64 or not ours.dim()
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
@@ -71,7 +70,7 @@ def assert_same_training(model, loss, work, kind="dense", **settings):
 )  # fmt: skip
 def test_steps_equal_those_of_autograd_for_every_task(name, momentum, mu, decay, offset):
     task = tasks.load(name)
-    model = on_device(task.initial_model(1), torch.device("cpu"))
+    model = task.network(1, torch.device("cpu"))
     assert split_model(model)
     work = list(batches(3, 6, *SHAPES[name]))
     settings = {"momentum": momentum, "mu": mu, "decay": decay, "offset": offset}
@@ -119,7 +118,7 @@ def as_probabilities(inputs, targets):
 )
 def test_steps_equal_those_of_autograd_for_other_losses_and_targets(loss, change):
     work = [change(*batch) if change else batch for batch in batches(3, 5, 1, 28, 28)]
-    assert_same_training(tasks.load("mnist-2nn").initial_model(1), loss, work, "chosen")
+    assert_same_training(tasks.load("mnist-2nn").initial_model(1), loss, work)
 
 
 def test_frozen_layers_before_the_dense_layers_do_not_change():
@@ -129,7 +128,7 @@ def test_frozen_layers_before_the_dense_layers_do_not_change():
     before = copy.deepcopy(model)
     trained = [w for w in model.parameters() if w.requires_grad]
     (batch,) = batches(1, 5, 1, 28, 28)
-    DenseStep(split_model(model), WeightUpdate(trained, PLAIN))(*batch, 0.1)
+    DenseStep(split_model(model), SGDUpdate(trained, PLAIN))(*batch, 0.1)
     for (name, ours), theirs in zip(model.named_parameters(), before.parameters(), strict=True):
         assert torch.equal(ours, theirs) == (name in ("0.weight", "3.bias"))
 
@@ -143,26 +142,6 @@ def frozen():
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
     model[1].bias.requires_grad_(False)
     return model
-
-
-def hooked(register):
-    """Return a network with a hook, as `torch.nn.utils.weight_norm` adds one."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
-    register(model)
-    return model
-
-
-HOOKS = [
-    lambda model: model[1].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],)),
-    lambda model: model[1].register_forward_hook(lambda _, __, output: 2 * output),
-    lambda model: model[1].register_full_backward_hook(lambda _, inputs, __: inputs),
-    lambda model: model[1].weight.register_hook(lambda gradient: 2 * gradient),
-    lambda model: model[1].bias.register_post_accumulate_grad_hook(lambda _: None),
-    lambda model: model[0].register_forward_hook(lambda _, __, output: 2 * output),
-    lambda model: model.register_forward_hook(lambda _, __, output: 2 * output),
-    lambda model: model.register_full_backward_pre_hook(lambda _, outputs: outputs),
-    lambda model: setattr(model[1], "forward", lambda x: 2 * x),
-]
 
 
 class Residual(nn.Sequential):
@@ -182,7 +161,6 @@ class Residual(nn.Sequential):
         Residual(nn.Flatten(), nn.Linear(4, 4)),
         shared(),
         frozen(),
-        *map(hooked, HOOKS),
         tasks.load("shakespeare-lstm").model(),
     ],
 )

@@ -44,7 +44,7 @@ def test_stored_examples_are_prepared_on_use_and_not_modified():
 def test_model_is_evaluated_without_dropout():
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 10)).train()
     examples = Examples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
-    results = {evaluate(MNIST_LOGISTIC, model, examples, 0, 0)[0].loss for _ in range(5)}
+    results = {evaluate(MNIST_LOGISTIC, lambda: model, examples, 0, 0)[0].loss for _ in range(5)}
     assert len(results) == 1
 
 
@@ -54,7 +54,7 @@ def test_random_transforms_are_drawn_by_seed_client_and_round():
     data, model, by_hand = task.dataset(DataOptions()), task.initial_model(0), task.initial_model(0)
     stored = Examples.stored(task, data.train, torch.device("cpu"), training=True)
     client = TaskClient(
-        task, model, dataclasses.replace(stored, rows=torch.arange(12)), partition=3
+        task, lambda: model, dataclasses.replace(stored, rows=torch.arange(12)), partition=3
     )
     config = {"learning-rate": 0.1, "batch-size": 4, "local-epochs": 2, "seed": 5}
     sent = [array.numpy().copy() for array in by_hand.state_dict().values()]

@@ -32,7 +32,8 @@ LOGISTIC = double(MNIST_LOGISTIC)
 
 
 def client(task=LOGISTIC, partition=0, examples=EXAMPLES):
-    return TaskClient(task, task.model(), examples, examples, partition=partition)
+    network = task.networks(1, torch.device("cpu"))
+    return TaskClient(task, network, examples, examples, partition=partition)
 
 
 def trained_on(task, **changes):
@@ -101,9 +102,9 @@ def test_local_sgd_equals_client_update_of_algorithm_1():
 
 def test_trained_arrays_are_not_overwritten_by_next_client():
     task, model = LOGISTIC, LOGISTIC.model()
-    first = TaskClient(task, model, EXAMPLES, partition=0).fit(WEIGHTS, CONFIG)[0]
+    first = TaskClient(task, lambda: model, EXAMPLES, partition=0).fit(WEIGHTS, CONFIG)[0]
     kept = [array.copy() for array in first]
-    TaskClient(task, model, EXAMPLES, partition=1).fit(WEIGHTS, CONFIG)
+    TaskClient(task, lambda: model, EXAMPLES, partition=1).fit(WEIGHTS, CONFIG)
     assert same(first, kept)
 
 

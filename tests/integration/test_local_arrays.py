@@ -186,6 +186,17 @@ def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
     assert last.partial == ({} if asked else {f"client_metrics.{name}": of for name in names})
 
 
+def test_round_in_which_no_tested_client_has_trained_has_no_value(tmp_path, caplog):
+    caplog.set_level("INFO")
+    keys = {"fraction_evaluate": 0.1, "fraction_train": 0.1, "seed": 2}
+    grid, _, result = run_in_folder(tmp_path, 1, **keys)
+    assert sum(LOCAL in context.state for context in grid.contexts.values()) == 1
+    assert (result.history[-1].client_metrics, result.history[-1].client_values) == ({}, {})
+    assert not result.history[-1].rejected
+    assert "tests by clients that have never trained (1)" in caplog.text
+    assert "no value over all" not in caplog.text
+
+
 @pytest.mark.slow
 def test_target_and_patience_use_the_clients_accuracy(tmp_path):
     _, _, whole = run_in_folder(tmp_path / "whole", 8, fraction_evaluate=1.0)

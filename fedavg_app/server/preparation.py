@@ -143,9 +143,10 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """
     check_names(config)
     task = load_task(config)
-    model = GlobalModel.initial(task, config)
+    model = GlobalModel.initial(task, config, config.local_arrays)
     optimizer = client_optimizer(config, task)
-    check_weights(optimizer, [model.sent[name].shape for name in model.arrays.trained])
+    weights = model.complete(model.sent)
+    check_weights(optimizer, [weights[name].shape for name in model.arrays.trained])
     strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)
     load_mods(config.client_mods)
     return task, model, strategy

@@ -13,8 +13,15 @@ from strategies.codec import Codec
 from strategies.compression.error_feedback import OutOfRangeError, compress
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
+from strategies.local_arrays import (
+    REJECT_ABOVE,
+    WARN_ABOVE,
+    advice,
+    taken_back,
+    with_local_arrays,
+)
 from strategies.messages import Received, Update
-from strategies.model import Model
+from strategies.model import Model, difference
 from strategies.random_streams import UPLINK
 
 # Entries of a message's settings: the head, the updates that the client missed, and, with the
@@ -34,6 +41,7 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
 
         app = ClientApp(mods=[compression_mod])
     """
+    call_next = with_local_arrays(message, call_next)
     if not any(HEAD in record for record in message.content.config_records.values()):
         return call_next(message, context)
 
@@ -65,7 +73,8 @@ def answer(
 
     Raises:
         ValueError: The server's message cannot be read, is not of a later round than the training
-            answered last, or is of another codec.
+            answered last, or is of another codec; or the client keeps arrays that the server's
+            ``local_arrays`` does not name.
     """
     head = Head.decode(received.take(HEAD))
 
@@ -98,7 +107,13 @@ def answer(
         return Update(payload=reply(ReplyStatus.UPDATE)), kept
     assert trained.model is not None
     # Kept in float32, even if the model is float64.
-    change = (trained.model.vector - model.vector).astype(np.float32, copy=False)
+    change = difference(trained.model.vector, model.vector).astype(np.float32, copy=False)
+    if text:  # in another app, whose handlers may train from other values
+        ratio, name = taken_back(trained.model, change)
+        if ratio > REJECT_ABOVE:
+            raise ValueError(advice(name))
+        if ratio > WARN_ABOVE:
+            trained = replace(trained, note=name)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
         uplink = codec.on_link(memory.link).uplink_in(memory.last_round)

@@ -8,7 +8,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,8 @@ class CompressedStrategy(FederatedStrategy):
     builds the codec, and they may override `combine`.
 
     Args:
-        weights: The clients' weights in the mean: "uniform", as in the STC paper, or "samples"
-            (n_k).
+        weights: The clients' weights in the mean: "samples" (n_k), the default of Flower's
+            strategies, or "uniform", as in the STC paper and by default in this project's app.
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
         links: Other arguments for clients with a certain link, as ``{"4G": {"sparsity-up":
@@ -72,7 +72,8 @@ class CompressedStrategy(FederatedStrategy):
             server adds what it did not send to its next update.
     """
 
-    weights: Weights = "uniform"
+    paper_weights: ClassVar[Weights] = "uniform"
+
     server_optimizer: Part = server_optimizers.NONE
     links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     missed: Literal["each", "sum"] = "each"

@@ -43,7 +43,7 @@ class RunSettings:
     other_app: bool = False
 
 
-OTHER_APP = RunSettings(bounds=ReplyBounds(exact=False), other_app=True)
+OTHER_APP = RunSettings(bounds=ReplyBounds(max_examples=10**15, exact=False), other_app=True)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ import torch
 from flwr.app import ArrayRecord
 
 import tasks
-from fedavg_app.client.local_arrays import matching
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.partitioning.partitions import DataDigests, partition
 from strategies.flower_arrays import to_record
+from strategies.local_arrays import matching
 from tasks.base import on_device
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint, read_arrays
@@ -132,7 +133,7 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fixed_arrays = fixed_fingerprint(model, arrays)
-    local = tuple(matching(arrays.sent, config.local_arrays))
+    local = tuple(matching(arrays.sent, patterns(config.local_arrays)))
     local_arrays = to_record(read_arrays(model, local))
     model = on_device(model, device)
     hidden = HiddenState(model)

@@ -6,9 +6,6 @@ with its own values of these arrays, at first those of the task's initial model.
 and the server's model keeps the initial values.
 """
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
-
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -23,12 +20,6 @@ LOCAL = "local-arrays"
 def patterns(local_arrays: str) -> list[str]:
     """Return the patterns of the key "local-arrays", which are separated by commas."""
     return [pattern for part in local_arrays.split(",") if (pattern := part.strip())]
-
-
-def matching(names: Iterable[str], local_arrays: str) -> list[str]:
-    """Return the names that match any of the patterns."""
-    wanted = patterns(local_arrays)
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
 def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord
 
-from fedavg_app.client.local_arrays import matching
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import TrainingConfig
 from fedavg_app.errors import ConfigError
 from strategies.flower_arrays import array_record, to_record
+from strategies.local_arrays import matching
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -51,7 +52,7 @@ class GlobalModel:
         try:
             model = task.initial_model(config.seed)
             arrays = ModelArrays.of(model)
-            local = matching(arrays.sent, local_arrays)
+            local = matching(arrays.sent, patterns(local_arrays))
             names = tuple(name for name in arrays.sent if name not in local)
             fixed = to_record(read_arrays(model, (*arrays.fixed, *local)))
             sent = to_record(read_arrays(model, names))

@@ -4,11 +4,12 @@ import logging
 
 from flwr.app import MessageType
 
-from fedavg_app.client.local_arrays import matching, patterns
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.global_model import GlobalModel
 from strategies.base_runner import Runner
+from strategies.local_arrays import matching
 
 logger = logging.getLogger("fedavg_app.local_arrays")
 
@@ -33,7 +34,7 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
     if not given:
         return
     for pattern in patterns(given) or [given]:
-        if not matching(names, pattern):
+        if not matching(names, [pattern]):
             fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
             raise ConfigError("local-arrays", given, fix)
     if not set(model.arrays.trained) & set(model.sent):

@@ -47,12 +47,8 @@ from strategies.strategy_runner import StrategyRunner
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-# What a strategy may not define: functions of an earlier contract, and those that its runner's
-# messages would bypass.
-NOT_OURS = (
-    "validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits",
-    "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
-)  # fmt: skip
+# Functions of an earlier contract, which a strategy may not define.
+NOT_OURS = ("validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits")
 
 
 @dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))

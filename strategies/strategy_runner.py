@@ -155,7 +155,9 @@ class StrategyRunner(Runner):
             StrategyError: The strategy failed; or, in another app, every reply was rejected in
                 `MAX_EMPTY_ROUNDS` rounds in a row.
         """
-        outcome = super().finish_round(server_round, self._counted(replies), on_rejected)
+        if self.settings.other_app:
+            replies = self._counted(replies, trained=True)
+        outcome = super().finish_round(server_round, replies, on_rejected)
         self._keeping -= outcome.rejected.keys()
         if outcome.model is not None:
             self._empty = 0
@@ -174,14 +176,16 @@ class StrategyRunner(Runner):
         self, server_round: int, replies: Iterable[Message], on_rejected: OnRejected | None = None
     ) -> RoundOutcome:
         """Return the evaluation's outcome, as in the base class."""
-        counted = self._counted(replies, trained=False)
-        return super().finish_evaluation(server_round, counted, on_rejected)
+        if self.settings.other_app:
+            replies = self._counted(replies, trained=False)
+        return super().finish_evaluation(server_round, replies, on_rejected)
 
     def node_of(self, reply: Message) -> int:
         """Return the node that a reply is of, or, if it has not answered, that was to answer."""
-        if reply.has_error():  # it may be the SuperLink's own reply
+        answered = reply.metadata.reply_to_message_id
+        if reply.has_error() and answered:  # it may be the SuperLink's own reply
             for sent in self._sent:
-                if sent.message_id == reply.metadata.reply_to_message_id:
+                if sent.message_id == answered:
                     return sent.dst_node_id
         return super().node_of(reply)
 
@@ -196,10 +200,9 @@ class StrategyRunner(Runner):
         parts = []
         for way in ("down", "up"):
             own, full = self.traffic[way], self.traffic[f"models {way}"]
-            parts.append(
-                f"{own:,} bytes {way} ({full / max(own, 1):.3g} times fewer than {full:,})"
-            )
-        logging.getLogger("flwr").info("Sent %s with the full model each time", ", ".join(parts))
+            times = full / max(own, 1)
+            parts.append(f"{own:,} bytes {way} (full models: {full:,}, {times:.3g} times as many)")
+        logging.getLogger("flwr").info("Sent %s", ", ".join(parts))
 
     def round_bits(self, nodes: Sequence[int]) -> float:
         """Return the bits of the round's messages by the papers' formulas."""
@@ -333,10 +336,10 @@ class StrategyRunner(Runner):
         """Return the bytes of the whole model."""
         return records_bytes([self.now.model.record, self._initial])
 
-    def _counted(self, replies: Iterable[Message], *, trained: bool = True) -> Iterator[Message]:
+    def _counted(self, replies: Iterable[Message], *, trained: bool) -> Iterator[Message]:
         """Yield the replies, and count their bytes."""
         for reply in replies:
-            if self.settings.other_app and reply.has_content():
+            if reply.has_content():
                 self.traffic["up"] += message_bytes(reply)
                 self.traffic["models up"] += self._model_bytes() if trained else 0
             yield reply

@@ -520,9 +520,9 @@ def test_last_line_has_the_bytes_sent_and_those_of_full_models(caplog):
     full_down, full_up = 2 * 5 * NODES * model, 5 * NODES * model
     line = next(text for text in reversed(caplog.messages) if text.strip())
     assert line == (
-        f"Sent {grid.bytes_down:,} bytes down ({full_down / grid.bytes_down:.3g} times fewer than "
-        f"{full_down:,}), {grid.bytes_up:,} bytes up ({full_up / grid.bytes_up:.3g} times fewer "
-        f"than {full_up:,}) with the full model each time"
+        f"Sent {grid.bytes_down:,} bytes down (full models: {full_down:,}, "
+        f"{full_down / grid.bytes_down:.3g} times as many), {grid.bytes_up:,} bytes up (full "
+        f"models: {full_up:,}, {full_up / grid.bytes_up:.3g} times as many)"
     )
 
 

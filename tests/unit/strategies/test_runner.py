@@ -155,7 +155,7 @@ def test_error_that_is_not_a_reply_error_is_raised():
         runner.finish_round(1, [reply(1, VALID)])
 
 
-@pytest.mark.parametrize("name", ["validate", "finalize", "configure_train"])
+@pytest.mark.parametrize("name", ["validate", "finalize", "round_bits"])
 def test_strategy_of_the_earlier_contract_is_refused_in_one_line(name):
     """It would train as plain averaging: its own step would never be called."""
     with pytest.raises(TypeError, match=f"Old defines {name}: strategies have .*strategy.md"):
